@@ -1,0 +1,50 @@
+"""The engine: topologies, their operators, and the tasks that run them. Knows nothing of Airflow, Spark or a
+Kafka client.
+
+Application files import what they need from here::
+
+    from airflow_kstreams.streams import KStreamBuilder, serdes
+"""
+
+from __future__ import annotations
+
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    KStreamsError,
+    RecordError,
+    StateStoreError,
+    TopologyError,
+)
+from airflow_kstreams.streams.kstream.builder import KStreamBuilder
+from airflow_kstreams.streams.kstream.grouped import KGroupedStream
+from airflow_kstreams.streams.kstream.kstream import KStream
+from airflow_kstreams.streams.kstream.table import KTable
+from airflow_kstreams.streams.processor.context import ProcessorContext
+from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.state.key_value_store import KeyValueStore
+from airflow_kstreams.streams.topology.builder import TopologyBuilder
+from airflow_kstreams.streams.topology.nodes import StoreSpec
+from airflow_kstreams.streams.topology.topology import Topology
+
+__all__ = [
+    "ConfigError",
+    "KGroupedStream",
+    "KStream",
+    "KStreamBuilder",
+    "KStreamsError",
+    "KTable",
+    "KeyValueStore",
+    "Processor",
+    "ProcessorContext",
+    "ProcessorRecord",
+    "RecordError",
+    "Serde",
+    "StateStoreError",
+    "StoreSpec",
+    "Topology",
+    "TopologyBuilder",
+    "TopologyError",
+    "serdes",
+]

@@ -1,0 +1,220 @@
+"""The one tree of errors.
+
+Every error carries typed fields, survives pickling (errors cross from Spark executors to the driver), and
+renders as one line of cause and one line of what to do. Each class says which recovery it calls for:
+
+=============================  ==========================================================================
+error                          recovery
+=============================  ==========================================================================
+``ConfigError``                fix a setting; a retry cannot help
+``TopologyError``              fix the application file; a retry cannot help
+``RecordError``                fix the function, the data or the error policy, then retry the same run
+``TaskFencedError``            none here: a newer attempt owns the task; Spark may retry
+``TaskCorruptedError``         drop local state and restore from the changelog
+``TransactionAbortedError``    abort, drop local state, resume from the committed offsets
+``StateStoreError``            restore from the changelog
+``RunBusyError``               retry later, another owner holds the lease
+``DataLossError``              a person decides: restore the topic or accept the gap
+``StopOffsetUnreachableError`` retry once the broker serves the missing offsets
+``UpstreamNotDoneError``       run the upstream subtopology again
+``RunSupersededError``         none here: a newer attempt owns the run
+``KafkaClientError``           ``retriable`` says whether a retry can help
+=============================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+#: Starts a line that carries an error, as :meth:`KStreamsError.to_dict` in JSON, from one process to another.
+ERROR_MARKER = "KSTREAMS-ERROR "
+
+
+class KStreamsError(Exception):
+    """Base of all errors of this package.
+
+    :param cause: one line: what happened, where, what was found and what was expected.
+    :param fix: one line: what to do about it.
+    """
+
+    #: Whether running the same thing again, unchanged, can succeed.
+    retriable: ClassVar[bool] = True
+
+    def __init__(self, cause: str, *, fix: str = "", **fields: Any) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.fix = fix
+        self._fields = fields
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    def __str__(self) -> str:
+        return f"{self.cause}\nWhat to do: {self.fix}" if self.fix else self.cause
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.cause, self.fix, self._fields)
+
+    @classmethod
+    def _from_parts(cls, cause: str, fix: str, fields: dict[str, Any]) -> Self:
+        error = cls.__new__(cls)
+        KStreamsError.__init__(error, cause, fix=fix, **fields)
+        return error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able form, for crossing process boundaries as text."""
+        return {
+            "type": type(self).__name__,
+            "cause": self.cause,
+            "fix": self.fix,
+            "retriable": self.is_retriable,
+        }
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether running the same thing again, unchanged, can succeed."""
+        return type(self).retriable
+
+
+def _rebuild(cls: type[KStreamsError], cause: str, fix: str, fields: dict[str, Any]) -> KStreamsError:
+    return cls._from_parts(cause, fix, fields)
+
+
+class ConfigError(KStreamsError):
+    """A setting is unknown, owned by the engine, malformed or contradictory."""
+
+    retriable: ClassVar[bool] = False
+
+
+class TopologyError(KStreamsError):
+    """The topology, or the application file that defines it, is wrong."""
+
+    retriable: ClassVar[bool] = False
+
+
+class RecordError(KStreamsError):
+    """One record could not be deserialized, processed or delivered.
+
+    :param topic: topic of the record; the output topic when delivery failed.
+    :param partition: partition of the record.
+    :param offset: offset of the record, -1 when it has none yet.
+    :param node: name of the topology node at which it failed.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    node: str
+
+    def __init__(
+        self, cause: str, *, fix: str = "", topic: str, partition: int, offset: int, node: str
+    ) -> None:
+        super().__init__(cause, fix=fix, topic=topic, partition=partition, offset=offset, node=node)
+
+
+class TaskError(KStreamsError):
+    """A task failed.
+
+    :param task_id: the task, printed as ``<subtopology>_<group>``.
+    """
+
+    task_id: str
+
+    def __init__(self, cause: str, *, fix: str = "", task_id: str) -> None:
+        super().__init__(cause, fix=fix, task_id=task_id)
+
+
+class TaskFencedError(TaskError):
+    """Another attempt of the task took over its transactional id, or the broker timed its transaction out."""
+
+
+class TaskCorruptedError(TaskError):
+    """Local state cannot be trusted any more."""
+
+
+class TransactionAbortedError(TaskError):
+    """The broker or the client asked for the transaction to be aborted."""
+
+
+class StateStoreError(KStreamsError):
+    """A state store could not be read, written or restored."""
+
+
+class RunError(KStreamsError):
+    """A run failed as a whole.
+
+    :param run_id: the run.
+    """
+
+    run_id: str
+
+    def __init__(self, cause: str, *, fix: str = "", run_id: str, **fields: Any) -> None:
+        super().__init__(cause, fix=fix, run_id=run_id, **fields)
+
+
+class RunBusyError(RunError):
+    """Another owner holds a live lease on this application.
+
+    :param run_id: the run that was refused.
+    :param owner: who holds the lease.
+    :param owner_run_id: the run the owner works on.
+    :param lease_expires_ms: when its lease ends unless renewed, epoch milliseconds.
+    """
+
+    owner: str
+    owner_run_id: str
+    lease_expires_ms: int
+
+    def __init__(
+        self, cause: str, *, fix: str = "", run_id: str, owner: str, owner_run_id: str, lease_expires_ms: int
+    ) -> None:
+        super().__init__(
+            cause,
+            fix=fix,
+            run_id=run_id,
+            owner=owner,
+            owner_run_id=owner_run_id,
+            lease_expires_ms=lease_expires_ms,
+        )
+
+
+class RunSupersededError(RunError):
+    """A newer attempt has taken this run over; whatever this process still holds is void."""
+
+
+class DataLossError(RunError):
+    """Input that the run had to read is gone, or its topic is not the one the run began with."""
+
+    retriable: ClassVar[bool] = False
+
+
+class StopOffsetUnreachableError(RunError):
+    """A partition stopped advancing before its stop offset."""
+
+
+class UpstreamNotDoneError(RunError):
+    """An intermediate topic has no complete set of done notifications yet."""
+
+
+class KafkaClientError(KStreamsError):
+    """The Kafka client reported an error.
+
+    :param code: the client's symbolic name of the error, e.g. ``_TRANSPORT``.
+    :param retriable_code: whether the client says that a retry can help.
+    :param fatal: whether the client instance is unusable from now on.
+    """
+
+    code: str
+    retriable_code: bool
+    fatal: bool
+
+    def __init__(
+        self, cause: str, *, fix: str = "", code: str, retriable_code: bool = False, fatal: bool = False
+    ) -> None:
+        super().__init__(cause, fix=fix, code=code, retriable_code=retriable_code, fatal=fatal)
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether running the same thing again, unchanged, can succeed: as the client said, and never when
+        fatal.
+        """
+        return self.retriable_code and not self.fatal

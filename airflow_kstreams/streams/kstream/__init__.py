@@ -1,0 +1,1 @@
+"""The DSL: streams, grouped streams and tables, compiled to a topology."""

@@ -1,0 +1,69 @@
+"""Where a topology in the DSL begins and ends."""
+
+from __future__ import annotations
+
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.kstream import KStream
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.nodes import StoreSpec
+from airflow_kstreams.streams.topology.topology import Topology
+
+
+class KStreamBuilder:
+    """Makes streams of topics, and the topology of all that was done with them.
+
+    :param default_key_serde: used wherever a key serde is neither given nor known from upstream.
+    :param default_value_serde: the same for values.
+
+    >>> from airflow_kstreams.streams import serdes
+    >>> builder = KStreamBuilder()
+    >>> words = builder.stream("words", key_serde=serdes.string(), value_serde=serdes.string())
+    >>> words.filter(lambda key, value: len(value) > 3).send_to("long-words")
+    >>> print(builder.build().describe())
+    Topologies:
+       Sub-topology: 0
+        Source: KSTREAM-SOURCE-0000000000 (topics: [words])
+          --> KSTREAM-FILTER-0000000001
+        Processor: KSTREAM-FILTER-0000000001 (stores: [])
+          --> KSTREAM-SINK-0000000002
+          <-- KSTREAM-SOURCE-0000000000
+        Sink: KSTREAM-SINK-0000000002 (topic: long-words)
+          <-- KSTREAM-FILTER-0000000001
+    <BLANKLINE>
+    """
+
+    def __init__(
+        self, *, default_key_serde: Serde | None = None, default_value_serde: Serde | None = None
+    ) -> None:
+        self._graph = StreamGraph(
+            default_key_serde=default_key_serde, default_value_serde=default_value_serde
+        )
+
+    def stream(
+        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+    ) -> KStream:
+        """Return the stream of a topic's records; asking twice gives two streams of one source node.
+
+        :param topic: must exist when a run begins.
+        :param key_serde: of keys; may be left out if the builder has a default.
+        :param value_serde: of values; may be left out if the builder has a default.
+        :raises TopologyError: a serde is missing, or the topic is read with other serdes already.
+        """
+        call = f"stream({topic!r})"
+        key = self._graph.serde("key", key_serde, None, call)
+        value = self._graph.serde("value", value_serde, None, call)
+        return KStream(self._graph, self._graph.source(topic, key, value), Serdes(key=key, value=value))
+
+    def add_state_store(self, spec: StoreSpec) -> None:
+        """Add a store for processors, which name it in ``KStream.process``.
+
+        :raises TopologyError: another store has the name.
+        """
+        self._graph.topology.add_state_store(spec)
+
+    def build(self) -> Topology:
+        """Return the topology.
+
+        :raises TopologyError: it cannot run; the user's file and line are named.
+        """
+        return self._graph.topology.build()

@@ -1,0 +1,174 @@
+"""What the streams of one DSL builder share: the topology being built, numbered names, sources, default
+serdes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.kstream.stateless import DropNulls, SelectKey
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.builder import TopologyBuilder
+from airflow_kstreams.streams.topology.call_site import call_site
+from airflow_kstreams.streams.topology.nodes import Operator, SourceNode, StoreSpec
+from airflow_kstreams.streams.topology.validation import two_sources_error
+
+Side = Literal["key", "value"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serdes:
+    """What is known of a stream's bytes; None where an operator made something new.
+
+    :param key_lost: which operator made the new key, for messages, e.g. ``map at app.py:12``.
+    :param value_lost: which operator made the new value.
+    """
+
+    key: Serde | None
+    value: Serde | None
+    key_lost: str = ""
+    value_lost: str = ""
+
+    def known(self, side: Side) -> Serde | None:
+        """Return the serde of keys or of values."""
+        return self.key if side == "key" else self.value
+
+    def lost(self, side: Side) -> str:
+        """Return which operator made keys or values new."""
+        return self.key_lost if side == "key" else self.value_lost
+
+    def with_new_key(self, call: str) -> Serdes:
+        """Return what is known after a method that changed the key."""
+        return dataclasses.replace(self, key=None, key_lost=f"{call} at {call_site()}")
+
+    def with_new_value(self, call: str) -> Serdes:
+        """Return what is known after a method that changed the value."""
+        return dataclasses.replace(self, value=None, value_lost=f"{call} at {call_site()}")
+
+    def given(self, key: Serde | None, value: Serde | None) -> Serdes:
+        """Return what is known once the user has told."""
+        return dataclasses.replace(self, key=key or self.key, value=value or self.value)
+
+
+class StreamGraph:
+    """Compiles the calls of the DSL to a topology.
+
+    :param default_key_serde: used where none is given or inherited.
+    :param default_value_serde: used where none is given or inherited.
+    """
+
+    def __init__(self, *, default_key_serde: Serde | None, default_value_serde: Serde | None) -> None:
+        self.topology = TopologyBuilder()
+        self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
+        self._count = 0
+        self._sources: dict[str, SourceNode] = {}
+        self._tables: dict[str, str] = {}
+        self._repartitions: dict[str, tuple[str, Serde, Serde]] = {}
+        self._selected: dict[tuple[str, str], tuple[Callable[[Any, Any], Any], str]] = {}
+
+    def name(self, kind: str) -> str:
+        """Return the next numbered name in Kafka Streams' shape, e.g. ``KSTREAM-FILTER-0000000001``."""
+        number = self._count
+        self._count += 1
+        return f"{kind}-{number:010d}"
+
+    def serde(self, side: Side, given: Serde | None, inherited: Serdes | None, call: str) -> Serde:
+        """Return the serde to use where bytes are needed: the given one, else the inherited, else the
+        default.
+
+        :param call: the DSL method that needs it, for the message.
+        :raises TopologyError: there is none.
+        """
+        known = given or (inherited.known(side) if inherited else None) or self._defaults.known(side)
+        if known is None:
+            lost = inherited.lost(side) if inherited else ""
+            why = f" after {lost}" if lost else ""
+            raise TopologyError(
+                f"{call} at {call_site()} needs a {side} serde, and none is known{why}",
+                fix=f"pass {side}_serde= to {call.partition('(')[0]}, or set default_{side}_serde",
+            )
+        return known
+
+    def source(self, topic: str, key_serde: Serde, value_serde: Serde) -> str:
+        """Return the name of the node that reads a topic; asking twice gives the same node.
+
+        :raises TopologyError: the topic is read with other serdes already.
+        """
+        known = self._sources.get(topic)
+        if known is None:
+            name = self.name("KSTREAM-SOURCE")
+            self.topology.add_source(name, topic, key_serde=key_serde, value_serde=value_serde)
+            self._sources[topic] = _source(name, topic, key_serde, value_serde)
+            return name
+        asked = _source(known.name, topic, key_serde, value_serde)
+        if (known.key_serde, known.value_serde) != (key_serde, value_serde):
+            raise two_sources_error(topic, known, asked)
+        return known.name
+
+    def operator(self, kind: str, operator: Operator, parent: str, stores: Sequence[str] = ()) -> str:
+        """Add a numbered operator node and return its name."""
+        name = self.name(kind)
+        self.topology.add_operator(name, operator, parent, stores=tuple(stores))
+        return name
+
+    def sink(self, topic: str, parent: str, key_serde: Serde, value_serde: Serde) -> None:
+        """Add a numbered sink node."""
+        self.topology.add_sink(
+            self.name("KSTREAM-SINK"), topic, parent, key_serde=key_serde, value_serde=value_serde
+        )
+
+    def selected(self, parent: str, selector: Callable[[Any, Any], Any], group: str | None) -> str:
+        """Return the node that rekeys ``parent``; asking twice under one group name and function gives the
+        same node.
+        """
+        known = self._selected.get((parent, group)) if group else None
+        if known is not None and known[0] == selector:
+            return known[1]
+        name = self.operator("KSTREAM-KEY-SELECT", SelectKey(selector=selector), parent)
+        if group and known is None:
+            self._selected[parent, group] = (selector, name)
+        return name
+
+    def repartition(self, name: str, parent: str, key_serde: Serde, value_serde: Serde) -> str:
+        """Return the source that reads ``parent`` rekeyed; asking twice for one parent and name gives the
+        same.
+
+        :raises TopologyError: another stream was repartitioned under the name.
+        """
+        asked = (parent, key_serde, value_serde)
+        known = self._repartitions.get(name)
+        if known is not None and known != asked:
+            raise TopologyError(
+                f"two streams are repartitioned under the name {name!r}, the second at {call_site()}",
+                fix="give each group its own name; to share the topic, use one grouped stream twice",
+            )
+        if known is None:
+            self._repartitions[name] = asked
+            self.topology.add_operator(f"{name}-repartition-filter", DropNulls(), parent)
+            self.topology.add_repartition(
+                name, f"{name}-repartition-filter", key_serde=key_serde, value_serde=value_serde
+            )
+        return f"{name}-repartition-source"
+
+    def add_table_store(self, spec: StoreSpec, node: str) -> None:
+        """Add the store of the table that ``node`` keeps.
+
+        :raises TopologyError: another table keeps its entries there: each would overwrite the other's.
+        """
+        known = self._tables.setdefault(spec.name, node)
+        if known != node:
+            raise TopologyError(
+                f"two tables are kept in the store {spec.name!r}, the second at {call_site()}",
+                fix="give each table a store of its own",
+            )
+        self.topology.add_state_store(spec, node)
+
+
+def _source(name: str, topic: str, key_serde: Serde, value_serde: Serde) -> SourceNode:
+    return SourceNode(
+        name=name, topics=(topic,), key_serde=key_serde, value_serde=value_serde, site=call_site()
+    )

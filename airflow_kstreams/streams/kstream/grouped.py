@@ -1,0 +1,147 @@
+"""A stream grouped by key, ready to be folded into a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.kstream.aggregation import (
+    Aggregate,
+    Aggregator,
+    Count,
+    Initializer,
+    Reduce,
+    Reducer,
+)
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.stateless import CopyValues
+from airflow_kstreams.streams.kstream.table import KTable
+from airflow_kstreams.streams.serde import serdes as builtin_serdes
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.call_site import call_site
+from airflow_kstreams.streams.topology.nodes import Operator, StoreSpec
+
+#: A store's name, a whole spec (to switch caching or logging off), or None for a numbered name.
+StoreArgument = str | StoreSpec | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """How a stream is grouped.
+
+    :param serdes: what is known of the grouped records' bytes.
+    :param repartition: whether the records must first move to the partition of their key.
+    :param copy_values: whether values may be objects that a table goes on changing; a fold must not keep
+        those.
+    :param name: of the repartition topic, None for one per store.
+    :param call: the method that made the group, for messages.
+    """
+
+    serdes: Serdes
+    repartition: bool
+    copy_values: bool
+    name: str | None
+    call: str
+
+
+class KGroupedStream:
+    """Records grouped by key; records without key or value are dropped and counted.
+
+    :param graph: what is being built.
+    :param node: the node whose results are grouped.
+    :param grouping: how.
+    """
+
+    def __init__(self, graph: StreamGraph, node: str, grouping: Grouping) -> None:
+        self._graph = graph
+        self._node = node
+        self._grouping = grouping
+        self._serdes = grouping.serdes
+
+    def count(self, *, store: StoreArgument = None) -> KTable:
+        """Count the records of each key.
+
+        :param store: name of the store, whose values are whole numbers (``serdes.int64()``).
+        :raises TopologyError: a serde is missing, or the store's name is taken.
+        """
+        spec = self._spec(store, builtin_serdes.int64(), "count")
+        return self._table(Count(store=spec), spec)
+
+    def reduce(
+        self, reducer: Reducer, *, store: StoreArgument = None, value_serde: Serde | None = None
+    ) -> KTable:
+        """Fold the values of each key by ``reducer(aggregate, value)``, starting from the first value.
+
+        :param reducer: returns the new aggregate and changes neither argument, since the first aggregate is a
+            value that others see too; None deletes the key.
+        :param store: name of the store.
+        :param value_serde: of the aggregate; that of the stream's values unless given.
+        :raises TopologyError: a serde is missing, or the store's name is taken.
+        """
+        _check_functions(reducer, call="reduce")
+        spec = self._spec(store, value_serde, "reduce", inherited=self._serdes)
+        return self._table(Reduce(reducer=reducer, store=spec), spec)
+
+    def aggregate(
+        self,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+    ) -> KTable:
+        """Fold the values of each key by ``aggregator(key, value, aggregate)``, starting from
+        ``initializer()``.
+
+        :param initializer: makes a new, empty aggregate.
+        :param aggregator: returns the new aggregate, which may be the old one changed; None deletes the key.
+        :param store: name of the store.
+        :param value_serde: of the aggregate; may be left out if the builder has a default.
+        :raises TopologyError: a serde is missing, or the store's name is taken.
+        """
+        _check_functions(initializer, aggregator, call="aggregate")
+        spec = self._spec(store, value_serde, "aggregate")
+        return self._table(Aggregate(initializer=initializer, aggregator=aggregator, store=spec), spec)
+
+    def _spec(
+        self, store: StoreArgument, value_serde: Serde | None, call: str, *, inherited: Serdes | None = None
+    ) -> StoreSpec:
+        if isinstance(store, StoreSpec):
+            if value_serde is not None and value_serde != store.value_serde and call != "count":
+                raise TopologyError(
+                    f"{call} at {call_site()} is given {value_serde!r}, but its store {store.name!r} holds "
+                    f"{store.value_serde!r}",
+                    fix="leave out value_serde=, the StoreSpec has one",
+                )
+            return store
+        return StoreSpec(
+            name=store or self._graph.name("KSTREAM-AGGREGATE-STATE-STORE"),
+            key_serde=self._graph.serde("key", None, self._serdes, self._grouping.call),
+            value_serde=self._graph.serde("value", value_serde, inherited, call),
+        )
+
+    def _table(self, operator: Operator, spec: StoreSpec) -> KTable:
+        parent = self._node
+        call = self._grouping.call
+        if self._grouping.repartition:
+            parent = self._graph.repartition(
+                self._grouping.name or spec.name,
+                parent,
+                self._graph.serde("key", None, self._serdes, call),
+                self._graph.serde("value", None, self._serdes, call),
+            )
+        elif self._grouping.copy_values:
+            parent = self._graph.operator("KSTREAM-COPYVALUES", CopyValues(), parent)
+        kind = "KSTREAM-REDUCE" if isinstance(operator, Reduce) else "KSTREAM-AGGREGATE"
+        node = self._graph.operator(kind, operator, parent, (spec.name,))
+        self._graph.add_table_store(spec, node)
+        return KTable(self._graph, node, spec)
+
+
+def _check_functions(*functions: object, call: str) -> None:
+    for function in functions:
+        if not callable(function):
+            raise TopologyError(
+                f"{call} at {call_site()} is given {type(function).__name__}, expected a function",
+                fix="pass functions: aggregate(initializer, aggregator), reduce(reducer)",
+            )

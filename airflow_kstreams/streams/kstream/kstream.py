@@ -1,0 +1,224 @@
+"""A stream of records, and what can be done with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.stateless import (
+    Branch,
+    Filter,
+    FlatMap,
+    FlatMapper,
+    FlatMapValues,
+    FlatValueMapper,
+    KeySelector,
+    KeyValueMapper,
+    Map,
+    MapValues,
+    PassThrough,
+    Predicate,
+    ValueMapper,
+)
+from airflow_kstreams.streams.processor.operator import ProcessorOperator
+from airflow_kstreams.streams.processor.processor import ProcessorDef
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.builder import check_processor_def
+from airflow_kstreams.streams.topology.call_site import call_site
+from airflow_kstreams.streams.topology.nodes import Operator, StoreSpec
+
+if TYPE_CHECKING:
+    from airflow_kstreams.streams.kstream.grouped import KGroupedStream
+
+
+class KStream:
+    """A stream of (key, value); every method adds to the topology and leaves this stream as it is.
+
+    Functions are called positionally and run once per record, so they must depend on their arguments alone.
+    Values are shared by all that follows: a function returns a new value rather than change the one it was
+    given. Keys and values may be None where a topic holds records without.
+
+    :param graph: what is being built.
+    :param node: the node whose results this stream is.
+    :param serdes: what is known of its bytes.
+    :param key_changed: whether records may sit in another partition than their key belongs to.
+    :param table_values: whether values may be, or hold, objects that a table goes on changing.
+    """
+
+    def __init__(
+        self,
+        graph: StreamGraph,
+        node: str,
+        serdes: Serdes,
+        *,
+        key_changed: bool = False,
+        table_values: bool = False,
+    ) -> None:
+        self._graph = graph
+        self._node = node
+        self._serdes = serdes
+        self._key_changed = key_changed
+        self._table_values = table_values
+
+    def filter(self, predicate: Predicate) -> KStream:
+        """Keep the records for which ``predicate(key, value)`` holds."""
+        _check_function(predicate, "filter")
+        return self._same("KSTREAM-FILTER", Filter(predicate=predicate))
+
+    def map(self, mapper: KeyValueMapper) -> KStream:
+        """Replace each record by ``mapper(key, value)``, a pair of key and value."""
+        _check_function(mapper, "map")
+        return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper), "map")
+
+    def map_values(self, mapper: ValueMapper) -> KStream:
+        """Replace each value by ``mapper(value)``."""
+        _check_function(mapper, "map_values")
+        return self._revalued("KSTREAM-MAPVALUES", MapValues(mapper=mapper), "map_values")
+
+    def flat_map(self, mapper: FlatMapper) -> KStream:
+        """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields."""
+        _check_function(mapper, "flat_map")
+        return self._rekeyed("KSTREAM-FLATMAP", FlatMap(mapper=mapper), "flat_map")
+
+    def flat_map_values(self, mapper: FlatValueMapper) -> KStream:
+        """Replace each value by the values that ``mapper(value)`` yields, each under the same key."""
+        _check_function(mapper, "flat_map_values")
+        return self._revalued("KSTREAM-FLATMAPVALUES", FlatMapValues(mapper=mapper), "flat_map_values")
+
+    def branch(self, *predicates: Predicate) -> list[KStream]:
+        """Split the stream, one branch per predicate.
+
+        A record goes to the branch of the first ``predicate(key, value)`` that holds; it is dropped if none
+        does.
+        """
+        if not predicates:
+            raise TopologyError(
+                f"branch at {call_site()} has no predicate", fix="pass one predicate per branch"
+            )
+        for predicate in predicates:
+            _check_function(predicate, "branch")
+        node = self._graph.name("KSTREAM-BRANCH")
+        children = tuple(self._graph.name("KSTREAM-BRANCHCHILD") for _ in predicates)
+        add_operator = self._graph.topology.add_operator
+        add_operator(node, Branch(predicates=predicates, children=children), self._node)
+        for child in children:
+            add_operator(child, PassThrough(type="branch_child"), node)
+        return [self._at(child) for child in children]
+
+    def send_to(
+        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+    ) -> None:
+        """Write the stream to a topic, which must exist when a run begins.
+
+        :param key_serde: needed after an operator that changed the key, unless the builder has a default.
+        :param value_serde: needed after an operator that changed the value, unless the builder has a default.
+        :raises TopologyError: a serde is missing.
+        """
+        self._send_to(topic, key_serde, value_serde, f"send_to({topic!r})")
+
+    def through(
+        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+    ) -> KStream:
+        """Write the stream to a topic of yours and go on with what is read from it, partitioned anew.
+
+        :param topic: must exist when a run begins.
+        :param key_serde: as in :meth:`send_to`.
+        :param value_serde: as in :meth:`send_to`.
+        :raises TopologyError: a serde is missing, or the topic is read with other serdes already.
+        """
+        key, value = self._send_to(topic, key_serde, value_serde, f"through({topic!r})")
+        return KStream(self._graph, self._graph.source(topic, key, value), Serdes(key=key, value=value))
+
+    def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> KStream:
+        """Run a processor on each record; what it forwards is the resulting stream.
+
+        :param processor_def: makes a new ``Processor`` for each task; a class will do.
+        :param stores: the stores it may use, by name, or by spec to add them here.
+        :raises TopologyError: the definition cannot be called, or a store's name is taken.
+        """
+        check_processor_def(processor_def, "process", call_site())
+        names = [store if isinstance(store, str) else store.name for store in stores]
+        for store in stores:
+            if not isinstance(store, str):
+                self._graph.topology.add_state_store(store)
+        operator = ProcessorOperator(definition=processor_def)
+        node = self._graph.operator("KSTREAM-PROCESSOR", operator, self._node, names)
+        return self._new(
+            node, self._serdes.with_new_key("process").with_new_value("process"), key_changed=True
+        )
+
+    def group_by_key(
+        self, *, key_serde: Serde | None = None, value_serde: Serde | None = None, name: str | None = None
+    ) -> KGroupedStream:
+        """Group the records by their key, through a repartition topic if an operator may have changed it.
+
+        :param key_serde: needed after an operator that changed the key, unless the builder has a default.
+        :param value_serde: needed to repartition after an operator that changed the value, likewise.
+        :param name: of the repartition topic, ``<application id>-<name>-repartition``, which all that is done
+            with the group then shares; unless given, each store has a topic of its own.
+        """
+        return self._group(self._serdes.given(key_serde, value_serde), name, "group_by_key")
+
+    def group_by(
+        self,
+        selector: KeySelector,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KGroupedStream:
+        """Group the records by ``selector(key, value)``, through a repartition topic.
+
+        :param key_serde: of the new key; may be left out if the builder has a default.
+        :param value_serde: as in :meth:`group_by_key`.
+        :param name: as in :meth:`group_by_key`.
+        """
+        _check_function(selector, "group_by")
+        node = self._graph.selected(self._node, selector, name)
+        rekeyed = self._new(node, self._serdes.with_new_key("group_by"), key_changed=True)
+        return rekeyed._group(rekeyed._serdes.given(key_serde, value_serde), name, "group_by")
+
+    def _send_to(self, topic: str, key: Serde | None, value: Serde | None, call: str) -> tuple[Serde, Serde]:
+        key_serde = self._graph.serde("key", key, self._serdes, call)
+        value_serde = self._graph.serde("value", value, self._serdes, call)
+        self._graph.sink(topic, self._node, key_serde, value_serde)
+        return key_serde, value_serde
+
+    def _group(self, serdes: Serdes, name: str | None, call: str) -> KGroupedStream:
+        # A table gives a stream again, so the two modules need each other; this one waits until it is used.
+        from airflow_kstreams.streams.kstream.grouped import Grouping, KGroupedStream
+
+        grouping = Grouping(
+            serdes=serdes,
+            repartition=self._key_changed,
+            copy_values=self._table_values,
+            name=name,
+            call=call,
+        )
+        return KGroupedStream(self._graph, self._node, grouping)
+
+    def _new(self, node: str, serdes: Serdes, *, key_changed: bool) -> KStream:
+        return KStream(self._graph, node, serdes, key_changed=key_changed, table_values=self._table_values)
+
+    def _at(self, node: str) -> KStream:
+        return self._new(node, self._serdes, key_changed=self._key_changed)
+
+    def _same(self, kind: str, operator: Operator) -> KStream:
+        return self._at(self._graph.operator(kind, operator, self._node))
+
+    def _revalued(self, kind: str, operator: Operator, call: str) -> KStream:
+        node = self._graph.operator(kind, operator, self._node)
+        return self._new(node, self._serdes.with_new_value(call), key_changed=self._key_changed)
+
+    def _rekeyed(self, kind: str, operator: Operator, call: str) -> KStream:
+        node = self._graph.operator(kind, operator, self._node)
+        return self._new(node, self._serdes.with_new_key(call).with_new_value(call), key_changed=True)
+
+
+def _check_function(function: Any, call: str) -> None:
+    if not callable(function):
+        raise TopologyError(
+            f"{call} at {call_site()} is given {type(function).__name__}, expected a function",
+            fix="pass a function, e.g. a lambda",
+        )

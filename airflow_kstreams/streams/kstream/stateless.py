@@ -1,0 +1,242 @@
+"""Operators without state. Each binds to one closure, since each runs once per record.
+
+The closures hoist everything they touch into local variables and hold their children directly; ``_node`` is
+read from a traceback when a user's function raises (see :class:`Operator`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
+
+Predicate = Callable[[Any, Any], bool]
+KeyValueMapper = Callable[[Any, Any], tuple[Any, Any]]
+ValueMapper = Callable[[Any], Any]
+FlatMapper = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+FlatValueMapper = Callable[[Any], Iterable[Any]]
+KeySelector = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Passes on what satisfies a predicate."""
+
+    predicate: Predicate
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "filter"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        predicate = self.predicate
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            if predicate(key, value):
+                forward(key, value)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map:
+    """Replaces key and value."""
+
+    mapper: KeyValueMapper
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "map"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        mapper = self.mapper
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            new_key, new_value = mapper(key, value)
+            forward(new_key, new_value)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapValues:
+    """Replaces the value."""
+
+    mapper: ValueMapper
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "map_values"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        mapper = self.mapper
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            forward(key, mapper(value))
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatMap:
+    """Replaces a record by any number of records."""
+
+    mapper: FlatMapper
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "flat_map"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        mapper = self.mapper
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            for new_key, new_value in mapper(key, value):
+                forward(new_key, new_value)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatMapValues:
+    """Replaces a value by any number of values under the same key."""
+
+    mapper: FlatValueMapper
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "flat_map_values"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        mapper = self.mapper
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            for new_value in mapper(value):
+                forward(key, new_value)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectKey:
+    """Replaces the key."""
+
+    selector: KeySelector
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "select_key"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        selector = self.selector
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            forward(selector(key, value), value)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Passes a record to the child of the first predicate it satisfies; drops it if there is none.
+
+    :param predicates: in order of trial.
+    :param children: name of the child of each predicate.
+    """
+
+    predicates: tuple[Predicate, ...]
+    children: tuple[str, ...]
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "branch"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        targets = tuple(
+            (predicate, children[name])
+            for predicate, name in zip(self.predicates, self.children, strict=True)
+        )
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            for predicate, target in targets:
+                if predicate(key, value):
+                    target(key, value)
+                    return
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassThrough:
+    """Gives a stream a name of its own and does nothing, at no cost: it binds to its children.
+
+    :param type: kind of node, e.g. ``to_stream``.
+    """
+
+    type: str
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Return what is below."""
+        return forward
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyValues:
+    """Copies each value on its way from one table into another.
+
+    An aggregator may change its aggregate in place; a second table that kept the same object would see its
+    own entries change under it.
+    """
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "copy_values"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        deepcopy = copy.deepcopy
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            forward(key, deepcopy(value))
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropNulls:
+    """Drops records without key or value ahead of a repartition topic: no group operator would count them."""
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "drop_nulls"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        count_dropped = context.count_dropped
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            if key is None or value is None:
+                count_dropped()
+            else:
+                forward(key, value)
+
+        return run

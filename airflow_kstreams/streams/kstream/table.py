@@ -1,0 +1,37 @@
+"""A table: the newest value of each key."""
+
+from __future__ import annotations
+
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.kstream import KStream
+from airflow_kstreams.streams.kstream.stateless import PassThrough
+from airflow_kstreams.streams.topology.nodes import StoreSpec
+
+
+class KTable:
+    """The result of a fold per key, kept in a store.
+
+    :param graph: what is being built.
+    :param node: the node that keeps the table.
+    :param spec: its store.
+    """
+
+    def __init__(self, graph: StreamGraph, node: str, spec: StoreSpec) -> None:
+        self._graph = graph
+        self._node = node
+        self._spec = spec
+
+    @property
+    def store(self) -> str:
+        """Name of the table's store; processors that name it in ``KStream.process`` may read it."""
+        return self._spec.name
+
+    def to_stream(self) -> KStream:
+        """Return the stream of the table's changes: (key, newest value), or (key, None) for a deleted key.
+
+        A table with a cached store changes once per key and commit point, any other with every record. The
+        values belong to the table's store: a processor that keeps one keeps a copy.
+        """
+        node = self._graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self._node)
+        serdes = Serdes(key=self._spec.key_serde, value=self._spec.value_serde)
+        return KStream(self._graph, node, serdes, table_values=True)

@@ -1,0 +1,163 @@
+"""The small ports between the engine and Kafka.
+
+``kafka/`` implements them on the real client, ``testing/`` in memory. Records keep the method names of the
+Kafka client's own message so that the hot path pays for no wrapper object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+#: What a reader may see: every record, or only those of committed transactions.
+Isolation = Literal["read_uncommitted", "read_committed"]
+
+#: Record headers in order, names may repeat.
+Headers = list[tuple[str, bytes | None]]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic; orders by (topic, partition)."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class CommittedOffset(NamedTuple):
+    """A committed offset with the metadata string that travels with it (at most 4096 bytes)."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Record(Protocol):
+    """A consumed record, in the shape of ``confluent_kafka.Message``."""
+
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def headers(self) -> Headers | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """What the broker says of a topic; ``topic_id`` changes when a topic is deleted and created again."""
+
+    name: str
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic to create. ``replication_factor`` -1 means the broker's default."""
+
+    name: str
+    partitions: int
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class Fetched(NamedTuple):
+    """One poll's worth: records per partition in offset order, and the partitions found at their end.
+
+    An end is the offset after the last one that this reader can see now; under read_committed that is the
+    last stable offset, past any transaction markers and aborted records before it.
+    """
+
+    records: Mapping[TopicPartition, Sequence[Record]]
+    ends: Mapping[TopicPartition, int]
+
+
+class ReaderPort(Protocol):
+    """Reads assigned partitions from given offsets; never joins a group; never commits by itself."""
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None: ...
+    def poll(self, *, max_records: int, timeout_seconds: float) -> Fetched: ...
+    def pause(self, partitions: Collection[TopicPartition]) -> None: ...
+    def resume(self, partitions: Collection[TopicPartition]) -> None: ...
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the group's stable committed offsets; partitions without one are absent."""
+        ...
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit outside any transaction (``at_least_once``); returns when the broker has it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class WriterPort(Protocol):
+    """Writes records; with a transactional id, in transactions.
+
+    ``produce(topic, value, key, partition, timestamp_ms, headers)`` is a plain attribute so that the hot path
+    binds the client's method itself; partition -1 lets Java's partitioner decide. Delivery failures surface
+    from ``flush`` and ``commit``.
+    """
+
+    @property
+    def produce(self) -> Callable[..., None]: ...
+    @property
+    def suspect(self) -> bool:
+        """Whether a commit, abort or offset call failed, was slow or may have been repeated: never use "
+        "again.
+        """
+        ...
+
+    def init_transactions(self) -> None: ...
+    def begin(self) -> None: ...
+    def flush(self) -> None: ...
+    def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class AdminPort(Protocol):
+    """Topics and offsets as the broker knows them. Every call is bounded by the configured client timeout."""
+
+    def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
+        """Describe topics; missing ones are absent from the result."""
+        ...
+
+    def create_topics(self, topics: Collection[TopicSpec]) -> None:
+        """Create topics and wait until they are visible; existing ones are left alone."""
+        ...
+
+    def delete_topics(self, names: Collection[str]) -> None: ...
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        """Return the last stable offset under read_committed, else the high watermark."""
+        ...
+
+    def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None: ...
+    def close(self) -> None: ...
+
+
+class ClusterPort(Protocol):
+    """Makes clients of one Kafka cluster."""
+
+    def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort: ...
+    def writer(self, *, transactional_id: str | None, transaction_timeout_ms: int = 60_000) -> WriterPort: ...
+    def admin(self) -> AdminPort: ...
+
+
+class Clock(Protocol):
+    """Wall clock and monotonic clock."""
+
+    def now_ms(self) -> int: ...
+    def monotonic_seconds(self) -> float: ...
+    def sleep(self, seconds: float) -> None: ...
+
+
+#: Anything JSON can hold.
+Json = Any

@@ -1,0 +1,1 @@
+"""The Processor API: user code that sees each record, keeps state and forwards what it likes."""

@@ -1,0 +1,51 @@
+"""Runs a user's processor as a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.processor.context import ProcessorContext
+from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, ProcessorRecord
+from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorOperator:
+    """Makes a processor for the task, wraps each key and value into a record and hands it over.
+
+    :param definition: makes a new processor.
+    """
+
+    definition: ProcessorDef
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "processor"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the processor and the closure that feeds it.
+
+        :raises TopologyError: the definition made something else than a processor.
+        """
+        processor = self.definition()
+        if not isinstance(processor, Processor):
+            raise TopologyError(
+                f"task {context.task_id}: the definition of processor {context.node!r} made a "
+                f"{type(processor).__name__}, expected a Processor",
+                fix="derive the class from airflow_kstreams.streams.Processor",
+            )
+        processor_context = ProcessorContext(context, forward, children)
+        context.on_open(lambda: processor.init(processor_context))
+        context.on_close(processor.close)
+        process = processor.process
+        record_context = context.record_context
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            consumed = record_context.record
+            headers = None if consumed is None else consumed.headers()
+            process(ProcessorRecord(key, value, record_context.timestamp_ms, headers or []))
+
+        return run

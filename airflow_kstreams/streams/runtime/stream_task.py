@@ -1,0 +1,183 @@
+"""A task: one partition group of one subtopology, its bound topology and its stores.
+
+The task is pure: records come in by :meth:`StreamTask.add`, results leave through ``produce``, and whoever
+hosts it decides when to fetch and commits when :meth:`StreamTask.process` says that a commit is due.
+
+Commit points: with cached results (tables), results are emitted only at points counted in consumed records
+from the slice's start (``commit.every.records``) and at its end. A crash between two points resumes at an
+earlier point with the same count, so the same emissions come again. Without cached results every record is a
+commit point and the clock decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.ports import Record, TopicPartition
+from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
+from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology, Produce, record_error
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.topology import Topology
+
+#: Commit points of a task with cached results, in consumed records, unless the user sets another number.
+CACHED_COMMIT_EVERY_RECORDS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskId:
+    """A task: subtopology and partition group."""
+
+    subtopology: int
+    group: int
+
+    def __str__(self) -> str:
+        return f"{self.subtopology}_{self.group}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgress:
+    """What a task had done for its slice when it last committed; it travels in the offset metadata.
+
+    :param records_in: records consumed since the slice's start.
+    :param records_out: records handed to sinks.
+    :param records_dropped: records dropped by rule.
+    """
+
+    records_in: int = 0
+    records_out: int = 0
+    records_dropped: int = 0
+
+
+class StreamTask:
+    """One task.
+
+    :param topology: the whole topology.
+    :param task_id: which subtopology and group.
+    :param bounds: start and stop offset of each partition of the group, real topic names.
+    :param produce: sends one record, see ``WriterPort``.
+    :param progress: what an earlier attempt had committed for this slice.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        task_id: TaskId,
+        bounds: Mapping[TopicPartition, tuple[int, int]],
+        produce: Produce,
+        settings: ApplicationSettings,
+        progress: TaskProgress,
+    ) -> None:
+        self.task_id = task_id
+        subtopology = next(s for s in topology.subtopologies() if s.id == task_id.subtopology)
+        self._nodes = {node.name: node for node in subtopology.nodes}
+        self._bound = ProcessorTopology(
+            topology,
+            subtopology,
+            application_id=settings.application_id,
+            task_id=str(task_id),
+            produce=produce,
+        )
+        self._bound.sent = progress.records_out
+        self._bound.dropped = progress.records_dropped
+        self._records_in = progress.records_in
+        self.group = PartitionGroup(bounds, buffered=settings.buffered_records_per_partition)
+        self.partition_times: dict[TopicPartition, int] = {}
+        every = settings.commit_every_records
+        self._commit_every = every or (CACHED_COMMIT_EVERY_RECORDS if self._bound.cached else 0)
+        self._changelogs = {
+            spec.name: topology.changelog_topic(spec.name, settings.application_id)
+            for spec in subtopology.stores
+            if spec.logged
+        }
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record up to the stop offsets was processed."""
+        return self.group.complete
+
+    @property
+    def stores(self) -> Mapping[str, Any]:
+        """The task's stores by name."""
+        return self._bound.stores
+
+    @property
+    def changelogs(self) -> Mapping[str, str]:
+        """Changelog topic of each logged store."""
+        return self._changelogs
+
+    @property
+    def progress(self) -> TaskProgress:
+        """Counts since the slice's start."""
+        return TaskProgress(
+            records_in=self._records_in, records_out=self._bound.sent, records_dropped=self._bound.dropped
+        )
+
+    def open(self) -> None:
+        """Let the processors start, once the stores are restored and before the first record.
+
+        :raises RecordError: a processor's init failed.
+        """
+        self._guarded(self._bound.open)
+
+    def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
+        """Buffer fetched records of one partition."""
+        self.group.add(partition, records)
+
+    def process(self, limit: int) -> int:
+        """Process the next records, up to a commit point at most.
+
+        :param limit: the most records to process.
+        :return: how many were processed; 0 means that more must be fetched first, or that all is done.
+        :raises RecordError: a record could not be decoded, processed or encoded.
+        """
+        if self._commit_every:
+            limit = min(limit, self._commit_every - self._records_in % self._commit_every)
+        chosen = self.group.next_run(limit)
+        if chosen is None:
+            return 0
+        partition, records = chosen
+        self._guarded(lambda: self._bound.run_batch(partition.topic, records))
+        self._records_in += len(records)
+        latest = records[-1].timestamp()[1]
+        self.partition_times[partition] = max(self.partition_times.get(partition, -1), latest)
+        return len(records)
+
+    def commit_due(self, *, interval_elapsed: bool, processed: bool = True) -> bool:
+        """Say whether to commit now, between two calls of :meth:`process`.
+
+        :param interval_elapsed: whether ``commit.interval.ms`` has passed since the last commit.
+        :param processed: whether the last call processed anything; a commit point counts once.
+        """
+        if self._commit_every and self._records_in % self._commit_every == 0:
+            return processed
+        return not self._bound.cached and (interval_elapsed or self._bound.commit_requested)
+
+    def flush(self) -> None:
+        """Emit cached results; the first step of every commit.
+
+        :raises RecordError: a downstream function or serde failed.
+        """
+        self._bound.commit_requested = False
+        self._guarded(self._bound.flush)
+
+    def changes(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
+        """Yield (changelog topic, key, value or None, timestamp) once per key changed since the last call."""
+        for name, changelog in self._changelogs.items():
+            for key, value, timestamp_ms in self._bound.stores[name].drain_changes():
+                yield changelog, key, value, timestamp_ms
+
+    def close(self) -> None:
+        """Let the processors close; only after a clean end."""
+        self._guarded(self._bound.close)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except KStreamsError:
+            raise
+        except Exception as error:
+            raise record_error(error, self._bound, self._nodes) from error

@@ -1,0 +1,1 @@
+"""Serdes: between Python objects and the bytes of keys and values."""

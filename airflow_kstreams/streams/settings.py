@@ -1,0 +1,235 @@
+"""Application settings: Kafka Streams' dotted names, each with unit, default and the reason for that default.
+
+Client settings (librdkafka's names) are checked by ``airflow_kstreams.kafka.settings``; a name that is
+neither is refused with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_kstreams.streams.errors import ConfigError
+
+Guarantee = Literal["at_least_once", "exactly_once"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One application setting.
+
+    :param default: used when the user gives nothing.
+    :param kind: ``int``, or the tuple of allowed strings.
+    :param minimum: smallest allowed number.
+    :param doc: unit, meaning, and why the default is what it is.
+    """
+
+    default: Any
+    kind: type[int] | type[str] | tuple[str, ...]
+    doc: str
+    minimum: int = 0
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "processing.guarantee": Setting(
+        default="at_least_once",
+        kind=("at_least_once", "exactly_once"),
+        doc="KIP-129's default, by name; exactly_once is what the documentation recommends.",
+    ),
+    "autostop.at": Setting(
+        default="eol",
+        kind=("eol",),
+        doc="KIP-95: where a run stops. eol freezes each partition's end when the run begins.",
+    ),
+    "commit.interval.ms": Setting(
+        default=5_000,
+        kind=int,
+        minimum=1,
+        doc="Milliseconds between commits of a task without cached results; one with cached results commits "
+        "at its "
+        "commit points. Five seconds keeps commits rare in a batch and a transaction far below the broker's "
+        "limit.",
+    ),
+    "commit.every.records": Setting(
+        default=0,
+        kind=int,
+        doc="Consumed records between two commit points. Cached results are emitted at these points and at "
+        "the end "
+        "only, which makes them deterministic. 0 = 100,000 for tasks with cached results (often enough to "
+        "stay below "
+        "the transaction timeout, seldom enough to fold many updates of a key into one), and no such points "
+        "for the "
+        "others: they commit by commit.interval.ms alone. 1 gives one transaction per record.",
+    ),
+    "buffered.records.per.partition": Setting(
+        default=1_000,
+        kind=int,
+        minimum=1,
+        doc="Records a partition's queue must hold before the task chooses among several partitions; Kafka "
+        "Streams' "
+        "default.",
+    ),
+    "num.stream.threads": Setting(
+        default=1, kind=int, minimum=1, doc="Threads a Spark task slot may use to run its tasks side by side."
+    ),
+    "first.run.offsets": Setting(
+        default="earliest",
+        kind=("earliest", "latest"),
+        doc="Where the very first run starts on a partition without a committed offset. earliest loses "
+        "nothing.",
+    ),
+    "settle.ms": Setting(
+        default=5_000,
+        kind=int,
+        doc="Milliseconds begin waits for the last stable offset to reach the high watermark it first read: "
+        "a commit "
+        "returns before its markers are written.",
+    ),
+    "lease.ms": Setting(
+        default=30_000,
+        kind=int,
+        minimum=3_000,
+        doc="Milliseconds a driver's lease lasts unless renewed (every third of it). Long enough to survive "
+        "a "
+        "garbage collection, short enough that the next run need not wait a minute after a crash.",
+    ),
+    "transaction.timeout.ms": Setting(
+        default=120_000,
+        kind=int,
+        minimum=10_000,
+        doc="Milliseconds after which the broker aborts a task's transaction. Must exceed the time between "
+        "two "
+        "commit points; checked against the broker's limit by the broker itself.",
+    ),
+    "run.stall.timeout.ms": Setting(
+        default=900_000,
+        kind=int,
+        minimum=1_000,
+        doc="Milliseconds without progress after which a run fails with StopOffsetUnreachableError. The "
+        "default is "
+        "the broker's longest transaction.",
+    ),
+    "client.timeout.ms": Setting(
+        default=30_000,
+        kind=int,
+        minimum=1_000,
+        doc="Milliseconds any single request to the broker may take before it fails with a clear error.",
+    ),
+    "task.max.attempts": Setting(
+        default=5,
+        kind=int,
+        minimum=1,
+        doc="How often one task attempt aborts and resumes by itself on non-fatal errors before Spark sees a "
+        "failure.",
+    ),
+    "state.dir": Setting(
+        default="",
+        kind=str,
+        doc="Folder for local state; empty means the Spark executor's own scratch folder.",
+    ),
+    "internal.replication.factor": Setting(
+        default=-1,
+        kind=int,
+        minimum=-1,
+        doc="Replicas of topics the engine creates; -1 takes the broker's default.",
+    ),
+}
+
+_APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationSettings:
+    """Checked application settings; attributes are the dotted names with underscores."""
+
+    application_id: str
+    processing_guarantee: Guarantee = "at_least_once"
+    autostop_at: str = "eol"
+    commit_interval_ms: int = 5_000
+    commit_every_records: int = 0
+    buffered_records_per_partition: int = 1_000
+    num_stream_threads: int = 1
+    first_run_offsets: str = "earliest"
+    settle_ms: int = 5_000
+    lease_ms: int = 30_000
+    transaction_timeout_ms: int = 120_000
+    run_stall_timeout_ms: int = 900_000
+    client_timeout_ms: int = 30_000
+    task_max_attempts: int = 5
+    state_dir: str = ""
+    internal_replication_factor: int = -1
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether outputs, state, offsets and notifications commit in one transaction."""
+        return self.processing_guarantee == "exactly_once"
+
+    @classmethod
+    def parse(cls, application_id: str, settings: Mapping[str, object] | None = None) -> ApplicationSettings:
+        """Check settings given by their dotted names.
+
+        :param application_id: names the group, the internal topics and the transactional ids.
+        :param settings: dotted name -> value; numbers may come as text.
+        :raises ConfigError: a name is unknown (the nearest known one is named), or a value does not fit.
+        """
+        check_application_id(application_id)
+        values: dict[str, Any] = {}
+        for name, value in (settings or {}).items():
+            values[name.replace(".", "_")] = _checked(name, value)
+        return cls(application_id=application_id, **values)
+
+    def to_dict(self) -> dict[str, str | int]:
+        """Return the settings that differ from their defaults, by dotted name."""
+        result: dict[str, str | int] = {}
+        for name, setting in SETTINGS.items():
+            value = getattr(self, name.replace(".", "_"))
+            if value != setting.default:
+                result[name] = value
+        return result
+
+
+def check_application_id(application_id: str) -> None:
+    """Refuse an application id that could not name topics.
+
+    :raises ConfigError: it is empty, too long, or holds other characters than letters, digits, dot, dash,
+        underscore.
+    """
+    if not _APPLICATION_ID.match(application_id or ""):
+        raise ConfigError(
+            f"application id {application_id!r} cannot name Kafka topics",
+            fix="use 1 to 200 letters, digits, dots, dashes and underscores",
+        )
+
+
+def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
+    """Return a hint naming the known setting nearest to a misspelt one."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else "see the settings reference for the known names"
+
+
+def _checked(name: str, value: object) -> Any:
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise ConfigError(f"unknown setting {name!r}", fix=nearest(name, SETTINGS))
+    if setting.kind is int:
+        try:
+            number = int(str(value))
+        except ValueError:
+            raise ConfigError(
+                f"setting {name!r} must be a whole number, got {value!r}", fix=setting.doc
+            ) from None
+        if number < setting.minimum:
+            raise ConfigError(
+                f"setting {name!r} must be {setting.minimum} or more, got {number}", fix=setting.doc
+            )
+        return number
+    if setting.kind is str:
+        return str(value)
+    if isinstance(setting.kind, tuple) and value not in setting.kind:
+        raise ConfigError(
+            f"setting {name!r} must be one of {', '.join(setting.kind)}, got {value!r}", fix=setting.doc
+        )
+    return value

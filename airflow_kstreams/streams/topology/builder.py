@@ -1,0 +1,258 @@
+"""The low-level builder: sources, processors, sinks and stores by name. The DSL compiles to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Self
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.processor.operator import ProcessorOperator
+from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.call_site import call_site
+from airflow_kstreams.streams.topology.names import is_legal_topic
+from airflow_kstreams.streams.topology.nodes import (
+    CallSite,
+    InternalTopic,
+    Node,
+    Operator,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    StoreSpec,
+)
+from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.streams.topology.validation import validate
+
+
+class TopologyBuilder:
+    """Collects nodes and stores, parents before children; every method but ``build`` returns the builder.
+
+    >>> class Upper(Processor):
+    ...     def init(self, context):
+    ...         self.context = context
+    ...
+    ...     def process(self, record):
+    ...         self.context.forward(record.key, record.value.upper())
+    >>> topology = (
+    ...     TopologyBuilder()
+    ...     .add_source("in", "words", value_serde=serdes.string())
+    ...     .add_processor("upper", Upper, "in")
+    ...     .add_sink("out", "loud-words", "upper", value_serde=serdes.string())
+    ...     .build()
+    ... )
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._stores: dict[str, StoreSpec] = {}
+        self._store_sites: dict[str, CallSite] = {}
+        self._internal: dict[str, InternalTopic] = {}
+        self._internal_owners: dict[str, tuple[str, ...]] = {}
+
+    def add_source(
+        self, name: str, *topics: str, key_serde: Serde | None = None, value_serde: Serde | None = None
+    ) -> Self:
+        """Add a node that reads topics.
+
+        :param name: unique in the topology.
+        :param topics: one or more.
+        :param key_serde: of keys; bytes unless given.
+        :param value_serde: of values; bytes unless given.
+        :raises TopologyError: the name is taken, or a topic's name is illegal or given twice.
+        """
+        site = call_site()
+        if not topics:
+            raise TopologyError(f"source {name!r} at {site} names no topic", fix="name at least one")
+        for topic in topics:
+            _check_topic(topic, f"source {name!r}", site)
+        if len(set(topics)) < len(topics):
+            raise TopologyError(f"source {name!r} at {site} names a topic twice", fix="name each topic once")
+        return self._add(
+            SourceNode(
+                name=name,
+                topics=topics,
+                key_serde=key_serde or serdes.bytes(),
+                value_serde=value_serde or serdes.bytes(),
+                site=site,
+            )
+        )
+
+    def add_processor(
+        self, name: str, processor_def: ProcessorDef, *parents: str, stores: tuple[str, ...] | list[str] = ()
+    ) -> Self:
+        """Add a node that runs a processor.
+
+        :param name: unique in the topology.
+        :param processor_def: called without arguments, makes a new :class:`Processor` for each task; a class
+            will do.
+        :param parents: names of the nodes that forward to it.
+        :param stores: names of the stores it may use.
+        :raises TopologyError: the name is taken, a parent is unknown, or the definition cannot be called.
+        """
+        check_processor_def(processor_def, f"processor {name!r}", call_site())
+        return self.add_operator(name, ProcessorOperator(definition=processor_def), *parents, stores=stores)
+
+    def add_operator(
+        self, name: str, operator: Operator, *parents: str, stores: tuple[str, ...] | list[str] = ()
+    ) -> Self:
+        """Add a node that runs an operator: what ``add_processor`` and the DSL come down to.
+
+        :raises TopologyError: the name is taken or a parent is unknown.
+        """
+        site = call_site()
+        self._check_parents(f"processor {name!r}", parents, site)
+        return self._add(
+            ProcessorNode(
+                name=name, parents=parents, operator=operator, stores=tuple(dict.fromkeys(stores)), site=site
+            )
+        )
+
+    def add_sink(
+        self,
+        name: str,
+        topic: str,
+        *parents: str,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+    ) -> Self:
+        """Add a node that writes a topic.
+
+        :param name: unique in the topology.
+        :param topic: must exist when a run begins.
+        :param parents: names of the nodes that forward to it.
+        :param key_serde: of keys; bytes unless given.
+        :param value_serde: of values; bytes unless given.
+        :raises TopologyError: the name is taken, a parent is unknown, or the topic's name is illegal.
+        """
+        site = call_site()
+        _check_topic(topic, f"sink {name!r}", site)
+        self._check_parents(f"sink {name!r}", parents, site)
+        return self._add(
+            SinkNode(
+                name=name,
+                parents=parents,
+                topic=topic,
+                key_serde=key_serde or serdes.bytes(),
+                value_serde=value_serde or serdes.bytes(),
+                site=site,
+            )
+        )
+
+    def add_state_store(self, spec: StoreSpec, *processors: str) -> Self:
+        """Add a store, one instance per task.
+
+        :param spec: adding an equal spec again changes nothing, so that several processors may bring it
+            along.
+        :param processors: names of processors, added before, that may use it.
+        :raises TopologyError: another store has the name, the name is illegal, or a processor is unknown.
+        """
+        site = call_site()
+        known = self._stores.get(spec.name)
+        if known is not None and known != spec:
+            raise TopologyError(
+                f"store {spec.name!r} has two specs, at {self._store_sites[spec.name]} and at {site}",
+                fix="give each store its own name, or use one StoreSpec for both",
+            )
+        _check_topic(spec.name, "a store", site)
+        self._stores[spec.name] = spec
+        self._store_sites.setdefault(spec.name, site)
+        for name in processors:
+            node = self._nodes.get(name)
+            if not isinstance(node, ProcessorNode):
+                raise TopologyError(
+                    f"store {spec.name!r} at {site} is connected to {name!r}, which is no processor",
+                    fix="add the processor first; sources and sinks use no stores",
+                )
+            self._nodes[name] = dataclasses.replace(
+                node, stores=tuple(dict.fromkeys([*node.stores, spec.name]))
+            )
+        return self
+
+    def add_repartition(
+        self, name: str, parent: str, *, key_serde: Serde, value_serde: Serde, partitions: int | None = None
+    ) -> Self:
+        """Add an internal topic with the sink that writes and the source that reads it.
+
+        :param name: the topic becomes ``<application id>-<name>-repartition``, the source
+            ``<name>-repartition-source``.
+        :param parent: the node that forwards to it.
+        :param partitions: None for as many as the largest source of the writing subtopology.
+        :raises TopologyError: a name is taken.
+        """
+        topic = InternalTopic(name=f"{name}-repartition", partitions=partitions)
+        sink, source = f"{topic.name}-sink", f"{topic.name}-source"
+        self.add_sink(sink, topic.name, parent, key_serde=key_serde, value_serde=value_serde)
+        self.add_source(source, topic.name, key_serde=key_serde, value_serde=value_serde)
+        self._internal[topic.name] = topic
+        self._internal_owners[topic.name] = (sink, source)
+        return self
+
+    def build(self) -> Topology:
+        """Return the topology as it is now.
+
+        :raises TopologyError: it cannot run; the user's file and line are named.
+        """
+        topology = Topology(
+            nodes=tuple(self._nodes.values()),
+            stores=tuple(self._stores.values()),
+            internal_topics=tuple(self._internal.values()),
+        )
+        validate(topology, store_sites=self._store_sites, internal_owners=self._internal_owners)
+        return topology
+
+    def _add(self, node: Node) -> Self:
+        known = self._nodes.get(node.name)
+        if known is not None:
+            raise TopologyError(
+                f"the name {node.name!r} is given to two nodes, at {known.site} and at {node.site}",
+                fix="give each node its own name",
+            )
+        self._nodes[node.name] = node
+        return self
+
+    def _check_parents(self, what: str, parents: tuple[str, ...], site: CallSite) -> None:
+        if not parents:
+            raise TopologyError(f"{what} at {site} has no parent", fix="name the nodes that forward to it")
+        if len(set(parents)) < len(parents):
+            raise TopologyError(f"{what} at {site} names a parent twice", fix="name each parent once")
+        for parent in parents:
+            node = self._nodes.get(parent)
+            if node is None:
+                known = ", ".join(self._nodes) or "none"
+                raise TopologyError(
+                    f"{what} at {site} has an unknown parent {parent!r}",
+                    fix=f"add parents before their children; nodes so far: {known}",
+                )
+            if isinstance(node, SinkNode):
+                raise TopologyError(
+                    f"{what} at {site} has the sink {parent!r} ({node.site}) as parent",
+                    fix="a sink forwards nothing; read its topic with a source of its own",
+                )
+
+
+def check_processor_def(definition: object, what: str, site: CallSite) -> None:
+    """Refuse a processor definition that cannot make an instance per task.
+
+    :raises TopologyError: it is an instance, or cannot be called.
+    """
+    if isinstance(definition, Processor):
+        name = type(definition).__name__
+        raise TopologyError(
+            f"{what} at {site} is given an instance of {name}, which all tasks would share",
+            fix=f"pass the class, or a function that makes a new one: lambda: {name}(...)",
+        )
+    if not callable(definition):
+        raise TopologyError(
+            f"{what} at {site} is given {definition!r}, which cannot be called",
+            fix="pass a Processor class, or a function without arguments that makes a new instance",
+        )
+
+
+def _check_topic(name: str, what: str, site: CallSite) -> None:
+    if not is_legal_topic(name):
+        raise TopologyError(
+            f"{what} at {site} has the name {name!r}, which Kafka does not allow for a topic",
+            fix="use 1 to 249 letters, digits, dots, dashes and underscores",
+        )

@@ -1,0 +1,183 @@
+"""The frozen topology model: three kinds of node and the stores between them. Definitions only; nothing runs
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.serde.base import Serde
+
+#: How a node hands a key and a value to its children (or, for a leaf, to nobody).
+Forward = Callable[[Any, Any], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSite:
+    """The user's file and line that defined a node, for messages."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSpec:
+    """A state store to make, one instance per task.
+
+    :param name: unique in the topology; names the changelog ``<application id>-<name>-changelog``.
+    :param key_serde: of keys.
+    :param value_serde: of values.
+    :param logged: whether the store has a changelog (without one its content does not survive the run).
+    :param cached: whether a table operator emits once per dirty key and commit point, rather than per record.
+    """
+
+    name: str
+    key_serde: Serde
+    value_serde: Serde
+    logged: bool = True
+    cached: bool = True
+
+
+class RecordContext(Protocol):
+    """The record being processed; one mutable object per task, updated in place for every record."""
+
+    record: Record | None
+    timestamp_ms: int
+
+
+class StoreView(Protocol):
+    """What operators use of a key-value store. Entries are ``(value, timestamp_ms)``; keys are serialized
+    bytes.
+    """
+
+    def get_entry(self, key: bytes) -> tuple[Any, int] | None: ...
+    def put_entry(self, key: bytes, entry: tuple[Any, int] | None) -> None: ...
+
+
+class NodeContext(Protocol):
+    """What a node may use while it is bound into a task."""
+
+    #: The task, printed ``<subtopology>_<group>``.
+    task_id: str
+    #: Name of the node being bound.
+    node: str
+
+    @property
+    def record_context(self) -> RecordContext:
+        """The record being processed."""
+        ...
+
+    def store(self, name: str) -> Any:
+        """Return the task's instance of a store that this node is connected to."""
+        ...
+
+    def on_open(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the start: after the stores are restored, before the first record, in
+        topological order.
+        """
+        ...
+
+    def on_flush(self, callback: Callable[[], None]) -> None:
+        """Register a callback for every commit point; callbacks run in topological order of their nodes.
+
+        A callback may set ``record_context.timestamp_ms`` and forward; ``record_context.record`` is None
+        meanwhile.
+        """
+        ...
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the orderly end of the task."""
+        ...
+
+    def count_dropped(self) -> None:
+        """Count one record that was dropped by rule."""
+        ...
+
+    def request_commit(self) -> None:
+        """Ask for a commit after the record being processed."""
+        ...
+
+
+class Operator(Protocol):
+    """What a processor node does. Implementations are frozen dataclasses; ``bind`` makes the closure that
+    runs.
+
+    The returned closure must take ``(key, value, _node=<the node's name>)``: the default argument lets an
+    error's traceback tell at which node it happened at no cost per record.
+    """
+
+    @property
+    def type(self) -> str:
+        """Stable name of the kind, e.g. ``filter``; part of the topology hash."""
+        ...
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task.
+
+        :param forward: hands a record to every child.
+        :param context: the task's services for this node.
+        :param children: child name -> hands a record to that child only.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNode:
+    """Reads topics.
+
+    :param name: unique in the topology.
+    :param topics: the topics, logical names (see :class:`Topology`).
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    key_serde: Serde
+    value_serde: Serde
+    site: CallSite | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorNode:
+    """Runs an operator on what its parents forward.
+
+    :param stores: names of the stores it is connected to.
+    """
+
+    name: str
+    parents: tuple[str, ...]
+    operator: Operator
+    stores: tuple[str, ...] = ()
+    site: CallSite | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkNode:
+    """Writes what its parents forward to one topic, partitioned as Java's producer would."""
+
+    name: str
+    parents: tuple[str, ...]
+    topic: str
+    key_serde: Serde
+    value_serde: Serde
+    site: CallSite | None = None
+
+
+Node = SourceNode | ProcessorNode | SinkNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalTopic:
+    """A repartition topic that the engine creates; its real name is ``<application id>-<name>``.
+
+    :param name: logical name, ends with ``-repartition``.
+    :param partitions: fixed count, or None for as many as the largest source of the writing subtopology.
+    """
+
+    name: str
+    partitions: int | None = None

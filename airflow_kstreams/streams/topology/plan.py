@@ -1,0 +1,89 @@
+"""The plan: a topology reduced to plain data that can cross processes as JSON.
+
+It holds what the run protocol needs (topics, subtopologies, stores) under the application's real topic names,
+and no function. ``batch/`` works from plans only, so it never loads user code.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One connected component of the topology.
+
+    :param id: its number, in build order.
+    :param sources: names of the topics it reads, sorted.
+    :param sinks: names of the topics it writes (changelogs excluded), sorted.
+    :param stores: names of its state stores, sorted.
+    :param changelogs: changelog topic per logged store.
+    :param copartitioned: groups of source topics that must have equal partition counts.
+    """
+
+    id: int
+    sources: tuple[str, ...]
+    sinks: tuple[str, ...]
+    stores: tuple[str, ...] = ()
+    changelogs: dict[str, str] = {}
+    copartitioned: tuple[tuple[str, ...], ...] = ()
+
+
+class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole topology of one application.
+
+    :param application_id: the application; also its consumer group.
+    :param topology_hash: over node names, types, topics, serde ids and stores; never over function bodies.
+    :param subtopologies: in topological order: every writer of an intermediate topic stands before its
+        readers.
+    :param repartition_topics: internal topics to create, with a fixed partition count or None for
+        "as many as the largest source of the subtopology that writes it".
+    """
+
+    application_id: str
+    topology_hash: str
+    subtopologies: tuple[SubtopologyPlan, ...]
+    repartition_topics: dict[str, int | None] = {}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Every topic that some subtopology reads, sorted."""
+        return tuple(sorted({topic for sub in self.subtopologies for topic in sub.sources}))
+
+    @property
+    def intermediates(self) -> tuple[str, ...]:
+        """Topics that the topology both writes and reads, sorted: ``through``, repartition, ``send_to`` +
+        ``stream``.
+        """
+        written = {topic for sub in self.subtopologies for topic in sub.sinks}
+        return tuple(topic for topic in self.sources if topic in written)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Source topics that the topology does not write, sorted."""
+        intermediates = set(self.intermediates)
+        return tuple(topic for topic in self.sources if topic not in intermediates)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Topics that the topology writes and does not read, sorted."""
+        sources = set(self.sources)
+        return tuple(sorted({t for sub in self.subtopologies for t in sub.sinks if t not in sources}))
+
+    @property
+    def changelogs(self) -> dict[str, int]:
+        """Changelog topic -> id of the subtopology that owns it."""
+        return {topic: sub.id for sub in self.subtopologies for topic in sub.changelogs.values()}
+
+    def subtopology(self, subtopology_id: int) -> SubtopologyPlan:
+        """Return one subtopology.
+
+        :raises KeyError: there is none with this id.
+        """
+        for sub in self.subtopologies:
+            if sub.id == subtopology_id:
+                return sub
+        raise KeyError(subtopology_id)
+
+    def writers_of(self, topic: str) -> tuple[SubtopologyPlan, ...]:
+        """Return the subtopologies that write a topic."""
+        return tuple(sub for sub in self.subtopologies if topic in sub.sinks)

@@ -1,0 +1,164 @@
+"""The topology an application defines: frozen, executes nothing, cut into subtopologies that run one after
+another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.settings import check_application_id
+from airflow_kstreams.streams.topology import components
+from airflow_kstreams.streams.topology.components import Subtopology
+from airflow_kstreams.streams.topology.description import describe
+from airflow_kstreams.streams.topology.names import is_legal_topic
+from airflow_kstreams.streams.topology.nodes import (
+    InternalTopic,
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    StoreSpec,
+)
+from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
+
+__all__ = ["Subtopology", "Topology"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """A checked topology; made by ``TopologyBuilder.build()`` or ``KStreamBuilder.build()``.
+
+    Topics are named logically: an internal topic by its own name, every other topic by its name in Kafka.
+
+    :param nodes: in build order; every parent stands before its children.
+    :param stores: in build order.
+    :param internal_topics: the repartition topics that the engine creates.
+    """
+
+    nodes: tuple[Node, ...]
+    stores: tuple[StoreSpec, ...] = ()
+    internal_topics: tuple[InternalTopic, ...] = ()
+
+    def subtopologies(self) -> tuple[Subtopology, ...]:
+        """Return the connected components, by id: numbered in build order of their first node."""
+        return components.subtopologies(self.nodes, self.stores)
+
+    def ordered_subtopologies(self) -> tuple[Subtopology, ...]:
+        """Return the connected components in running order: every writer of a topic stands before its
+        readers.
+
+        :raises TopologyError: there is a cycle; a built topology has none.
+        """
+        return components.in_running_order(self.subtopologies())
+
+    def real_topic(self, topic: str, application_id: str) -> str:
+        """Return the name a topic has in Kafka: internal ones are prefixed with the application id."""
+        internal = any(topic == internal.name for internal in self.internal_topics)
+        return f"{application_id}-{topic}" if internal else topic
+
+    def changelog_topic(self, store: str, application_id: str) -> str:
+        """Return the name of a store's changelog topic in Kafka."""
+        return f"{application_id}-{store}-changelog"
+
+    def topology_hash(self) -> str:
+        """Return a hash over names, types, edges, topics, serde ids, stores and partition counts.
+
+        Function bodies do not count: a mended lambda may resume a failed run.
+        """
+        canonical = {
+            "nodes": [_node_facts(node) for node in self.nodes],
+            "stores": [
+                [store.name, store.key_serde.id, store.value_serde.id, store.logged, store.cached]
+                for store in self.stores
+            ],
+            "internal_topics": [[topic.name, topic.partitions] for topic in self.internal_topics],
+        }
+        return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).hexdigest()
+
+    def plan(self, application_id: str) -> TopologyPlan:
+        """Reduce the topology to plain data under the application's real topic names.
+
+        :raises ConfigError: the application id cannot name topics.
+        :raises TopologyError: an engine-made topic name is too long, or is also the name of a topic the user
+            reads or writes.
+        """
+        check_application_id(application_id)
+        plan = TopologyPlan(
+            application_id=application_id,
+            topology_hash=self.topology_hash(),
+            subtopologies=tuple(
+                self._subtopology_plan(sub, application_id) for sub in self.ordered_subtopologies()
+            ),
+            repartition_topics={
+                self.real_topic(topic.name, application_id): topic.partitions
+                for topic in self.internal_topics
+            },
+        )
+        _check_engine_topics(plan, self._user_topics())
+        return plan
+
+    def describe(self) -> str:
+        """Return the topology as text, in the shape Kafka Streams prints."""
+        return describe(self.subtopologies())
+
+    def _user_topics(self) -> set[str]:
+        subs = self.subtopologies()
+        named = {topic for sub in subs for topic in (*sub.source_topics, *sub.sink_topics)}
+        return named - {topic.name for topic in self.internal_topics}
+
+    def _subtopology_plan(self, sub: Subtopology, application_id: str) -> SubtopologyPlan:
+        def real(topics: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(sorted(self.real_topic(topic, application_id) for topic in topics))
+
+        internal = frozenset(topic.name for topic in self.internal_topics)
+        return SubtopologyPlan(
+            id=sub.id,
+            sources=real(sub.source_topics),
+            sinks=real(sub.sink_topics),
+            stores=tuple(sorted(store.name for store in sub.stores)),
+            changelogs={
+                store.name: self.changelog_topic(store.name, application_id)
+                for store in sub.stores
+                if store.logged
+            },
+            copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
+        )
+
+
+def _node_facts(node: Node) -> list[Any]:
+    match node:
+        case SourceNode():
+            return ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+        case ProcessorNode():
+            return ["processor", node.name, node.operator.type, list(node.parents), list(node.stores)]
+        case SinkNode():
+            return ["sink", node.name, node.topic, list(node.parents), node.key_serde.id, node.value_serde.id]
+
+
+def _check_engine_topics(plan: TopologyPlan, user_topics: set[str]) -> None:
+    application_id = plan.application_id
+    owned = [
+        f"{application_id}-metadata",
+        f"{application_id}-runs",
+        *plan.repartition_topics,
+        *plan.changelogs,
+    ]
+    seen = set(user_topics)
+    for topic in owned:
+        if topic in seen:
+            raise TopologyError(
+                f"application {application_id!r}: topic {topic!r} is the engine's, but the topology names it",
+                fix="rename the topic, the store or the group, or choose another application id",
+            )
+        if not is_legal_topic(topic):
+            raise TopologyError(
+                f"application {application_id!r}: {topic!r} is too long for a topic's name: {len(topic)} "
+                "characters, 249 allowed",
+                fix="shorten the name of the store or group, or the application id",
+            )
+        seen.add(topic)

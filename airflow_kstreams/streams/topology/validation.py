@@ -1,0 +1,100 @@
+"""What a topology must satisfy as a whole before it is built; the builder checks each call by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.topology import components
+from airflow_kstreams.streams.topology.nodes import CallSite, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.topology.topology import Topology
+
+
+def validate(
+    topology: Topology, *, store_sites: Mapping[str, CallSite], internal_owners: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Refuse a topology that cannot run.
+
+    :param store_sites: where each store was added.
+    :param internal_owners: internal topic -> names of the nodes that the engine made for it.
+    :raises TopologyError: the first thing wrong, with the user's file and line.
+    """
+    _check_reads_and_writes(topology)
+    _check_stores(topology, store_sites)
+    _check_one_source_per_topic(topology)
+    _check_internal_topics(topology, internal_owners)
+    components.in_running_order(topology.subtopologies())
+
+
+def _check_reads_and_writes(topology: Topology) -> None:
+    sources = [node for node in topology.nodes if isinstance(node, SourceNode)]
+    if not sources:
+        raise TopologyError(
+            "the topology has no source: it reads no topic", fix="add a source, e.g. stream('topic')"
+        )
+    writes = any(isinstance(node, SinkNode) for node in topology.nodes)
+    if not writes and not any(store.logged for store in topology.stores):
+        raise TopologyError(
+            f"topology without sink: what {sources[0].name!r} ({sources[0].site}) reads is written nowhere",
+            fix="add a sink, e.g. send_to('topic'), or a logged store",
+        )
+
+
+def _check_stores(topology: Topology, sites: Mapping[str, CallSite]) -> None:
+    known = [store.name for store in topology.stores]
+    used: set[str] = set()
+    for node in topology.nodes:
+        for store in components.connected_stores(node):
+            if store not in known:
+                raise TopologyError(
+                    f"processor {node.name!r} ({node.site}) uses the store {store!r}, which nobody added",
+                    fix=f"add it with add_state_store; stores of this topology: {', '.join(known) or 'none'}",
+                )
+            used.add(store)
+    for store in known:
+        if store not in used:
+            raise TopologyError(
+                f"store {store!r} ({sites[store]}) is connected to no processor",
+                fix="name it where the processor is added, or remove it",
+            )
+
+
+def _check_one_source_per_topic(topology: Topology) -> None:
+    readers: dict[str, SourceNode] = {}
+    for node in topology.nodes:
+        if not isinstance(node, SourceNode):
+            continue
+        for topic in node.topics:
+            if topic in readers:
+                raise two_sources_error(topic, readers[topic], node)
+            readers[topic] = node
+
+
+def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> TopologyError:
+    """Describe two sources that read one topic, which has one committed offset and so can feed one of them
+    only.
+    """
+    difference = ""
+    if (first.key_serde, first.value_serde) != (second.key_serde, second.value_serde):
+        difference = (
+            f", with the serdes {first.key_serde!r}, {first.value_serde!r} and {second.key_serde!r}, "
+            f"{second.value_serde!r}"
+        )
+    return TopologyError(
+        f"topic {topic!r} is read by two sources, {first.name!r} ({first.site}) and {second.name!r} "
+        f"({second.site}){difference}",
+        fix="read it once, with one pair of serdes, and use that source or stream twice",
+    )
+
+
+def _check_internal_topics(topology: Topology, owners: Mapping[str, tuple[str, ...]]) -> None:
+    for node in topology.nodes:
+        if isinstance(node, ProcessorNode):
+            continue
+        for topic in node.topics if isinstance(node, SourceNode) else (node.topic,):
+            if topic in owners and node.name not in owners[topic]:
+                raise TopologyError(
+                    f"{node.name!r} ({node.site}) names the topic {topic!r}, which the engine makes to "
+                    "repartition a stream",
+                    fix="rename the topic, or the store or group that the repartition topic is named after",
+                )

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
+from tests.records import FakeRecord
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+def records(partition: TopicPartition, *timed: tuple[int, int]) -> list[FakeRecord]:
+    return [FakeRecord(at=at, timestamp_ms=time, in_topic=partition.topic) for at, time in timed]
+
+
+def drain(group: PartitionGroup, limit: int = 1000) -> list[tuple[str, int]]:
+    order: list[tuple[str, int]] = []
+    while (chosen := group.next_run(limit)) is not None:
+        order.extend((chosen[0].topic, record.offset()) for record in chosen[1])
+    return order
+
+
+def test_smallest_timestamp_goes_first_when_every_partition_is_complete() -> None:
+    group = PartitionGroup({A: (0, 3), B: (0, 2)}, buffered=10)
+    group.add(A, records(A, (0, 10), (1, 30), (2, 20)))
+    group.add(B, records(B, (0, 15), (1, 25)))
+    group.reached(A, 3)
+    group.reached(B, 2)
+    assert drain(group) == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2)]
+    assert group.complete
+
+
+def test_ties_go_by_topic_when_timestamps_are_equal() -> None:
+    group = PartitionGroup({B: (0, 2), A: (0, 2)}, buffered=10)
+    group.add(B, records(B, (0, 5), (1, 5)))
+    group.add(A, records(A, (0, 5), (1, 5)))
+    group.reached(A, 2)
+    group.reached(B, 2)
+    assert drain(group) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+
+
+def test_nothing_is_chosen_when_an_unfinished_partition_holds_too_few() -> None:
+    group = PartitionGroup({A: (0, 9), B: (0, 9)}, buffered=2)
+    group.add(A, records(A, (0, 1), (1, 2), (2, 3)))
+    group.add(B, records(B, (0, 9)))
+    assert group.next_run(100) is None
+    assert group.ahead() == [A]
+    group.add(B, records(B, (1, 9)))
+    chosen = group.next_run(100)
+    assert chosen is not None
+    assert [record.offset() for record in chosen[1]] == [0, 1], (
+        "a keeps fewer than two after its first two records"
+    )
+
+
+def test_records_past_the_stop_are_left_out_when_a_fetch_overshoots() -> None:
+    group = PartitionGroup({A: (0, 2)}, buffered=10)
+    group.add(A, records(A, (0, 1), (1, 1), (2, 1), (3, 1)))
+    assert drain(group) == [("a", 0), ("a", 1)]
+    assert group.positions() == {A: 2}
+    assert group.complete
+
+
+def test_stop_is_reached_when_only_markers_lie_before_it() -> None:
+    group = PartitionGroup({A: (5, 9)}, buffered=10)
+    group.add(A, records(A, (5, 1)))
+    assert drain(group) == [("a", 5)]
+    assert not group.complete
+    group.reached(A, 8)
+    assert not group.complete
+    group.reached(A, 9)
+    assert group.complete
+    assert group.positions() == {A: 9}, "the stop itself is committed, so that lag tools show zero"
+
+
+def test_stop_is_reached_when_a_record_past_it_comes_after_a_gap() -> None:
+    group = PartitionGroup({A: (5, 9)}, buffered=10)
+    group.add(A, records(A, (5, 1), (12, 1)))
+    assert drain(group) == [("a", 5)]
+    assert group.complete
+    assert group.positions() == {A: 9}
+
+
+def test_group_is_complete_when_there_is_nothing_to_read() -> None:
+    group = PartitionGroup({A: (4, 4)}, buffered=10)
+    assert group.complete
+    assert group.unfinished() == []
+    assert group.positions() == {A: 4}
+
+
+def test_runs_respect_the_limit_when_one_partition_is_left() -> None:
+    group = PartitionGroup({A: (0, 5), B: (0, 0)}, buffered=10)
+    group.add(A, records(A, *((n, 0) for n in range(5))))
+    sizes = []
+    while (chosen := group.next_run(2)) is not None:
+        sizes.append(len(chosen[1]))
+    assert sizes == [2, 2, 1]
+
+
+def test_position_is_the_offset_after_the_last_record_handed_out_when_more_is_buffered() -> None:
+    group = PartitionGroup({A: (0, 9)}, buffered=10)
+    group.add(A, records(A, (0, 1), (3, 1), (4, 1)))
+    group.next_run(2)
+    assert group.positions() == {A: 4}

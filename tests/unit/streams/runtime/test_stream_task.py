@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams.errors import KafkaClientError, RecordError
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.settings import ApplicationSettings
+from tests.records import FakeRecord
+
+IN = TopicPartition("in", 0)
+Sent = list[tuple[str, bytes | None, bytes | None, int, Any]]
+
+
+def topology(shape: Callable[[Any], None]) -> Topology:
+    builder = KStreamBuilder()
+    shape(builder.stream("in", key_serde=serdes.string(), value_serde=serdes.json(int)))
+    return builder.build()
+
+
+def counting(stream: Any) -> None:
+    counts = stream.group_by_key().count(store="counts")
+    counts.to_stream().send_to("out", key_serde=serdes.string(), value_serde=serdes.int64())
+
+
+def task_of(
+    topology: Topology, *, stop: int, progress: TaskProgress | None = None, **settings: str
+) -> tuple[StreamTask, Sent]:
+    sent: Sent = []
+
+    def produce(topic: str, value: Any, key: Any, partition: int, timestamp_ms: int, headers: Any) -> None:
+        sent.append((topic, key, value, timestamp_ms, headers))
+
+    task = StreamTask(
+        topology,
+        task_id=TaskId(subtopology=0, group=0),
+        bounds={IN: (0, stop)},
+        produce=produce,
+        settings=ApplicationSettings.parse("app", {k.replace("_", "."): v for k, v in settings.items()}),
+        progress=progress or TaskProgress(),
+    )
+    return task, sent
+
+
+def records(*values: bytes, key: bytes | None = b"k") -> list[FakeRecord]:
+    return [
+        FakeRecord(at=n, key_bytes=key, value_bytes=value, timestamp_ms=100 + n, header_list=[("h", b"1")])
+        for n, value in enumerate(values)
+    ]
+
+
+def run_to_end(task: StreamTask) -> list[int]:
+    """Process everything; returns how many records lay between commits."""
+    sizes, since = [], 0
+    while count := task.process(1000):
+        since += count
+        if task.commit_due(interval_elapsed=False):
+            task.flush()
+            sizes.append(since)
+            since = 0
+    task.flush()
+    return [*sizes, since]
+
+
+def test_results_keep_timestamp_and_headers_when_a_record_passes_through() -> None:
+    task, sent = task_of(topology(lambda s: s.filter(lambda k, v: v > 1).send_to("out")), stop=2)
+    task.add(IN, records(b"1", b"2"))
+    run_to_end(task)
+    assert sent == [("out", b"k", b"2", 101, [("h", b"1")])]
+    assert task.progress == TaskProgress(records_in=2, records_out=1)
+
+
+def test_cached_result_is_sent_once_when_no_commit_point_lies_between() -> None:
+    task, sent = task_of(topology(counting), stop=5)
+    task.add(IN, records(*[b"1"] * 5))
+    assert run_to_end(task) == [5]
+    assert [(topic, key, value, time) for topic, key, value, time, _ in sent] == [
+        ("out", b"k", (5).to_bytes(8, "big"), 104)
+    ]
+    assert list(task.changes()) == [("app-counts-changelog", b"k", (5).to_bytes(8, "big"), 104)]
+    assert list(task.changes()) == []
+
+
+def test_commit_points_are_counted_in_records_when_the_batch_is_larger() -> None:
+    task, sent = task_of(topology(counting), stop=5, commit_every_records="2")
+    task.add(IN, records(*[b"1"] * 5))
+    assert run_to_end(task) == [2, 2, 1]
+    assert [int.from_bytes(value or b"", "big") for _, _, value, _, _ in sent] == [2, 4, 5]
+
+
+def test_commit_points_keep_their_count_when_an_earlier_attempt_got_part_of_the_way() -> None:
+    task, _ = task_of(
+        topology(counting), stop=5, commit_every_records="2", progress=TaskProgress(records_in=1)
+    )
+    task.add(IN, records(*[b"1"] * 5))
+    assert run_to_end(task) == [1, 2, 2, 0]
+
+
+def test_every_record_is_a_commit_point_when_one_is_asked_for() -> None:
+    task, _ = task_of(topology(lambda s: s.send_to("out")), stop=3, commit_every_records="1")
+    task.add(IN, records(b"1", b"2", b"3"))
+    assert run_to_end(task) == [1, 1, 1, 0]
+
+
+def test_clock_decides_when_nothing_is_cached() -> None:
+    task, _ = task_of(topology(lambda s: s.send_to("out")), stop=3)
+    task.add(IN, records(b"1"))
+    task.process(10)
+    assert not task.commit_due(interval_elapsed=False)
+    assert task.commit_due(interval_elapsed=True)
+
+
+def test_clock_does_not_decide_when_results_are_cached() -> None:
+    task, _ = task_of(topology(counting), stop=3)
+    task.add(IN, records(b"1"))
+    task.process(10)
+    assert not task.commit_due(interval_elapsed=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "bad", "node", "text"),
+    [
+        (lambda s: s.send_to("out"), b"{", "KSTREAM-SOURCE", "cannot decode in-0@1"),
+        (
+            lambda s: s.map_values(lambda v: 1 // v).send_to("out", value_serde=serdes.json()),
+            b"0",
+            "MAP",
+            "processing failed for in-0@1",
+        ),
+        (
+            lambda s: s.map_values(lambda v: "x" if v == 7 else v).send_to("out", value_serde=serdes.int64()),
+            b"7",
+            "SINK",
+            "cannot encode the result for topic 'out' of in-0@1",
+        ),
+    ],
+    ids=["decode", "function", "encode"],
+)
+def test_error_names_record_and_node_when_a_record_fails(
+    shape: Callable[[Any], None], bad: bytes, node: str, text: str
+) -> None:
+    task, _ = task_of(topology(shape), stop=3)
+    task.add(IN, records(b"1", bad, b"3"))
+    with pytest.raises(RecordError) as caught:
+        run_to_end(task)
+    error = caught.value
+    assert (error.topic, error.partition, error.offset) == ("in", 0, 1)
+    assert node in error.node
+    assert text in error.cause
+    assert error.node in error.cause
+    assert error.fix
+
+
+def test_error_names_the_node_when_it_happens_at_a_commit_point() -> None:
+    def shape(stream: Any) -> None:
+        counts = stream.group_by_key().count(store="counts").to_stream()
+        counts.map_values(lambda n: 1 // (n - 1)).send_to("out", value_serde=serdes.json())
+
+    task, _ = task_of(topology(shape), stop=1)
+    task.add(IN, records(b"1"))
+    with pytest.raises(RecordError, match="commit point"):
+        run_to_end(task)
+
+
+def test_client_errors_pass_unchanged_when_producing_fails() -> None:
+    def produce(*_: Any) -> None:
+        raise KafkaClientError("gone", code="_TRANSPORT", retriable_code=True)
+
+    task = StreamTask(
+        topology(lambda s: s.send_to("out")),
+        task_id=TaskId(subtopology=0, group=0),
+        bounds={IN: (0, 1)},
+        produce=produce,
+        settings=ApplicationSettings.parse("app"),
+        progress=TaskProgress(),
+    )
+    task.add(IN, records(b"1"))
+    with pytest.raises(KafkaClientError):
+        task.process(10)
+
+
+def test_null_keys_are_dropped_and_counted_when_a_group_operator_meets_them() -> None:
+    task, sent = task_of(topology(counting), stop=2)
+    task.add(IN, records(b"1", b"2", key=None))
+    run_to_end(task)
+    assert sent == []
+    assert task.progress.records_dropped == 2

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+import pytest
+
+from airflow_kstreams.streams import serdes
+from airflow_kstreams.streams.serde.base import Serde
+
+
+class Flight(msgspec.Struct):
+    carrier: str
+    delay: float | None = None
+
+
+class Airport(msgspec.Struct):
+    code: str
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "data"),
+    [
+        (serdes.bytes(), b"a\x00b", b"a\x00b"),
+        (serdes.string(), "Zürich", b"Z\xc3\xbcrich"),
+        (serdes.string(), "", b""),
+        (serdes.int64(), 258, b"\x00\x00\x00\x00\x00\x00\x01\x02"),
+        (serdes.int64(), -1, b"\xff" * 8),
+        (serdes.int64(), -(2**63), b"\x80" + b"\x00" * 7),
+        (serdes.json(), {"a": [1, None, "x"]}, b'{"a":[1,null,"x"]}'),
+        (serdes.json(Flight), Flight(carrier="UA"), b'{"carrier":"UA","delay":null}'),
+        (serdes.json(list[Flight]), [Flight(carrier="B6", delay=1.5)], b'[{"carrier":"B6","delay":1.5}]'),
+    ],
+)
+def test_both_ways_agree_when_value_fits(serde: Serde, value: Any, data: bytes) -> None:
+    assert serde.serialize(value) == data
+    assert serde.deserialize(data) == value
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "error"),
+    [
+        (serdes.bytes(), 5, TypeError),
+        (serdes.bytes(), "text", TypeError),
+        (serdes.string(), b"bytes", TypeError),
+        (serdes.int64(), 2**63, struct.error),
+        (serdes.int64(), "1", struct.error),
+        (serdes.json(), object(), TypeError),
+    ],
+)
+def test_serialize_raises_when_value_does_not_fit(serde: Serde, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        serde.serialize(value)
+
+
+@pytest.mark.parametrize(
+    ("serde", "data", "error"),
+    [
+        (serdes.string(), b"\xff", UnicodeDecodeError),
+        (serdes.int64(), b"\x00" * 7, struct.error),
+        (serdes.int64(), b"\x00" * 9, struct.error),
+        (serdes.json(), b"{", msgspec.DecodeError),
+        (serdes.json(Flight), b'{"carrier":1}', msgspec.ValidationError),
+    ],
+)
+def test_deserialize_raises_when_bytes_are_of_another_format(
+    serde: Serde, data: bytes, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        serde.deserialize(data)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_json_writes_null_when_json_has_no_such_number(number: float) -> None:
+    assert serdes.json().serialize([number]) == b"[null]"
+
+
+def test_serdes_are_equal_when_ids_are() -> None:
+    assert serdes.json(Flight) == serdes.json(Flight)
+    assert hash(serdes.json(Flight)) == hash(serdes.json(Flight))
+    assert serdes.string() == serdes.string()
+
+
+def test_serdes_differ_when_types_do() -> None:
+    different = [
+        serdes.json(),
+        serdes.json(Flight),
+        serdes.json(Airport),
+        serdes.json(list[Flight]),
+        serdes.json(list[Airport]),
+        serdes.json(dict[str, Flight]),
+        serdes.json(Flight | None),
+        serdes.string(),
+        serdes.bytes(),
+        serdes.int64(),
+    ]
+    assert len({serde.id for serde in different}) == len(different)
+
+
+def test_json_id_is_the_same_when_the_module_has_another_name() -> None:
+    # The application file is __main__ in the driver and a module elsewhere; the topology hash must not see
+    # that.
+    elsewhere = type(
+        "Flight", (msgspec.Struct,), {"__module__": "__main__", "__annotations__": {"carrier": str}}
+    )
+    elsewhere.__qualname__ = Flight.__qualname__
+    assert serdes.json(elsewhere) == serdes.json(Flight)
+    assert serdes.json(list[elsewhere]) == serdes.json(list[Flight])  # type: ignore[valid-type]

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import StoreSpec, serdes
+from airflow_kstreams.streams.errors import StateStoreError
+from airflow_kstreams.streams.state import KeyValueStore, make_store
+from airflow_kstreams.streams.topology.nodes import RecordContext
+from tests.bound_topology import Context
+
+
+@pytest.fixture
+def context() -> Context:
+    return Context(timestamp_ms=10)
+
+
+@pytest.fixture
+def store(context: Context) -> KeyValueStore:
+    return _store(context)
+
+
+def _store(context: RecordContext, **options: Any) -> KeyValueStore:
+    spec = StoreSpec(name="totals", key_serde=serdes.string(), value_serde=serdes.json(), **options)
+    return make_store(spec, context)
+
+
+def test_get_returns_none_when_key_is_absent(store: KeyValueStore) -> None:
+    assert store.get("a") is None
+    assert store.approximate_count() == 0
+
+
+def test_get_returns_value_when_it_was_put(store: KeyValueStore) -> None:
+    store.put("a", 1)
+    store.put("a", 2)
+    assert store.get("a") == 2
+    assert store.approximate_count() == 1
+
+
+def test_put_deletes_when_value_is_none(store: KeyValueStore) -> None:
+    store.put("a", 1)
+    store.put("a", None)
+    assert store.get("a") is None
+    assert store.approximate_count() == 0
+
+
+def test_delete_returns_the_old_value_when_there_was_one(store: KeyValueStore) -> None:
+    store.put("a", 1)
+    assert store.delete("a") == 1
+    assert store.delete("a") is None
+
+
+def test_put_if_absent_keeps_the_value_when_there_is_one(store: KeyValueStore) -> None:
+    assert store.put_if_absent("a", 1) is None
+    assert store.put_if_absent("a", 2) == 1
+    assert store.get("a") == 1
+
+
+def test_iteration_follows_serialized_keys_when_put_in_another_order(store: KeyValueStore) -> None:
+    for key in ("b", "ä", "a", "c"):
+        store.put(key, key.upper())
+    assert [key for key, _ in store.all()] == ["a", "b", "c", "ä"]
+    assert list(store.range("b", "c")) == [("b", "B"), ("c", "C")]
+    assert [key for key, _ in store.range(None, "b")] == ["a", "b"]
+    assert [key for key, _ in store.range("c", None)] == ["c", "ä"]
+
+
+def test_iteration_goes_on_when_the_store_changes_meanwhile(store: KeyValueStore) -> None:
+    for key in "abc":
+        store.put(key, key)
+    seen = []
+    for key, _ in store.all():
+        seen.append(key)
+        store.delete("b")
+        store.put("d", "d")
+    assert seen == ["a", "b", "c"]
+
+
+def test_user_put_takes_the_timestamp_when_a_record_is_processed(
+    store: KeyValueStore, context: Context
+) -> None:
+    context.timestamp_ms = 77
+    store.put("a", 1)
+    assert store.get_entry(b"a") == (1, 77)
+
+
+def test_key_none_is_refused_when_used(store: KeyValueStore) -> None:
+    with pytest.raises(StateStoreError, match="totals"):
+        store.put(None, 1)
+
+
+def test_changes_come_once_per_key_in_first_change_order_when_drained(
+    store: KeyValueStore, context: Context
+) -> None:
+    store.put("b", 1)
+    store.put("a", 1)
+    context.timestamp_ms = 20
+    store.put("b", 2)
+    assert list(store.drain_changes()) == [(b"b", b"2", 20), (b"a", b"1", 10)]
+    assert list(store.drain_changes()) == []
+
+
+def test_change_holds_the_newest_state_when_value_is_changed_in_place(store: KeyValueStore) -> None:
+    value = {"n": 1}
+    store.put("a", value)
+    value["n"] = 2
+    assert list(store.drain_changes()) == [(b"a", b'{"n":2}', 10)]
+
+
+def test_deletion_is_a_tombstone_with_its_own_time_when_drained(
+    store: KeyValueStore, context: Context
+) -> None:
+    store.put("a", 1)
+    list(store.drain_changes())
+    context.timestamp_ms = 30
+    store.delete("a")
+    assert list(store.drain_changes()) == [(b"a", None, 30)]
+
+
+def test_tombstone_keeps_its_time_when_the_key_is_deleted_again(
+    store: KeyValueStore, context: Context
+) -> None:
+    store.put("a", 1)
+    store.delete("a")
+    context.timestamp_ms = 30
+    store.delete("a")
+    assert list(store.drain_changes()) == [(b"a", None, 10)]
+
+
+def test_nothing_changes_when_an_absent_key_is_deleted(store: KeyValueStore) -> None:
+    store.delete("a")
+    assert list(store.drain_changes()) == []
+
+
+def test_restored_entries_are_no_changes_when_drained(store: KeyValueStore) -> None:
+    store.restore(b"a", b"1", 5)
+    store.restore(b"b", b"2", 6)
+    store.restore(b"a", None, 7)
+    store.restore(b"c", None, 8)
+    assert list(store.all()) == [("b", 2)]
+    assert store.get_entry(b"b") == (2, 6)
+    assert list(store.drain_changes()) == []
+
+
+def test_changes_are_not_collected_when_the_store_is_not_logged(context: Context) -> None:
+    store = _store(context, logged=False)
+    store.put("a", 1)
+    store.put("b", 1)
+    store.delete("b")
+    assert list(store.all()) == [("a", 1)]
+    assert list(store.drain_changes()) == []
+
+
+def test_drain_names_the_store_when_a_value_does_not_fit(store: KeyValueStore) -> None:
+    store.put("a", object())
+    with pytest.raises(StateStoreError, match=r"totals.*serdes\.json"):
+        list(store.drain_changes())
+
+
+def test_restore_names_the_store_when_bytes_are_of_another_format(store: KeyValueStore) -> None:
+    with pytest.raises(StateStoreError, match=r"totals.*serdes\.json"):
+        store.restore(b"a", b"{", 5)

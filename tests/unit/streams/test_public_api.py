@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from airflow_kstreams import streams
+from airflow_kstreams.streams import KStreamBuilder, serdes
+from airflow_kstreams.streams.kstream import builder as kstream_builder
+from airflow_kstreams.streams.topology import builder as topology_builder
+from tests.bound_topology import BoundTopology, Output
+
+HEAVY = ("airflow", "confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "rocksdict")
+
+
+def test_engine_stays_light_when_imported() -> None:
+    program = (
+        "import sys, threading, airflow_kstreams.streams\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], threading.active_count())"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "[] 1\n"
+
+
+def test_every_public_name_is_documented_when_exported() -> None:
+    for name in streams.__all__:
+        assert getattr(streams, name).__doc__, name
+
+
+@pytest.mark.parametrize("module", [kstream_builder, topology_builder])
+def test_examples_run_when_a_docstring_has_them(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_branch_and_count_run_when_written_as_users_write_them() -> None:
+    builder = KStreamBuilder()
+    left = builder.stream("left", key_serde=serdes.string(), value_serde=serdes.json())
+    small, rest = left.branch(lambda k, v: v < 10, lambda k, v: True)
+    small.group_by_key().count(store="small-counts").to_stream().send_to(
+        "counts", key_serde=serdes.string(), value_serde=serdes.int64()
+    )
+    rest.send_to("rest")
+    bound = BoundTopology(builder.build())
+    bound.pipe("left", "a", 1, timestamp_ms=100)
+    bound.pipe("left", "a", 11, timestamp_ms=101)
+    bound.flush()
+    assert bound.stores["small-counts"].get("a") == 1
+    assert bound.read("counts") == [Output("a", 1, 100)]
+    assert bound.read("rest") == [Output("a", 11, 101)]
