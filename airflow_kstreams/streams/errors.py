@@ -24,6 +24,8 @@ error                          recovery
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 #: Starts a line that carries an error, as :meth:`KStreamsError.to_dict` in JSON, from one process to another.
@@ -218,3 +220,52 @@ class KafkaClientError(KStreamsError):
         fatal.
         """
         return self.retriable_code and not self.fatal
+
+
+class ReportedError(KStreamsError):
+    """An error that another process (a Spark driver, the loader of application files, a trigger) reported as
+    JSON.
+
+    :param error_type: the error's class over there.
+    :param retriable_there: whether that process says that a retry can help.
+    """
+
+    error_type: str
+    retriable_there: bool
+
+    def __init__(self, cause: str, *, fix: str = "", error_type: str, retriable_there: bool) -> None:
+        super().__init__(cause, fix=fix, error_type=error_type, retriable_there=retriable_there)
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether running the same thing again, unchanged, can succeed."""
+        return self.retriable_there
+
+    def __str__(self) -> str:
+        return f"{self.error_type}: {super().__str__()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was reported, unchanged."""
+        return {**super().to_dict(), "type": self.error_type}
+
+    @classmethod
+    def from_dict(cls, reported: Mapping[str, Any]) -> ReportedError:
+        """Build it from what ``KStreamsError.to_dict`` returned."""
+        return cls(
+            str(reported.get("cause", "no cause given")),
+            fix=str(reported.get("fix", "")),
+            error_type=str(reported.get("type", "KStreamsError")),
+            retriable_there=bool(reported.get("retriable", True)),
+        )
+
+
+def reported_in(line: str) -> ReportedError | None:
+    """Return the error that a line of output carries, None if it carries none."""
+    _, marker, payload = line.partition(ERROR_MARKER)
+    if not marker:
+        return None
+    try:
+        reported = json.loads(payload)
+    except ValueError:
+        return None
+    return ReportedError.from_dict(reported) if isinstance(reported, dict) else None

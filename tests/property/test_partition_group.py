@@ -23,7 +23,7 @@ logs = st.lists(
 def one_by_one(log: dict[TopicPartition, list[tuple[int, int]]]) -> list[tuple[TopicPartition, int]]:
     """The rule, naively: among all heads the smallest (timestamp, partition)."""
     heads = dict.fromkeys(log, 0)
-    order = []
+    order: list[tuple[TopicPartition, int]] = []
     while True:
         live = [(log[p][n][1], p) for p, n in heads.items() if n < len(log[p])]
         if not live:

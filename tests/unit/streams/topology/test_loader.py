@@ -77,7 +77,9 @@ def test_neighbours_can_be_imported_when_they_lie_beside_the_file(tmp_path: Path
         ("raise ValueError('two\\nlines')", "ValueError: two lines", 1),
     ],
 )
-def test_user_line_is_named_when_the_file_does_not_run(text: str, found: str, line: int, tmp_path: Path) -> None:
+def test_user_line_is_named_when_the_file_does_not_run(
+    text: str, found: str, line: int, tmp_path: Path
+) -> None:
     path = _file(tmp_path, text)
 
     with pytest.raises(TopologyError) as raised:
@@ -97,7 +99,9 @@ def test_user_line_is_named_when_the_file_does_not_run(text: str, found: str, li
         ("def topology(): pass", "topology() returned NoneType, not a Topology"),
     ],
 )
-def test_what_was_found_is_named_when_there_is_no_usable_topology(text: str, found: str, tmp_path: Path) -> None:
+def test_what_was_found_is_named_when_there_is_no_usable_topology(
+    text: str, found: str, tmp_path: Path
+) -> None:
     with pytest.raises(TopologyError) as raised:
         load_topology(_file(tmp_path, text))
 
@@ -124,7 +128,9 @@ def test_plan_is_the_last_line_and_equal_when_loaded_in_another_process(tmp_path
     assert "user code may print" in done.stderr
     line = done.stdout.splitlines()[-1]
     assert line.startswith(PLAN_MARKER)
-    assert msgspec.json.decode(line.removeprefix(PLAN_MARKER), type=TopologyPlan) == load_topology(path).plan("app")
+    assert msgspec.json.decode(line.removeprefix(PLAN_MARKER), type=TopologyPlan) == load_topology(path).plan(
+        "app"
+    )
 
 
 def test_error_is_reported_as_json_when_loading_fails_in_another_process(tmp_path: Path) -> None:
@@ -147,7 +153,11 @@ def test_loading_takes_well_under_a_second_when_done_in_another_process(tmp_path
 
 
 def test_nothing_heavy_is_loaded_when_the_loader_runs(tmp_path: Path) -> None:
-    text = _GOOD + "\nimport sys\nfor name in ('airflow', 'pyspark', 'confluent_kafka', 'pyarrow', 'numpy'):\n    assert name not in sys.modules, name\n"
+    text = (
+        f"{_GOOD}\nimport sys\n"
+        "for name in ('airflow', 'pyspark', 'confluent_kafka', 'pyarrow', 'numpy'):\n"
+        "    assert name not in sys.modules, name\n"
+    )
 
     done = _load(str(_file(tmp_path, text)), "app")
 
