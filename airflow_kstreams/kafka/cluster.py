@@ -1,0 +1,60 @@
+"""Makes clients of one Kafka cluster. Holds configuration only, so it can be pickled into Spark tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_kstreams.kafka.admin import ClusterAdmin
+from airflow_kstreams.kafka.reader import BoundedReader
+from airflow_kstreams.kafka.settings import check_client_settings, redact
+from airflow_kstreams.kafka.writer import IdempotentWriter, TransactionalWriter
+from airflow_kstreams.streams.ports import AdminPort, Isolation, ReaderPort, WriterPort
+from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
+
+
+class KafkaCluster:
+    """The port ``ClusterPort`` on the real client. Making it touches no network and starts no thread.
+
+    :param client_config: client settings by librdkafka's names.
+    :param settings: the application's settings; only ``client.timeout.ms`` is used here.
+    :raises ConfigError: a client setting is missing, unknown, owned by the engine or malformed.
+    """
+
+    __slots__ = ("_client_config", "_timeout_ms")
+
+    def __init__(
+        self, client_config: Mapping[str, object], *, settings: ApplicationSettings | None = None
+    ) -> None:
+        self._client_config = check_client_settings(client_config)
+        self._timeout_ms: int = (
+            settings.client_timeout_ms if settings else SETTINGS["client.timeout.ms"].default
+        )
+
+    def __repr__(self) -> str:
+        return f"KafkaCluster({redact(self._client_config)!r})"
+
+    @property
+    def bootstrap(self) -> str:
+        """The bootstrap servers."""
+        return self._client_config["bootstrap.servers"]
+
+    def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
+        """Make a reader."""
+        return BoundedReader(
+            self._client_config, group_id=group_id, isolation=isolation, timeout_ms=self._timeout_ms
+        )
+
+    def writer(self, *, transactional_id: str | None, transaction_timeout_ms: int = 60_000) -> WriterPort:
+        """Make a writer: transactional with a transactional id, idempotent without one."""
+        if transactional_id is None:
+            return IdempotentWriter(self._client_config, timeout_ms=self._timeout_ms)
+        return TransactionalWriter(
+            self._client_config,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            timeout_ms=self._timeout_ms,
+        )
+
+    def admin(self) -> AdminPort:
+        """Make an admin client."""
+        return ClusterAdmin(self._client_config, timeout_ms=self._timeout_ms)

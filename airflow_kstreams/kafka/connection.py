@@ -1,0 +1,64 @@
+"""Waits, bounded, until a fresh client has reached its cluster, so that wrong addresses and credentials show
+at once.
+
+The client library retries connections for ever and reports failures by callback only, which it runs inside
+``poll``: a single blocking call would sit out its whole timeout on a wrong password. So the first contact is
+made in short steps with a ``poll`` after each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from airflow_kstreams.kafka.errors import UNREACHABLE, guarded, kafka_error_of, unreachable, wrong_credentials
+from airflow_kstreams.kafka.events import ClientEvents
+
+_STEP_SECONDS = 0.5
+#: Asking for one topic that does not exist is the cheapest request whose answer is awaited. Clients of this
+#: package are told never to create topics by asking for them.
+_NO_SUCH_TOPIC = "airflow_kstreams.are-you-there"
+
+
+class _Client(Protocol):
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any: ...
+    def poll(self, timeout: float = -1) -> Any: ...
+
+
+def bootstrap_of(config: Mapping[str, str]) -> str:
+    """Return the bootstrap servers as they appear in messages."""
+    return config.get("bootstrap.servers", "?")
+
+
+def await_connection(
+    client: _Client, events: ClientEvents, *, bootstrap: str, timeout_seconds: float
+) -> None:
+    """Return once the cluster has answered.
+
+    :raises KafkaClientError: it did not within the time, or it refused the credentials (at once).
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        step = min(_STEP_SECONDS, max(deadline - time.monotonic(), 0.001))
+        answered = guarded("connecting", bootstrap, _ask, client, step)
+        guarded("connecting", bootstrap, client.poll, 0)
+        if answered:
+            events.seen_connected()
+            return
+        if events.credentials_error:
+            raise wrong_credentials(bootstrap, events.credentials_error)
+        if time.monotonic() >= deadline:
+            detail = events.last_error or "no answer"
+            raise unreachable(bootstrap, f"{detail} (waited {timeout_seconds:g} s)")
+
+
+def _ask(client: _Client, step_seconds: float) -> bool:
+    try:
+        client.list_topics(_NO_SUCH_TOPIC, timeout=step_seconds)
+    except Exception as error:
+        kafka_error = kafka_error_of(error)
+        if kafka_error is not None and kafka_error.code() in UNREACHABLE:
+            return False
+        raise
+    return True

@@ -1,0 +1,137 @@
+"""The produce call of the hot path, and what becomes of records that could not be delivered.
+
+Invariant: a record that was handed to ``produce`` is delivered by the end of a successful ``flush`` or
+``commit``, or the first failure is raised there with its topic and partition.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Message as ClientMessage
+
+from airflow_kstreams.kafka.errors import guarded, kafka_error_of, unreachable
+from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.ports import Headers
+
+#: Delivery errors that say something about the record, not about the cluster.
+_RECORD_REFUSED = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+_ROOM_STEP_SECONDS = 0.05
+
+
+class DeliveryFailures:
+    """Remembers the first record that could not be delivered since the last :meth:`clear`."""
+
+    __slots__ = ("error", "partition", "topic")
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+        self.topic = ""
+        self.partition = -1
+
+    def on_delivery(self, error: KafkaError | None, message: ClientMessage) -> None:
+        """Take a delivery report; the client calls this for failures only."""
+        if error is None or self.error is not None:
+            return
+        self.error = error
+        self.topic = message.topic() or ""
+        partition = message.partition()
+        self.partition = -1 if partition is None else partition
+
+    def clear(self) -> None:
+        """Forget; a new transaction begins."""
+        self.error = None
+
+    def refused_record(self) -> RecordError | None:
+        """Return the failure if it is about the record itself, so that a retry cannot help."""
+        if self.error is None or self.error.code() not in _RECORD_REFUSED:
+            return None
+        return record_refused(self.error, topic=self.topic, partition=self.partition)
+
+
+def record_refused(error: KafkaError, *, topic: str, partition: int) -> RecordError:
+    """Build the error of a record that the client or the broker refuses for what it is."""
+    return RecordError(
+        f"a record sent to {topic}{'' if partition < 0 else f'-{partition}'} was refused: {error.name()}: "
+        f"{error.str()}",
+        fix="change what the topology sends, or the topic's limits (max.message.bytes, message.timestamp.*, "
+        "cleanup.policy=compact needs keys), then retry the run",
+        topic=topic,
+        partition=partition,
+        offset=-1,
+        node="",
+    )
+
+
+def make_produce(
+    producer: Producer,
+    *,
+    bootstrap: str,
+    timeout_seconds: float,
+    explain: Callable[[Any, str], KStreamsError],
+) -> Callable[..., None]:
+    """Return the produce call that the engine's hot path binds.
+
+    Delivery reports are served where the client's queue runs full, and in ``flush``: not per record.
+
+    :param explain: turns an error of the client into one of this package.
+    """
+    send = producer.produce
+
+    def produce(
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int = -1,
+        timestamp_ms: int = 0,
+        headers: Headers | None = None,
+    ) -> None:
+        try:
+            send(topic, value, key, partition, None, None, timestamp_ms, headers)  # type: ignore[arg-type]
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except:  # noqa: E722 - see kafka/errors.py
+            error: Any = sys.exc_info()[1]
+        else:
+            return
+        deadline = time.monotonic() + timeout_seconds
+        while isinstance(error, BufferError):
+            if time.monotonic() > deadline:
+                raise unreachable(
+                    bootstrap, f"the queue stayed full for {timeout_seconds:g} s", code="_QUEUE_FULL"
+                )
+            guarded("sending", bootstrap, producer.poll, _ROOM_STEP_SECONDS)
+            error = attempt(send, topic, value, key, partition, None, None, timestamp_ms, headers)
+        if error is None:
+            return
+        kafka_error = kafka_error_of(error)
+        if kafka_error is not None and kafka_error.code() in _RECORD_REFUSED:
+            raise record_refused(kafka_error, topic=topic, partition=partition)
+        raise explain(error, f"sending to {topic}")
+
+    return produce
+
+
+def attempt(call: Callable[..., Any], *args: Any) -> Any:
+    """Call the client and return what it raised, None if nothing."""
+    try:
+        call(*args)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except:  # noqa: E722 - see kafka/errors.py
+        return sys.exc_info()[1]
+    return None

@@ -1,0 +1,189 @@
+"""The one place where errors of the Kafka client become errors of this package.
+
+Every client call goes through :func:`guarded`. It has a bare ``except:`` because the client can raise a
+``KafkaError`` that is no subclass of ``BaseException`` (seen in confluent-kafka 2.16.1 from ``flush`` and
+``poll`` of a fenced producer), which ``except Exception`` misses. The new error is raised after the handler
+has ended, so that such an object never becomes the context of a real exception.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: No broker answered.
+UNREACHABLE = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._WAIT_COORD,
+    }
+)
+#: Another client took over the transactional id, or the broker timed the transaction out.
+FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_CREDENTIALS = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
+_TOPIC_MISSING = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+_FORBIDDEN = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_POSITION_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+#: Codes that the client does not call retriable although trying again later can help.
+_PASSING = UNREACHABLE | {
+    KafkaError._RETRY,
+    KafkaError._PURGE_QUEUE,
+    KafkaError._PURGE_INFLIGHT,
+    KafkaError._QUEUE_FULL,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+}
+
+
+def guarded(what: str, where: str, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call the client and convert whatever it raises.
+
+    :param what: what is being done, e.g. ``"reading committed offsets"``.
+    :param where: the cluster or client, e.g. the bootstrap servers.
+    :param call: the client's method.
+    :raises KafkaClientError: the client failed.
+    """
+    error: Any
+    try:
+        return call(*args, **kwargs)
+    except (KStreamsError, KeyboardInterrupt, SystemExit):
+        raise
+    except:  # noqa: E722 - see the module's docstring
+        error = sys.exc_info()[1]
+    raise convert(error, what=what, where=where)
+
+
+def kafka_error_of(error: Any) -> KafkaError | None:
+    """Return the client's error object inside whatever was raised, None if there is none."""
+    if isinstance(error, KafkaError):
+        return error
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return error.args[0]
+    return None
+
+
+def convert(error: Any, *, what: str, where: str) -> KStreamsError:
+    """Turn anything the client raised or returned into an error of this package."""
+    if isinstance(error, KStreamsError):
+        return error
+    kafka_error = kafka_error_of(error)
+    if kafka_error is not None:
+        return from_kafka_error(kafka_error, what=what, where=where)
+    if isinstance(error, BufferError):
+        return KafkaClientError(
+            f"{what} at {where}: the client's queue is full",
+            fix="retry",
+            code="_QUEUE_FULL",
+            retriable_code=True,
+        )
+    return KafkaClientError(
+        f"{what} at {where}: {type(error).__name__}: {_one_line(str(error))}",
+        fix="this is not an error of the broker; report it if it persists",
+        code=type(error).__name__,
+    )
+
+
+def from_kafka_error(error: KafkaError, *, what: str, where: str) -> KafkaClientError:
+    """Map one error object of the client."""
+    code = error.code()
+    name = error.name()
+    text = _one_line(error.str())
+    fatal = error.fatal() or code == KafkaError._FATAL
+    if code in _CREDENTIALS:
+        return wrong_credentials(where, text)
+    if code in UNREACHABLE and not fatal:
+        return unreachable(where, f"{what}: {text}", code=name)
+    cause, fix = _explain(code, f"{what} at {where}", text)
+    return KafkaClientError(
+        cause,
+        fix=fix,
+        code=name,
+        retriable_code=not fatal and (error.retriable() or code in _PASSING),
+        fatal=fatal,
+    )
+
+
+def _explain(code: int, prefix: str, text: str) -> tuple[str, str]:
+    if code in _TOPIC_MISSING:
+        return f"{prefix}: no such topic or partition: {text}", "create the topic, or correct its name"
+    if code in _FORBIDDEN:
+        return (
+            f"{prefix}: not authorized: {text}",
+            "ask the cluster's administrator for the missing permission",
+        )
+    if code in _POSITION_LOST:
+        return (
+            f"{prefix}: the position to read from is not in the log: {text}",
+            "records were deleted, or the topic was created again: restore it, or reset the application",
+        )
+    if code in FENCED:
+        return (
+            f"{prefix}: fenced, or its transaction timed out: {text}",
+            "nothing: a newer attempt owns this transactional id",
+        )
+    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return (
+            f"{prefix}: the transaction timeout exceeds the broker's transaction.max.timeout.ms",
+            "lower the application setting transaction.timeout.ms",
+        )
+    return f"{prefix}: {text}", "see the cause; a retry helps when the broker was only busy"
+
+
+def unreachable(where: str, detail: str, *, code: str = "_TRANSPORT") -> KafkaClientError:
+    """Build the error for a cluster that does not answer."""
+    return KafkaClientError(
+        f"broker unreachable at {where}: {_one_line(detail)}",
+        fix="check bootstrap.servers and that the broker runs and can be reached from here",
+        code=code,
+        retriable_code=True,
+    )
+
+
+def wrong_credentials(where: str, detail: str) -> KafkaClientError:
+    """Build the error for refused credentials."""
+    return KafkaClientError(
+        f"the broker at {where} refused the credentials: {_one_line(detail)}",
+        fix="correct security.protocol, sasl.mechanism, sasl.username and sasl.password (or the TLS files)",
+        code="_AUTHENTICATION",
+    )
+
+
+def timeout_refused(transactional_id: str, timeout_ms: int) -> ConfigError:
+    """Build the error for a transaction timeout above the broker's limit."""
+    return ConfigError(
+        f"transaction.timeout.ms = {timeout_ms} of {transactional_id} exceeds the broker's limit "
+        "transaction.max.timeout.ms",
+        fix=(
+            "lower the application setting transaction.timeout.ms, or raise the broker's "
+            "transaction.max.timeout.ms"
+        ),
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,273 @@
+"""Reads assigned partitions from given offsets.
+
+Never subscribes, never joins a group, never commits by itself, never resets a position: the broker's group
+protocol plays no part, and fencing is the business of the transactional writer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Message as ClientMessage
+from confluent_kafka import TopicPartition as ClientPartition
+
+from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
+from airflow_kstreams.kafka.errors import from_kafka_error, guarded, unreachable
+from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
+
+#: Unless the user says otherwise. Queue memory is bounded because the client's own default is 64 MiB and more
+#: per partition; the fetch wait is short because a bounded read waits for its end once per partition.
+_DEFAULTS: Mapping[str, str] = {
+    "queued.max.messages.kbytes": "32768",
+    "queued.min.messages": "100000",
+    "fetch.message.max.bytes": "4194304",
+    "fetch.wait.max.ms": "10",
+    "fetch.queue.backoff.ms": "5",
+    "fetch.error.backoff.ms": "100",
+    "reconnect.backoff.max.ms": "2000",
+    "check.crcs": "true",
+}
+_SERVED_AT_ONCE = 1
+_COORDINATOR_MOVING = frozenset(
+    {"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "UNSTABLE_OFFSET_COMMIT"}
+)
+_COORDINATOR_PAUSE_SECONDS = 0.1
+
+
+class BoundedReader:
+    """The port ``ReaderPort`` on the real client. One thread at a time.
+
+    :param client_config: checked client settings.
+    :param group_id: whose committed offsets to read and write.
+    :param isolation: what to see.
+    :param timeout_ms: bound of every request.
+    """
+
+    def __init__(
+        self, client_config: Mapping[str, str], *, group_id: str, isolation: Isolation, timeout_ms: int
+    ) -> None:
+        self._bootstrap = bootstrap_of(client_config)
+        self._timeout_seconds = timeout_ms / 1000
+        self._events = ClientEvents()
+        self._assigned: tuple[TopicPartition, ...] = ()
+        self._connected = False
+        self._known_topics: set[str] = set()
+        self._consumer: Consumer = guarded(
+            "creating a consumer",
+            self._bootstrap,
+            Consumer,
+            {
+                **_DEFAULTS,
+                "socket.timeout.ms": str(timeout_ms),
+                **client_config,
+                "allow.auto.create.topics": "false",
+                "group.id": group_id,
+                "isolation.level": isolation,
+                "enable.auto.commit": "false",
+                "enable.auto.offset.store": "false",
+                "enable.partition.eof": "true",
+                "auto.offset.reset": "error",
+                **self._events.callbacks(),
+            },
+        )
+
+    def group_metadata(self) -> object:
+        """Return for which group a transaction commits this reader's offsets, in the client's own form."""
+        return guarded("naming the group", self._bootstrap, self._consumer.consumer_group_metadata)
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions, each from its offset; replaces what was assigned before."""
+        self._connect()
+        self._assigned = tuple(starts)
+        for topic in sorted({tp.topic for tp in starts} - self._known_topics):
+            # Without this the client looks for the partitions' leaders in its own time, which can be half a
+            # second.
+            guarded(
+                "reading metadata", self._bootstrap, self._consumer.list_topics, topic, self._timeout_seconds
+            )
+            self._known_topics.add(topic)
+        guarded(
+            "assigning partitions",
+            self._bootstrap,
+            self._consumer.assign,
+            [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in starts.items()],
+        )
+
+    def poll(self, *, max_records: int, timeout_seconds: float) -> Fetched:
+        """Return what has arrived, waiting up to the timeout only if nothing has.
+
+        :raises KafkaClientError: a partition cannot be read, or every broker has been gone for the client
+            timeout.
+        """
+        messages = self._consume(max_records, 0)
+        if not messages and timeout_seconds > 0:
+            # One record ends the wait; whatever came with it is taken without waiting again.
+            messages = self._consume(_SERVED_AT_ONCE, timeout_seconds)
+            if messages and max_records > _SERVED_AT_ONCE:
+                messages += self._consume(max_records - _SERVED_AT_ONCE, 0)
+        if not messages:
+            self._refuse_lost_cluster()
+            return Fetched({}, {})
+        self._events.seen_connected()
+        records = [message for message in messages if message.error() is None]
+        ends: dict[TopicPartition, int] = {}
+        if len(records) != len(messages):
+            ends = self._ends_among(messages)
+        return Fetched(self._grouped(records), ends)
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop fetching these partitions; they stay assigned."""
+        guarded("pausing partitions", self._bootstrap, self._consumer.pause, _client_partitions(partitions))
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Fetch these partitions again."""
+        guarded("resuming partitions", self._bootstrap, self._consumer.resume, _client_partitions(partitions))
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the group's committed offsets with their metadata; partitions without one are absent.
+
+        Under read_committed the broker answers only once no transaction with a pending offset commit is open.
+        """
+        if not partitions:
+            return {}
+        self._connect()
+        found = self._until_coordinated(
+            "reading committed offsets",
+            lambda: self._consumer.committed(_client_partitions(partitions), self._timeout_seconds),
+        )
+        result: dict[TopicPartition, CommittedOffset] = {}
+        for partition in found:
+            self._raise_for(partition, "reading the committed offset")
+            if partition.offset >= 0:
+                key = TopicPartition(partition.topic, partition.partition)
+                result[key] = CommittedOffset(partition.offset, partition.metadata or "")
+        return result
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit outside any transaction and wait for the broker."""
+        if not offsets:
+            return
+        self._connect()
+        committed = self._until_coordinated(
+            "committing offsets",
+            lambda: self._consumer.commit(offsets=client_offsets(offsets), asynchronous=False),
+        )
+        for partition in committed or ():
+            self._raise_for(partition, "committing the offset")
+
+    def close(self) -> None:
+        """Close the client. Closing twice is harmless."""
+        guarded("closing the consumer", self._bootstrap, self._consumer.close)
+
+    def _consume(self, count: int, timeout_seconds: float) -> list[ClientMessage]:
+        return guarded("reading", self._bootstrap, self._consumer.consume, count, timeout_seconds)
+
+    def _until_coordinated(
+        self, what: str, call: Callable[[], list[ClientPartition]]
+    ) -> list[ClientPartition]:
+        """Repeat a request while the group's coordinator is being elected or moved, within the client
+        timeout.
+
+        The client itself gives up at the first such answer, which a young or restarted broker gives for
+        moments.
+        """
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            try:
+                return guarded(what, self._bootstrap, call)
+            except KafkaClientError as error:
+                if error.code not in _COORDINATOR_MOVING or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_COORDINATOR_PAUSE_SECONDS)
+
+    def _connect(self) -> None:
+        if not self._connected:
+            await_connection(
+                self._consumer, self._events, bootstrap=self._bootstrap, timeout_seconds=self._timeout_seconds
+            )
+            self._connected = True
+
+    def _ends_among(self, messages: Sequence[ClientMessage]) -> dict[TopicPartition, int]:
+        ends: dict[TopicPartition, int] = {}
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            where = f"{message.topic()}-{message.partition()}@{message.offset()}"
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise from_kafka_error(error, what=f"reading {where}", where=self._bootstrap)
+            ends[_partition_of(message)] = _offset_of(message)
+        return ends
+
+    def _grouped(self, records: list[ClientMessage]) -> dict[TopicPartition, Sequence[Record]]:
+        if not records:
+            return {}
+        if len(self._assigned) == 1:
+            return {self._assigned[0]: records}  # type: ignore[dict-item]
+        grouped: dict[Any, list[Any]] = {}
+        by_number = len({tp.topic for tp in self._assigned}) == 1
+        for record in records:
+            key = record.partition() if by_number else (record.topic(), record.partition())
+            group = grouped.get(key)
+            if group is None:
+                grouped[key] = [record]
+            else:
+                group.append(record)
+        return {_partition_of(group[0]): group for group in grouped.values()}
+
+    def _refuse_lost_cluster(self) -> None:
+        """Raise when no broker has been seen for the client timeout.
+
+        The client tells when the last connection is lost but not when one is back, so a request decides.
+        """
+        lost = self._events.all_down_since
+        if lost is None or not self._assigned or time.monotonic() - lost < self._timeout_seconds:
+            return
+        try:
+            first = self._assigned[0]
+            guarded(
+                "asking for an offset",
+                self._bootstrap,
+                self._consumer.get_watermark_offsets,
+                ClientPartition(first.topic, first.partition),
+                1.0,
+            )
+        except KafkaClientError:
+            detail = self._events.last_error or "all brokers are down"
+            raise unreachable(self._bootstrap, f"{detail} (for {self._timeout_seconds:g} s)") from None
+        self._events.seen_connected()
+
+    def _raise_for(self, partition: ClientPartition, what: str) -> None:
+        if partition.error is not None:
+            raise from_kafka_error(
+                partition.error,
+                what=f"{what} of {partition.topic}-{partition.partition}",
+                where=self._bootstrap,
+            )
+
+
+def client_offsets(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[ClientPartition]:
+    """Return offsets in the client's own form."""
+    return [
+        ClientPartition(tp.topic, tp.partition, committed.offset, committed.metadata)
+        for tp, committed in offsets.items()
+    ]
+
+
+def _client_partitions(partitions: Collection[TopicPartition]) -> list[ClientPartition]:
+    return [ClientPartition(tp.topic, tp.partition) for tp in partitions]
+
+
+def _partition_of(message: ClientMessage) -> TopicPartition:
+    topic, partition = message.topic(), message.partition()
+    return TopicPartition(topic or "", -1 if partition is None else partition)
+
+
+def _offset_of(message: ClientMessage) -> int:
+    offset = message.offset()
+    return -1 if offset is None else offset

@@ -1,0 +1,402 @@
+"""Writes records: in transactions under a transactional id, or idempotently without one.
+
+Rule (DESIGN 5.6): the client speaks the old EndTxn, which names no transaction, so a request that the client
+had to repeat may be answered by its first copy, and its second copy may end a *later* transaction of the same
+producer epoch. A writer on which any such repetition is possible says ``suspect`` and begins no other
+transaction; a new writer under the same transactional id has a higher epoch, which the delayed copy does not.
+
+How repetition is noticed: a call failed or was very slow; or the error callback or the statistics told of a
+lost connection or a timed out request. A request is repeated without an answer for these two reasons only,
+and no sooner than ``retry.backoff.ms`` (less the client's 20 % of jitter) later. The statistics are emitted
+several times in that pause and are read after every call, so a call that hid a repetition cannot return
+before its cause has been seen. An answered "try again" (another transaction is still completing) is repeated
+too, harmlessly, and is not held against the writer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from confluent_kafka import KafkaError, Producer
+
+from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
+from airflow_kstreams.kafka.delivery import DeliveryFailures, attempt, make_produce
+from airflow_kstreams.kafka.errors import (
+    FENCED,
+    convert,
+    from_kafka_error,
+    guarded,
+    kafka_error_of,
+    timeout_refused,
+    unreachable,
+)
+from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.kafka.reader import client_offsets
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    KStreamsError,
+    TaskFencedError,
+    TransactionAbortedError,
+)
+from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition
+
+#: The client's pause before it repeats a request, and how often it emits statistics: the second must be much
+#: smaller.
+_RETRY_BACKOFF_MS = 100
+_STATISTICS_INTERVAL_MS = 25
+#: Errors that are only the consequence of the state the client is in. A failing callback of a fenced client
+#: can even raise a ``SystemError`` that hides the client's own.
+_SAYS_LITTLE = frozenset(
+    {
+        KafkaError._FATAL,
+        KafkaError._STATE,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._CONFLICT,
+    }
+)
+#: A transaction call that takes this long is not trusted, whatever else is known.
+_SUSPECT_SECONDS = 10.0
+
+#: Unless the user says otherwise. Queue memory is bounded because the client's own default is 1 GiB; batches
+#: are large because a batch job trades latency for throughput; lz4 costs the least time per byte saved.
+_DEFAULTS: Mapping[str, str] = {
+    "linger.ms": "20",
+    "batch.size": "1000000",
+    "batch.num.messages": "100000",
+    "queue.buffering.max.kbytes": "65536",
+    "queue.buffering.max.messages": "100000",
+    "compression.type": "lz4",
+    "reconnect.backoff.max.ms": "2000",
+    "topic.metadata.propagation.max.ms": "10000",
+}
+
+
+@runtime_checkable
+class GroupMember(Protocol):
+    """A reader that can say for which group offsets are committed."""
+
+    def group_metadata(self) -> object: ...
+
+
+class IdempotentWriter:
+    """The port ``WriterPort`` without transactions: each record is written once per producer, in order.
+
+    :param client_config: checked client settings.
+    :param timeout_ms: bound of every request.
+    """
+
+    def __init__(self, client_config: Mapping[str, str], *, timeout_ms: int) -> None:
+        self._open(client_config, timeout_ms=timeout_ms, owned={})
+
+    def _open(self, client_config: Mapping[str, str], *, timeout_ms: int, owned: Mapping[str, str]) -> None:
+        self._bootstrap = bootstrap_of(client_config)
+        self._timeout_seconds = timeout_ms / 1000
+        self._events = ClientEvents()
+        self._failures = DeliveryFailures()
+        self._connected = False
+        self._suspect = False
+        self._closed = False
+        self._producer: Producer = guarded(
+            "creating a producer",
+            self._bootstrap,
+            Producer,
+            {
+                **_DEFAULTS,
+                "socket.timeout.ms": str(timeout_ms),
+                **client_config,
+                "allow.auto.create.topics": "false",
+                "acks": "all",
+                "enable.idempotence": "true",
+                "partitioner": "murmur2_random",
+                "delivery.report.only.error": True,
+                "on_delivery": self._failures.on_delivery,
+                **owned,
+                **self._events.callbacks(),
+            },
+        )
+        self.produce: Callable[..., None] = make_produce(
+            self._producer,
+            bootstrap=self._bootstrap,
+            timeout_seconds=self._timeout_seconds,
+            explain=self._explain,
+        )
+
+    @property
+    def suspect(self) -> bool:
+        """Whether this writer must not be used again."""
+        return self._suspect
+
+    def init_transactions(self) -> None:
+        """Reach the cluster; there is no transactional id to claim."""
+        self._connect()
+
+    def begin(self) -> None:
+        """Start over remembering delivery failures."""
+        self._connect()
+        self._failures.clear()
+
+    def flush(self) -> None:
+        """Return once every record is delivered.
+
+        :raises RecordError: a record was refused for what it is.
+        :raises KafkaClientError: the broker could not be reached or refused the records.
+        """
+        self._connect()
+        remaining: list[int] = []
+        error = attempt(lambda: remaining.append(self._producer.flush(self._timeout_seconds)))
+        if error is not None:
+            self._suspect = True
+            raise self._explain(error, "sending")
+        self._raise_delivery_failure()
+        if remaining[0]:
+            self._suspect = True
+            detail = self._events.last_error or "no answer"
+            raise unreachable(
+                self._bootstrap,
+                f"{remaining[0]} records undelivered after {self._timeout_seconds:g} s: {detail}",
+                code="_TIMED_OUT",
+            )
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None:
+        """Commit offsets; without transactions that is the reader's own commit, after a flush."""
+        self.flush()
+        reader.commit(offsets)
+
+    def commit(self) -> None:
+        """Return once every record is delivered."""
+        self.flush()
+
+    def abort(self) -> None:
+        """Drop what is still queued; what was sent stays sent."""
+        guarded("dropping queued records", self._bootstrap, self._producer.purge)
+        guarded("dropping queued records", self._bootstrap, self._producer.poll, 0)
+        self._failures.clear()
+
+    def close(self) -> None:
+        """Drop what is still queued and let go of the client. Closing twice is harmless.
+
+        The client's own ``close`` is not used: with a transaction open it aborts it first and waits for the
+        coordinator without any bound. An open transaction is aborted by whoever claims the transactional id
+        next, or times out.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        guarded("closing the producer", self._bootstrap, self._producer.purge)
+        self.produce = _refuse_closed
+        del self._producer
+
+    def _connect(self) -> None:
+        if not self._connected:
+            await_connection(
+                self._producer, self._events, bootstrap=self._bootstrap, timeout_seconds=self._timeout_seconds
+            )
+            self._connected = True
+
+    def _raise_delivery_failure(self) -> None:
+        error = self._failures.error
+        if error is None:
+            return
+        self._suspect = True
+        refused = self._failures.refused_record()
+        if refused is not None:
+            raise refused
+        raise self._explain(error, f"sending to {self._failures.topic}-{self._failures.partition}")
+
+    def _explain(self, error: Any, what: str) -> KStreamsError:
+        return convert(error, what=what, where=self._bootstrap)
+
+
+def _refuse_closed(*_: object) -> None:
+    raise ValueError("this writer is closed")
+
+
+class TransactionalWriter(IdempotentWriter):
+    """The port ``WriterPort`` with transactions.
+
+    :param client_config: checked client settings.
+    :param transactional_id: claimed by ``init_transactions``, which fences every older writer with the same
+        one.
+    :param transaction_timeout_ms: after which the broker aborts a transaction.
+    :param timeout_ms: bound of every request.
+    """
+
+    def __init__(
+        self,
+        client_config: Mapping[str, str],
+        *,
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        timeout_ms: int,
+    ) -> None:
+        self._transactional_id = transactional_id
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._disconnects_at_begin = 0
+        self._errors_at_begin = 0
+        self._in_transaction = False
+        self._open(
+            client_config,
+            timeout_ms=timeout_ms,
+            owned={
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": str(transaction_timeout_ms),
+                # The client refuses to wait longer for a request than a transaction may last.
+                "socket.timeout.ms": str(
+                    min(int(client_config.get("socket.timeout.ms", timeout_ms)), transaction_timeout_ms)
+                ),
+                "retry.backoff.ms": str(_RETRY_BACKOFF_MS),
+                "statistics.interval.ms": str(_STATISTICS_INTERVAL_MS),
+            },
+        )
+
+    @property
+    def suspect(self) -> bool:
+        """Whether a request of this writer may have been repeated: never use it again."""
+        return (
+            self._suspect
+            or self._events.disconnects > self._disconnects_at_begin
+            or self._events.connection_errors > self._errors_at_begin
+        )
+
+    def init_transactions(self) -> None:
+        """Claim the transactional id, fence its older writers and end what they left open.
+
+        :raises ConfigError: the broker refuses the transaction timeout.
+        :raises KafkaClientError: the coordinator did not answer in time, or refused.
+        """
+        self._connect()
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            left = max(deadline - time.monotonic(), 0.1)
+            error = attempt(self._producer.init_transactions, left)
+            if error is None:
+                self._remember_connection()
+                return
+            kafka_error = kafka_error_of(error)
+            if kafka_error is not None and kafka_error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                raise timeout_refused(self._transactional_id, self._transaction_timeout_ms)
+            passing = kafka_error is not None and kafka_error.retriable()
+            if not passing or time.monotonic() >= deadline:
+                self._suspect = True
+                raise self._explain(error, "claiming the transactional id")
+
+    def begin(self) -> None:
+        """Begin a transaction.
+
+        :raises KafkaClientError: the writer is suspect, or the client refuses.
+        """
+        if self.suspect:
+            raise KafkaClientError(
+                f"writer {self._transactional_id} may have repeated a request and begins no other "
+                "transaction",
+                fix="make a new writer with the same transactional id",
+                code="_STATE",
+                retriable_code=True,
+            )
+        self._failures.clear()
+        self._remember_connection()
+        self._transact("beginning a transaction", self._producer.begin_transaction)
+        self._in_transaction = True
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None:
+        """Add offsets to the transaction.
+
+        :raises TaskFencedError: a newer writer claimed the transactional id.
+        :raises TransactionAbortedError: the transaction must be aborted.
+        """
+        if not isinstance(reader, GroupMember):
+            raise TypeError(f"{type(reader).__name__} cannot say for which group to commit")
+        if not offsets:
+            return
+        # Delivered records have settled the partitions' part of the transaction; asking for the group's part
+        # while the coordinator still completes the previous transaction would cost a whole retry pause.
+        self.flush()
+        self._transact(
+            "adding offsets to the transaction",
+            self._producer.send_offsets_to_transaction,
+            client_offsets(offsets),
+            reader.group_metadata(),
+            self._timeout_seconds,
+        )
+
+    def commit(self) -> None:
+        """Deliver every record and commit.
+
+        When this raises a retriable ``KafkaClientError``, the outcome is unknown: read the committed offsets
+        under a new writer.
+
+        :raises TaskFencedError: a newer writer claimed the transactional id.
+        :raises TransactionAbortedError: the transaction must be aborted.
+        """
+        self.flush()
+        self._transact("committing the transaction", self._producer.commit_transaction, self._timeout_seconds)
+        self._in_transaction = False
+
+    def abort(self) -> None:
+        """Abort the transaction; when this raises, drop the writer."""
+        self._transact("aborting the transaction", self._producer.abort_transaction, self._timeout_seconds)
+        self._in_transaction = False
+        self._failures.clear()
+
+    def _transact(self, what: str, call: Callable[..., Any], *args: Any) -> None:
+        """Make a call that a repetition could make dangerous, and judge whether there may have been one."""
+        started = time.monotonic()
+        try:
+            error = attempt(call, *args)
+        except BaseException:
+            self._suspect = True
+            raise
+        seconds = time.monotonic() - started
+        served = attempt(self._producer.poll, 0)
+        error = error if error is not None else served
+        if error is not None:
+            self._suspect = True
+            raise self._failures.refused_record() or self._explain(error, what)
+        if seconds >= _SUSPECT_SECONDS:
+            self._suspect = True
+
+    def _remember_connection(self) -> None:
+        self._disconnects_at_begin = self._events.disconnects
+        self._errors_at_begin = self._events.connection_errors
+
+    def _explain(self, error: Any, what: str) -> KStreamsError:
+        kafka_error = kafka_error_of(error)
+        if kafka_error is None or kafka_error.code() in _SAYS_LITTLE:
+            kafka_error = self._state_error() or kafka_error
+        if kafka_error is None:
+            return convert(error, what=what, where=self._bootstrap)
+        text = " ".join(kafka_error.str().split())
+        if kafka_error.code() in FENCED:
+            return TaskFencedError(
+                f"{what}: another attempt claimed transactional id {self._transactional_id}, or the broker "
+                "timed its "
+                f"transaction out: {text}",
+                fix=(
+                    "nothing if a newer attempt runs; else raise transaction.timeout.ms or lower "
+                    "commit.interval.ms"
+                ),
+                task_id=self._transactional_id,
+            )
+        if kafka_error.txn_requires_abort():
+            return TransactionAbortedError(
+                f"{what}: the transaction of {self._transactional_id} must be aborted: {text}",
+                fix="nothing: the task aborts and resumes from its committed offsets",
+                task_id=self._transactional_id,
+            )
+        return from_kafka_error(
+            kafka_error, what=f"{what} of {self._transactional_id}", where=self._bootstrap
+        )
+
+    def _state_error(self) -> KafkaError | None:
+        """Ask the client why it refuses to go on.
+
+        While a transaction is open, another begin has no effect but to say so, or why the client is in its
+        fatal or abortable state. Without an open transaction there is nothing to ask.
+        """
+        if not self._in_transaction:
+            return None
+        error = kafka_error_of(attempt(self._producer.begin_transaction))
+        return None if error is None or error.code() == KafkaError._STATE else error
