@@ -1,0 +1,158 @@
+"""Works out whether a slice is finished and what its summary says. Nothing here writes.
+
+Rule: finished means that the committed offset of every input and intermediate partition equals its stop, and
+that every topic is still the one the run began with. The stop of an intermediate partition is the largest
+done notification; a committed offset beyond it (outsiders' records, markers passed by an earlier finish) is
+its own stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.metadata import Folded
+from airflow_kstreams.batch.model import RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.offsets import has_records, log_bounds
+from airflow_kstreams.batch.session import CoordinatorSession
+from airflow_kstreams.batch.stops import all_stops, partitions_of
+from airflow_kstreams.streams.errors import DataLossError, RunError
+from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, TopicPartition
+
+_NAMED = 5
+#: How long finish waits for the markers of transactions that have just been committed.
+_MARKERS_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedSlice:
+    """What finish writes.
+
+    :param summary: for the ledger.
+    :param offsets: committed offsets of intermediate partitions moved past a tail of transaction markers.
+    :param purge: repartition partitions and the offset below which nothing is needed any more.
+    """
+
+    summary: RunSummary
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    purge: Mapping[TopicPartition, int]
+
+
+def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, folded: Folded) -> FinishedSlice:
+    """Check that a slice is finished and build what to write.
+
+    :raises UpstreamNotDoneError: done notifications are missing.
+    :raises RunError: a partition is not at its stop offset.
+    :raises DataLossError: a topic is not the one the run began with.
+    """
+    refuse_other_topics(session.admin, slice_)
+    plan = slice_.plan
+    partitions = [tp for topic in plan.topology.sources for tp in partitions_of(slice_, topic)]
+    with session.reading:
+        committed = session.reader.committed(partitions)
+    intermediates = set(plan.topology.intermediates)
+    if plan.empty:
+        stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
+    else:
+        stops = all_stops(folded, slice_)
+    for tp in partitions:
+        if tp.topic in intermediates and tp in committed:
+            stops[tp] = max(stops.get(tp, 0), committed[tp].offset)
+    _refuse_unfinished(slice_, stops, committed)
+    moved = _past_markers(session, clock, slice_, committed)
+    return FinishedSlice(
+        summary=RunSummary(
+            run_id=slice_.run_id,
+            application_id=plan.topology.application_id,
+            begun_ms=plan.begun_ms,
+            finished_ms=clock.now_ms(),
+            generation=slice_.generation,
+            empty=plan.empty,
+            inputs=slice_.inputs,
+            intermediate_stops={
+                str(tp): stop for tp, stop in sorted(stops.items()) if tp.topic in intermediates
+            },
+            tasks=task_reports(slice_, committed),
+            topology_hash=plan.topology.topology_hash,
+        ),
+        offsets=moved,
+        purge={
+            tp: offset.offset
+            for tp, offset in {**committed, **moved}.items()
+            if tp.topic in plan.topology.repartition_topics and offset.offset > 0
+        },
+    )
+
+
+def task_reports(
+    slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]
+) -> tuple[TaskReport, ...]:
+    """Rebuild the tasks' reports from the metadata of their committed offsets."""
+    reports: dict[str, TaskReport] = {}
+    for tp in sorted(committed):
+        metadata = OffsetMetadata.decode(committed[tp].metadata)
+        if metadata.run_id == slice_.run_id and metadata.task_id:
+            reports.setdefault(metadata.task_id, metadata.report())
+    return tuple(reports[task_id] for task_id in sorted(reports, key=_task_order))
+
+
+def refuse_other_topics(admin: AdminPort, slice_: Slice) -> None:
+    """Compare topic ids with the ones the run began with.
+
+    :raises DataLossError: a topic is gone or was created again.
+    """
+    found = admin.describe_topics(slice_.plan.topology.sources)
+    for topic, expected in slice_.plan.topic_ids.items():
+        now = found[topic].topic_id if topic in found else "gone"
+        if now != expected:
+            raise DataLossError(
+                f"topic {topic} is not the one run {slice_.run_id!r} began with: its id is {now}, expected "
+                f"{expected}",
+                fix="restore the topic, or reset the application and begin a new run",
+                run_id=slice_.run_id,
+            )
+
+
+def _refuse_unfinished(
+    slice_: Slice, stops: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, CommittedOffset]
+) -> None:
+    wrong = [
+        f"{tp} is at {committed[tp].offset if tp in committed else 'no offset'}, expected {stop}"
+        for tp, stop in sorted(stops.items())
+        if tp not in committed or committed[tp].offset != stop
+    ]
+    if wrong:
+        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        raise RunError(
+            f"run {slice_.run_id!r} is not finished: {', '.join(wrong[:_NAMED])}{more}",
+            fix="run the topology again: it resumes with the same stop offsets",
+            run_id=slice_.run_id,
+        )
+
+
+def _past_markers(
+    session: CoordinatorSession,
+    clock: Clock,
+    slice_: Slice,
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return offsets past the transaction markers at the end of intermediate partitions, so that tools show
+    no lag.
+    """
+    partitions = [tp for topic in slice_.plan.topology.intermediates for tp in partitions_of(slice_, topic)]
+    bounds = log_bounds(session.admin, partitions, settle_ms=_MARKERS_MS, clock=clock)
+    spans = {
+        tp: (committed[tp].offset, log_of.stable)
+        for tp, log_of in bounds.items()
+        if tp in committed and committed[tp].offset < log_of.stable
+    }
+    with session.reading:
+        holding = has_records(session.reader, spans, clock=clock)
+    return {
+        tp: CommittedOffset(to, committed[tp].metadata) for tp, (_, to) in spans.items() if tp not in holding
+    }
+
+
+def _task_order(task_id: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in task_id.split("_") if part.isdigit())

@@ -1,0 +1,100 @@
+"""Keeps a driver's lease while its jobs run.
+
+Invariant: at most one driver's view "I own the slice" is backed by the coordinator's transactional id. A
+renewal is a transaction under that id, so the renewal of a driver that was taken over fails at the broker,
+however late it comes.
+
+A coordinator that only looked (and was refused as busy, in a race) has fenced the owner too. So an owner
+whose renewal is fenced reads the ledger: the lease is still its own -> it claims the id again and goes on;
+else it was superseded.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from airflow_kstreams.streams.errors import KStreamsError, RunSupersededError
+
+log = logging.getLogger(__name__)
+
+
+class LeaseKeeper:
+    """Renews a lease in a thread of its own; a context manager.
+
+    :param renew: renews once; raises RunSupersededError when another driver owns the slice.
+    :param release: gives the lease up, called at the end unless superseded.
+    :param interval_seconds: between renewals.
+    :param on_superseded: called once, from the keeper's thread, when another driver has taken over.
+    """
+
+    def __init__(
+        self,
+        *,
+        renew: Callable[[], None],
+        release: Callable[[], None],
+        interval_seconds: float,
+        on_superseded: Callable[[], None] | None = None,
+    ) -> None:
+        self._renew = renew
+        self._release = release
+        self._interval_seconds = interval_seconds
+        self._on_superseded = on_superseded
+        self._ended = threading.Event()
+        self._superseded: RunSupersededError | None = None
+        self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop_renewing()
+        if self._superseded is None:
+            try:
+                self._release()
+            except KStreamsError as failure:
+                log.warning("the lease could not be released and will run out by itself: %s", failure)
+
+    @property
+    def superseded(self) -> bool:
+        """Whether another driver has taken over."""
+        return self._superseded is not None
+
+    def stop_renewing(self) -> None:
+        """End the renewals; the lease is kept and lasts long enough for the finish that follows at once."""
+        self._ended.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Renew now, which proves at the broker that this driver still owns the slice.
+
+        :raises RunSupersededError: it does not.
+        """
+        if self._superseded is None:
+            try:
+                self._renew()
+            except RunSupersededError as error:
+                self._superseded = self._superseded or error
+        if self._superseded is not None:
+            raise self._superseded
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self._interval_seconds):
+            try:
+                self._renew()
+            except RunSupersededError as error:
+                self._superseded = self._superseded or error
+                log.warning("%s", error.cause)
+                if self._on_superseded is not None:
+                    self._on_superseded()
+                return
+            except KStreamsError as error:
+                # The lease lasts three intervals: another renewal may still come in time, and if none does,
+                # whoever takes over fences this driver.
+                log.warning("a lease renewal failed, trying again: %s", error)

@@ -1,0 +1,172 @@
+"""What the run protocol knows about a run, as plain data."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+
+class RunState(enum.Enum):
+    """State of an application, folded from its metadata topic (KIP-95).
+
+    ``NEW -> RUNNING -> FINISHED -> RUNNING -> ...``: begin enters RUNNING, finish enters FINISHED.
+    """
+
+    NEW = "new"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """One input partition's share of a slice: ``[start_offset, stop_offset)``, frozen by begin."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    stop_offset: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What begin froze; travels whole in a header of both markers, because compaction may keep only one of
+    them.
+
+    :param topology: the topology's plan.
+    :param partitions: partition count of every source topic, inputs and intermediates.
+    :param topic_ids: topic id of every source topic.
+    :param tasks: number of tasks of each subtopology (subtopology id as text -> count).
+    :param stop_hash: hash over the stop set, so that a torn stop set is noticed.
+    :param transactional_ids: every transactional id that tasks of this run may use.
+    :param begun_ms: when the slice was frozen, epoch milliseconds.
+    :param empty: whether there was nothing new, so that no task ever runs.
+    """
+
+    topology: TopologyPlan
+    partitions: dict[str, int]
+    topic_ids: dict[str, str]
+    tasks: dict[str, int]
+    stop_hash: str
+    transactional_ids: tuple[str, ...]
+    begun_ms: int
+    empty: bool = False
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounded piece of the log that one run processes.
+
+    :param run_id: the run that owns it.
+    :param generation: grows by one each time a driver takes the slice over.
+    :param plan: what begin froze.
+    :param inputs: every input partition's start and stop.
+    """
+
+    run_id: str
+    generation: int
+    plan: RunPlan
+    inputs: tuple[FrozenPartition, ...]
+
+    @property
+    def record_span(self) -> int:
+        """Sum of stop - start over the inputs: an upper bound of the records to read."""
+        return sum(p.stop_offset - p.start_offset for p in self.inputs)
+
+
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one task did for its slice; survives crashes because it travels in the offset metadata.
+
+    :param task_id: ``<subtopology>_<group>``.
+    :param records_in: records consumed.
+    :param records_out: records sent, changelog and notifications excluded.
+    :param records_dropped: records dropped by rule (null keys under a group operator, late records).
+    :param restored: changelog records read at start.
+    :param commits: transactions committed.
+    :param seconds: wall time of the attempt that finished it.
+    :param attempts: attempts within the Spark task attempt that finished it.
+    :param outcome: ``done``, or ``already_done`` when it found its stop reached.
+    :param peak_memory_bytes: of the Python worker.
+    """
+
+    task_id: str
+    records_in: int = 0
+    records_out: int = 0
+    records_dropped: int = 0
+    restored: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+    attempts: int = 1
+    outcome: str = "done"
+    peak_memory_bytes: int = 0
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The ledger's entry of a finished run, kept under the run id.
+
+    :param run_id: the run.
+    :param application_id: the application.
+    :param begun_ms: when the slice was frozen, epoch milliseconds.
+    :param finished_ms: when the finished marker was written, epoch milliseconds.
+    :param generation: of the slice at the end: 1 + number of take-overs.
+    :param empty: whether there was nothing new.
+    :param inputs: every input partition's start and stop.
+    :param intermediate_stops: stop offset of every intermediate partition, ``topic-partition`` -> offset.
+    :param tasks: what each task did.
+    :param topology_hash: of the topology that ran.
+    """
+
+    run_id: str
+    application_id: str
+    begun_ms: int
+    finished_ms: int
+    generation: int
+    empty: bool
+    inputs: tuple[FrozenPartition, ...]
+    intermediate_stops: dict[str, int] = {}
+    tasks: tuple[TaskReport, ...] = ()
+    topology_hash: str = ""
+
+    @property
+    def records_in(self) -> int:
+        """Records consumed from input topics and intermediates together."""
+        return sum(task.records_in for task in self.tasks)
+
+    @property
+    def records_out(self) -> int:
+        """Records sent to sinks."""
+        return sum(task.records_out for task in self.tasks)
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who works on an application now; one record in the ledger topic, renewed by the driver.
+
+    :param owner_run_id: the run the owner was started for.
+    :param order: (clear number, try number) of the owner.
+    :param owner: text naming it in messages.
+    :param generation: of the slice the owner works on.
+    :param expires_ms: epoch milliseconds; 0 = released.
+    """
+
+    owner_run_id: str
+    order: tuple[int, int]
+    owner: str
+    generation: int
+    expires_ms: int
+
+
+class BeginResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What begin found or made.
+
+    Exactly one of ``finished`` and ``slice`` is set. ``slice.run_id`` differs from the run asked for when
+    another run's unfinished slice must be finished first.
+    """
+
+    slice: Slice | None = None
+    finished: RunSummary | None = None
+    created: bool = False

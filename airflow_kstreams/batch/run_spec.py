@@ -1,0 +1,60 @@
+"""The small versioned JSON in which the Airflow side tells a Spark driver what to run. It never holds a
+secret.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from airflow_kstreams.streams.errors import ConfigError
+
+VERSION = 1
+
+#: Environment variable naming the JSON file with the Kafka client's configuration, secrets included.
+CLIENT_CONFIG_FILE = "KSTREAMS_KAFKA_CONFIG_FILE"
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run.
+
+    :param application_id: the application.
+    :param run_id: the run; owner of the slice it begins.
+    :param order: (clear number, try number) of the Airflow task that submits; a higher one takes over.
+    :param owner: who to name in messages, e.g. ``dag flight_delays_hourly, task run.topology``.
+    :param settings: application settings that differ from their defaults, by dotted name.
+    :param topology_hash: the hash capture saw; the driver refuses another one. Empty: not captured before.
+    :param finish: whether the driver also writes the finished marker (no finish operator follows).
+    :param version: of this format.
+    """
+
+    application_id: str
+    run_id: str
+    order: tuple[int, int] = (0, 0)
+    owner: str = ""
+    settings: dict[str, str | int] = {}
+    topology_hash: str = ""
+    finish: bool = False
+    version: int = VERSION
+
+    def to_json(self) -> str:
+        """Return the JSON text."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> RunSpec:
+        """Parse JSON text.
+
+        :raises ConfigError: it is not a run spec of a version this package knows.
+        """
+        try:
+            spec = msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ConfigError(
+                f"the run spec is not valid: {error}", fix="pass the JSON that the operator made"
+            ) from None
+        if spec.version != VERSION:
+            raise ConfigError(
+                f"the run spec has version {spec.version}, this package reads version {VERSION}",
+                fix="install the same airflow_kstreams version on the Airflow side and on the Spark side",
+            )
+        return spec

@@ -1,0 +1,90 @@
+"""What an application's topics say right now, for people: read only, claims nothing, disturbs nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.ledger import read_ledger
+from airflow_kstreams.batch.metadata import read_metadata_with_content
+from airflow_kstreams.batch.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START
+from airflow_kstreams.batch.model import Lease, RunState, RunSummary, Slice
+from airflow_kstreams.batch.stops import partitions_of
+from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, Record, TopicPartition
+
+_LAST_RUNS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """State of an application.
+
+    :param state: folded from the metadata topic.
+    :param slice: the running slice, or the last finished one; None when there is none.
+    :param committed: committed offset of every source partition of the slice.
+    :param lease: the last lease written; ``lease_live`` says whether it is in force.
+    :param runs: the last finished runs, oldest first.
+    :param metadata: the metadata topic's records as readable lines, in log order.
+    """
+
+    application_id: str
+    state: RunState
+    slice: Slice | None = None
+    committed: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    lease: Lease | None = None
+    lease_live: bool = False
+    runs: tuple[RunSummary, ...] = ()
+    metadata: tuple[str, ...] = ()
+
+
+def read_status(
+    cluster: ClusterPort, application_id: str, *, last_runs: int = _LAST_RUNS, clock: Clock | None = None
+) -> RunStatus:
+    """Read an application's status; an application that never ran is NEW.
+
+    :param last_runs: how many finished runs to return.
+    """
+    clock = clock or SystemClock()
+    with ExitStack() as clients:
+        admin = cluster.admin()
+        clients.callback(admin.close)
+        folded, content = read_metadata_with_content(
+            cluster, application_id, admin=admin, wait_ms=0, clock=clock
+        )
+        ledger = read_ledger(cluster, application_id, admin=admin, wait_ms=0, clock=clock)
+        committed: Mapping[TopicPartition, CommittedOffset] = {}
+        if folded.slice is not None:
+            reader = cluster.reader(group_id=application_id)
+            clients.callback(reader.close)
+            sources = folded.slice.plan.topology.sources
+            committed = reader.committed(
+                [tp for topic in sources for tp in partitions_of(folded.slice, topic)]
+            )
+    lease = ledger.lease
+    return RunStatus(
+        application_id=application_id,
+        state=folded.state,
+        slice=folded.slice,
+        committed=committed,
+        lease=lease,
+        lease_live=lease is not None and lease.expires_ms > clock.now_ms(),
+        runs=tuple(ledger.runs.values())[-last_runs:],
+        metadata=tuple(_line(record) for record in content.records),
+    )
+
+
+def _line(record: Record) -> str:
+    """Return a record as ``<key:value>`` in the spec's notation, with what our headers add."""
+    key = (record.key() or b"").decode(errors="replace")
+    value = record.value()
+    text = f"{record.offset():>6}  <{key}:{'null' if value is None else value.decode(errors='replace')}>"
+    headers = dict(record.headers() or ())
+    known = {
+        name: (headers.get(name) or b"").decode(errors="replace") for name in (H_KIND, H_RUN, H_GENERATION)
+    }
+    if not known[H_KIND]:
+        return f"{text}  {'tombstone' if value is None else 'without headers'}"
+    start = f", from {(headers[H_START] or b'').decode()}" if H_START in headers else ""
+    return f"{text}  {known[H_KIND]} of run {known[H_RUN]}, generation {known[H_GENERATION]}{start}"

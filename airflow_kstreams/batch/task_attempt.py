@@ -1,0 +1,192 @@
+"""One attempt of a task: the steps of :mod:`airflow_kstreams.batch.task_runner`, with one set of clients."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from airflow_kstreams.batch.metadata import Folded, read_metadata
+from airflow_kstreams.batch.model import RunState, Slice, TaskReport
+from airflow_kstreams.batch.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.task_commit import TaskClients, TaskCommit
+from airflow_kstreams.batch.task_loop import TaskLoop
+from airflow_kstreams.batch.task_restore import restore_stores
+from airflow_kstreams.batch.task_slice import TaskSlice, task_slice
+from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
+from airflow_kstreams.streams.ports import Clock, ClusterPort, WriterPort
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAssignment:
+    """Which task to run for which slice.
+
+    :param task_id: the task.
+    :param run_id: the run that owns the slice.
+    :param generation: of the slice; a newer one means that the driver who launched the task was superseded.
+    """
+
+    task_id: TaskId
+    run_id: str
+    generation: int
+
+    def refuse_unless_current(self, folded: Folded) -> Slice:
+        """Return the slice, if the metadata topic still says that it is this driver's.
+
+        :raises TaskFencedError: another driver, or another run, owns the application by now.
+        """
+        slice_ = folded.slice
+        mine = (self.run_id, self.generation)
+        if (
+            slice_ is not None
+            and folded.state is RunState.RUNNING
+            and (slice_.run_id, slice_.generation) == mine
+        ):
+            return slice_
+        found = "no slice" if slice_ is None else f"run {slice_.run_id!r} generation {slice_.generation}"
+        raise TaskFencedError(
+            f"task {self.task_id} belongs to run {self.run_id!r} generation {self.generation}, but the "
+            f"metadata topic says {folded.state.value}, {found}",
+            fix="nothing: a newer driver owns the run and launches this task itself",
+            task_id=str(self.task_id),
+        )
+
+
+class TaskAttempt:
+    """One attempt; a context manager that closes its clients and aborts what is open.
+
+    :param number: which attempt of the task runner this is, from 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        topology: Topology,
+        assignment: TaskAssignment,
+        cluster: ClusterPort,
+        settings: ApplicationSettings,
+        clock: Clock,
+        number: int,
+    ) -> None:
+        self._topology = topology
+        self._assignment = assignment
+        self._task_id = assignment.task_id
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = clock
+        self._number = number
+        self._clients = ExitStack()
+        self._commit: TaskCommit | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and self._commit is not None and not isinstance(error, TaskFencedError):
+            try:
+                self._commit.abort()
+            except KStreamsError as failure:
+                log.warning(
+                    "task %s: the abort failed too, the next attempt fences it: %s", self._task_id, failure
+                )
+        self._clients.close()
+
+    @property
+    def commits(self) -> int:
+        """Commits this attempt made."""
+        return self._commit.commits if self._commit is not None else 0
+
+    def run(self) -> TaskReport:
+        """Run the five steps and return what was committed for the slice in all.
+
+        :raises KStreamsError: whatever stopped it; everything uncommitted is void.
+        """
+        started = self._clock.monotonic_seconds()
+        outputs, state = self._writers()  # step 1
+        admin = self._cluster.admin()
+        self._clients.callback(admin.close)
+        folded = read_metadata(self._cluster, self._settings.application_id, admin=admin, clock=self._clock)
+        slice_ = self._assignment.refuse_unless_current(folded)  # step 2
+        reader = self._cluster.reader(group_id=self._settings.application_id)
+        self._clients.callback(reader.close)
+        clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state)
+        share = task_slice(slice_, folded, self._task_id, reader, admin)  # step 3
+        known = committed_progress(slice_, share)
+        if share.done:
+            return already_done(known, self._task_id)
+        task = StreamTask(
+            self._topology,
+            task_id=self._task_id,
+            bounds=share.bounds,
+            produce=outputs.produce,
+            settings=self._settings,
+            progress=TaskProgress(
+                records_in=known.records_in,
+                records_out=known.records_out,
+                records_dropped=known.records_dropped,
+            ),
+        )
+        restored = restore_stores(task, self._cluster, admin, self._settings, self._clock)  # step 4
+        task.open()
+        self._commit = TaskCommit(
+            clients, slice_, share, known=known, restored=restored, attempt=self._number, started=started
+        )
+        loop = TaskLoop(task, clients, self._commit, settings=self._settings, clock=self._clock)
+        committed = loop.run(share.bounds, run_id=slice_.run_id)  # step 5
+        task.close()
+        return committed.report()
+
+    def _writers(self) -> tuple[WriterPort, WriterPort | None]:
+        """Make the writers of outputs and of state; initialising the latter fences older attempts."""
+        subtopology = next(s for s in self._topology.subtopologies() if s.id == self._task_id.subtopology)
+        stateful = any(spec.logged for spec in subtopology.stores)
+        state = self._transactional_writer() if self._settings.exactly_once or stateful else None
+        if state is not None and self._settings.exactly_once:
+            return state, state
+        outputs = self._cluster.writer(transactional_id=None)
+        self._clients.callback(outputs.close)
+        return outputs, state
+
+    def _transactional_writer(self) -> WriterPort:
+        writer = self._cluster.writer(
+            transactional_id=f"{self._settings.application_id}-{self._task_id}",
+            transaction_timeout_ms=self._settings.transaction_timeout_ms,
+        )
+        self._clients.callback(writer.close)
+        writer.init_transactions()
+        return writer
+
+
+def committed_progress(slice_: Slice, share: TaskSlice) -> OffsetMetadata:
+    """Return what earlier attempts committed for this slice."""
+    for offset in share.committed.values():
+        metadata = OffsetMetadata.decode(offset.metadata)
+        if metadata.run_id == slice_.run_id:
+            return metadata
+    return OffsetMetadata()
+
+
+def already_done(known: OffsetMetadata, task_id: TaskId) -> TaskReport:
+    """Return the report of a task that was found at its stop offsets, with what it had committed there."""
+    report = known.report()
+    return TaskReport(
+        task_id=str(task_id),
+        records_in=report.records_in,
+        records_out=report.records_out,
+        records_dropped=report.records_dropped,
+        restored=report.restored,
+        commits=report.commits,
+        seconds=report.seconds,
+        attempts=report.attempts,
+        outcome="already_done",
+        peak_memory_bytes=report.peak_memory_bytes,
+    )

@@ -1,0 +1,170 @@
+"""One commit of a task, in numbered steps.
+
+exactly_once, one transaction:
+
+1. Emit cached results (outputs).
+2. Write one changelog record per changed key.
+3. Last commit only: flush, then one done notification per input x intermediate partition. Its value is the
+   high watermark of the intermediate partition, which after the flush lies at or past everything this task
+   wrote: the broker acknowledges a record (acks=all) only once the high watermark passed it, and never
+   answers with an older one (KIP-207). Read after the flush, it also covers what an earlier attempt committed
+   and what outsiders wrote.
+4. Add the offsets, with the metadata that carries time and counters.
+5. Commit the transaction.
+
+at_least_once: 1, flush; then for a task with changelogs 2 to 5 in a transaction of its own (so that no zombie
+can overwrite newer state), else 3 and a plain, awaited offset commit. A crash between the two repeats
+records, never skips one.
+"""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.metadata_records import PARTITION, notification_record
+from airflow_kstreams.batch.model import Slice
+from airflow_kstreams.batch.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.task_slice import TaskSlice
+from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
+from airflow_kstreams.streams.runtime.stream_task import StreamTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskClients:
+    """The clients of one attempt.
+
+    :param outputs: writes the task's outputs.
+    :param state: writes changelogs, notifications and offsets in transactions; the same writer in
+        exactly_once, None for a stateless task in at_least_once.
+    """
+
+    admin: AdminPort
+    reader: ReaderPort
+    outputs: WriterPort
+    state: WriterPort | None
+
+    @property
+    def committing(self) -> WriterPort:
+        """The writer whose commits decide."""
+        return self.state or self.outputs
+
+
+class TaskCommit:
+    """Commits a task.
+
+    :param known: what earlier attempts committed for this slice.
+    :param restored: changelog records replayed by this attempt.
+    :param attempt: its number.
+    :param started: when it started, monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        clients: TaskClients,
+        slice_: Slice,
+        share: TaskSlice,
+        *,
+        known: OffsetMetadata,
+        restored: int,
+        attempt: int,
+        started: float,
+    ) -> None:
+        self._clients = clients
+        self._slice = slice_
+        self._share = share
+        self._known = known
+        self._restored = restored
+        self._attempt = attempt
+        self._started = started
+        self._open = False
+        self.commits = 0
+
+    def begin(self) -> None:
+        """Open the transaction that the next outputs belong to, unless it is open."""
+        state = self._clients.state
+        if state is self._clients.outputs and state is not None and not self._open:
+            state.begin()
+            self._open = True
+
+    def commit(self, task: StreamTask, *, now_seconds: float, last: bool) -> OffsetMetadata:
+        """Commit everything processed so far.
+
+        :param last: whether the task is at its stop offsets, so that it notifies.
+        :return: the counters that were committed with the offsets.
+        """
+        outputs, state = self._clients.outputs, self._clients.state
+        self.begin()
+        task.flush()
+        if outputs is not state:
+            outputs.flush()
+        counters = self._counters(task, now_seconds)
+        offsets = self._offsets(task, counters)
+        if state is None:
+            if last:
+                self._notify(outputs)
+                outputs.flush()
+            self._clients.reader.commit(offsets)
+        else:
+            if not self._open:
+                state.begin()
+                self._open = True
+            self._write_changes(task, state)
+            if last:
+                self._notify(state)
+            state.send_offsets(offsets, self._clients.reader)
+            state.commit()
+            self._open = False
+        self.commits += 1
+        return counters
+
+    def abort(self) -> None:
+        """Abort what is open; best effort, the next attempt's fencing aborts it in any case."""
+        if self._clients.state is not None and self._open:
+            self._open = False
+            self._clients.state.abort()
+
+    def _counters(self, task: StreamTask, now_seconds: float) -> OffsetMetadata:
+        progress = task.progress
+        return OffsetMetadata(
+            run_id=self._slice.run_id,
+            task_id=str(task.task_id),
+            records_in=progress.records_in,
+            records_out=progress.records_out,
+            records_dropped=progress.records_dropped,
+            restored=self._restored,
+            commits=self._known.commits + self.commits + 1,
+            attempts=self._attempt,
+            seconds=round(now_seconds - self._started, 3),
+            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        )
+
+    def _offsets(self, task: StreamTask, counters: OffsetMetadata) -> dict[TopicPartition, CommittedOffset]:
+        return {
+            partition: CommittedOffset(
+                position, counters.at_time(self._partition_time(task, partition)).encode()
+            )
+            for partition, position in task.group.positions().items()
+        }
+
+    def _partition_time(self, task: StreamTask, partition: TopicPartition) -> int:
+        """Return the partition's time, which never goes back: not by late records, crashes or new runs."""
+        now = task.partition_times.get(partition, -1)
+        if partition not in self._share.committed:
+            return now
+        return max(now, OffsetMetadata.decode(self._share.committed[partition].metadata).partition_time_ms)
+
+    def _write_changes(self, task: StreamTask, writer: WriterPort) -> None:
+        produce = writer.produce
+        group = task.task_id.group
+        for changelog, key, value, timestamp_ms in task.changes():
+            produce(changelog, value, key, group, timestamp_ms, None)
+
+    def _notify(self, writer: WriterPort) -> None:
+        if not self._share.notify:
+            return
+        writer.flush()
+        ends = self._clients.admin.end_offsets(self._share.intermediates, isolation="read_uncommitted")
+        for source, intermediate in self._share.notify:
+            record = notification_record(self._slice, source, intermediate, ends[intermediate])
+            writer.produce(record.topic, record.value, record.key, PARTITION, 0, record.headers)

@@ -1,0 +1,196 @@
+"""Checks the topics of a topology and creates the engine's own.
+
+User topics are never created here: a topic made with wrong retention or partition count loses data quietly,
+so a missing one is named with the command that creates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.ledger import ledger_topic
+from airflow_kstreams.batch.metadata_records import metadata_topic
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicSpec
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
+
+#: Records may be dated long ago or ahead: neither must they be refused, nor expired by their own time.
+_ANY_TIMESTAMP: Mapping[str, str] = {
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
+_REPARTITION: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    **_ANY_TIMESTAMP,
+}
+_CHANGELOG: Mapping[str, str] = {"cleanup.policy": "compact", **_ANY_TIMESTAMP}
+#: Small segments, cleaned early, because every task reads these topics from their beginning.
+_PROTOCOL: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(16 * 1024 * 1024),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopics:
+    """What begin freezes of the topics.
+
+    :param partitions: partition count of every source topic.
+    :param topic_ids: topic id of every source topic.
+    :param tasks: number of tasks per subtopology id.
+    """
+
+    partitions: Mapping[str, int]
+    topic_ids: Mapping[str, str]
+    tasks: Mapping[int, int]
+
+
+def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
+    """Create the metadata topic and the ledger unless they exist."""
+    app = settings.application_id
+    wanted = (metadata_topic(app), ledger_topic(app))
+    found = admin.describe_topics(wanted)
+    for name, description in found.items():
+        if description.partitions != 1:
+            raise ConfigError(
+                f"topic {name} has {description.partitions} partitions, the run protocol needs exactly 1",
+                fix="choose another application id, or delete that topic if it is not in use",
+            )
+    admin.create_topics(
+        [_spec(name, 1, _PROTOCOL, settings) for name in wanted if name not in found],
+    )
+
+
+def ensure_topics(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> SourceTopics:
+    """Check the user's topics, create repartition topics and changelogs, and describe what is there.
+
+    :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, or an internal topic
+        does not fit the number of tasks.
+    """
+    user_topics = (set(plan.sources) | set(plan.outputs)) - set(plan.repartition_topics)
+    found = admin.describe_topics(user_topics | set(plan.repartition_topics) | set(plan.changelogs))
+    _refuse_missing(plan, user_topics, found)
+    counts = _partition_counts(plan, found)
+    for sub in plan.subtopologies:
+        _check_copartitioning(sub, counts)
+    tasks = {sub.id: max(counts[topic] for topic in sub.sources) for sub in plan.subtopologies}
+    _create_internal(admin, plan, found, (counts, tasks), settings)
+    described = admin.describe_topics(plan.sources)
+    return SourceTopics(
+        partitions={topic: counts[topic] for topic in plan.sources},
+        topic_ids={topic: described[topic].topic_id for topic in plan.sources},
+        tasks=tasks,
+    )
+
+
+def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, TopicDescription]) -> None:
+    missing = sorted(names - set(found))
+    if not missing:
+        return
+    roles = {
+        topic: role
+        for role, topics in (
+            ("output", plan.outputs),
+            ("intermediate", plan.intermediates),
+            ("input", plan.inputs),
+        )
+        for topic in topics
+    }
+    what = ", ".join(f"{roles[topic]} topic {topic!r}" for topic in missing)
+    raise TopologyError(
+        f"{what} of application {plan.application_id!r} {'does' if len(missing) == 1 else 'do'} not exist",
+        fix="create "
+        + "; ".join(
+            f"it with: kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} --partitions "
+            "<count>"
+            for topic in missing
+        ),
+    )
+
+
+def _partition_counts(plan: TopologyPlan, found: Mapping[str, TopicDescription]) -> dict[str, int]:
+    """Return the partition count of every source topic, also of repartition topics that are yet to be
+    created.
+    """
+    counts = {name: description.partitions for name, description in found.items() if name in plan.sources}
+    open_counts = {
+        topic for topic, fixed in plan.repartition_topics.items() if fixed is None and topic not in found
+    }
+    for topic, fixed in plan.repartition_topics.items():
+        if topic in open_counts or fixed is None:
+            continue
+        if counts.setdefault(topic, fixed) != fixed:
+            raise TopologyError(
+                f"repartition topic {topic} has {counts[topic]} partitions, the topology asks for {fixed}",
+                fix="ask for the old count again, or reset the application with its internal topics",
+            )
+    # Writers stand before readers, so each writer's own sources are known when it is reached.
+    for sub in plan.subtopologies:
+        _settle_copartitioned(sub, counts, open_counts)
+        widest = max(counts[topic] for topic in sub.sources)
+        for topic in open_counts.intersection(sub.sinks):
+            counts[topic] = max(counts.get(topic, 0), widest)
+    return counts
+
+
+def _settle_copartitioned(sub: SubtopologyPlan, counts: dict[str, int], open_counts: set[str]) -> None:
+    """Give repartition topics the partition count of what they are joined with."""
+    for group in sub.copartitioned:
+        free = open_counts.intersection(group)
+        fixed = {counts[topic] for topic in group if topic not in free}
+        wanted = fixed or {max(counts[topic] for topic in free)} if free else set()
+        if len(wanted) == 1:
+            counts.update(dict.fromkeys(free, next(iter(wanted))))
+
+
+def _check_copartitioning(sub: SubtopologyPlan, counts: Mapping[str, int]) -> None:
+    for group in sub.copartitioned:
+        if len({counts[topic] for topic in group}) > 1:
+            listed = " and ".join(f"{topic!r} has {counts[topic]}" for topic in group)
+            raise TopologyError(
+                f"subtopology {sub.id} joins topics that need equal partition counts, but {listed}",
+                fix=(
+                    "create the topics with equal partition counts, or send one of them through a topic "
+                    "that has"
+                ),
+            )
+
+
+def _create_internal(
+    admin: AdminPort,
+    plan: TopologyPlan,
+    found: Mapping[str, TopicDescription],
+    sizes: tuple[Mapping[str, int], Mapping[int, int]],
+    settings: ApplicationSettings,
+) -> None:
+    counts, tasks = sizes
+    wanted = [
+        _spec(topic, counts[topic], _REPARTITION, settings)
+        for topic in plan.repartition_topics
+        if topic not in found
+    ]
+    for changelog, subtopology in plan.changelogs.items():
+        if changelog not in found:
+            wanted.append(_spec(changelog, tasks[subtopology], _CHANGELOG, settings))
+        elif found[changelog].partitions != tasks[subtopology]:
+            raise TopologyError(
+                f"changelog {changelog} has {found[changelog].partitions} partitions, but subtopology "
+                f"{subtopology} has {tasks[subtopology]} tasks: their number was fixed by its first run",
+                fix="give the source topics their old partition count again, or reset the application with "
+                "its internal topics",
+            )
+    admin.create_topics(wanted)
+
+
+def _spec(name: str, partitions: int, configs: Mapping[str, str], settings: ApplicationSettings) -> TopicSpec:
+    return TopicSpec(
+        name=name,
+        partitions=partitions,
+        replication_factor=settings.internal_replication_factor,
+        configs=configs,
+    )
