@@ -1,0 +1,144 @@
+"""The main of an application file.
+
+::
+
+    if __name__ == "__main__":
+        from airflow_kstreams.spark import run
+
+        run(topology)
+
+Under Airflow, the operator passes ``--run-spec``; by hand, the options below say the same. Exit codes: 0
+done, 1 failed and a retry may help, 2 failed and a retry cannot help. A failure prints its cause and what to
+do, and the same as JSON after ``KSTREAMS-ERROR`` for the operator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, RunSpec
+from airflow_kstreams.spark.driver import Driver
+from airflow_kstreams.spark.task_host import load_client_config
+from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from airflow_kstreams.streams.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+#: Exit codes, see the module's docstring.
+DONE, RETRY_MAY_HELP, RETRY_CANNOT_HELP = 0, 1, 2
+
+
+def run(topology: Callable[[], Topology], argv: Sequence[str] | None = None) -> None:
+    """Run a topology until its stop offsets, then exit the process.
+
+    :param topology: the top-level function of the application file that returns the topology.
+    :param argv: command line; ``sys.argv`` by default.
+    """
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    sys.exit(main(topology, sys.argv[1:] if argv is None else argv))
+
+
+def main(topology: Callable[[], Topology], argv: Sequence[str]) -> int:
+    """Run a topology and return the exit code; errors are printed, not raised."""
+    options = _parser().parse_args(argv)
+    try:
+        spec = _spec(options)
+        path, temporary = _client_config_path(options)
+        try:
+            driver = Driver(
+                spec,
+                ApplicationFile.of(topology),
+                client_config=load_client_config(path),
+                client_config_path=path,
+            )
+            summary = driver.run()
+        finally:
+            if temporary:
+                Path(path).unlink(missing_ok=True)
+    except KStreamsError as error:
+        sys.stderr.write(f"{error}\n{ERROR_MARKER}{json.dumps(error.to_dict())}\n")
+        return RETRY_MAY_HELP if error.is_retriable else RETRY_CANNOT_HELP
+    if summary is not None:
+        sys.stdout.write(
+            f"run {summary.run_id} finished: {summary.records_in} records in, {summary.records_out} out, "
+            f"{len(summary.tasks)} tasks\n"
+        )
+    return DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description="Run this topology until the end of its input topics, then stop."
+    )
+    parser.add_argument("--run-spec", help="run spec as JSON (what the Airflow operator passes)")
+    parser.add_argument("--application-id", help="names the consumer group and the internal topics")
+    parser.add_argument("--run-id", help="a new one by default; give the old one to resume a run that failed")
+    parser.add_argument("--bootstrap-servers", help="Kafka brokers, host:port[,host:port]")
+    parser.add_argument("--client-config", help="JSON file with further client settings (librdkafka names)")
+    parser.add_argument(
+        "--setting",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="application setting, may be repeated",
+    )
+    return parser
+
+
+def _spec(options: argparse.Namespace) -> RunSpec:
+    if options.run_spec:
+        return RunSpec.from_json(options.run_spec)
+    if not options.application_id:
+        raise ConfigError(
+            "neither --run-spec nor --application-id was given", fix="give --application-id NAME"
+        )
+    settings: dict[str, str | int] = {}
+    for pair in options.setting:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--setting {pair!r} has no value", fix="write --setting NAME=VALUE")
+        settings[name] = value
+    run_id = options.run_id or f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
+    # By hand, whoever starts later wins: the start time orders attempts of the same run.
+    return RunSpec(
+        application_id=options.application_id,
+        run_id=run_id,
+        order=(0, time.time_ns() // 1_000_000),
+        owner=f"process {os.getpid()} of {os.uname().nodename}",
+        settings=settings,
+        finish=True,
+    )
+
+
+def _client_config_path(options: argparse.Namespace) -> tuple[str, bool]:
+    """Return the file with the client's configuration, and whether it was made for this process."""
+    path = options.client_config or os.environ.get(CLIENT_CONFIG_FILE)
+    if path and not Path(path).exists():
+        raise ConfigError(
+            f"the Kafka client configuration {path!r} does not exist", fix="name an existing JSON file"
+        )
+    if path and not options.bootstrap_servers:
+        return path, False
+    if not options.bootstrap_servers:
+        raise ConfigError(
+            "no Kafka client configuration",
+            fix=f"give --bootstrap-servers, --client-config, or name a JSON file in {CLIENT_CONFIG_FILE}",
+        )
+    config = load_client_config(path) if path else {}
+    config["bootstrap.servers"] = options.bootstrap_servers
+    handle, made = tempfile.mkstemp(prefix="kstreams-kafka-", suffix=".json")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    return made, True

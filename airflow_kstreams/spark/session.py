@@ -1,0 +1,56 @@
+"""The Spark session of a run, and the settings under which the task protocol holds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from airflow_kstreams.streams.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_session(name: str) -> SparkSession:
+    """Open the session that spark-submit configured, or a local one when the file was started with plain
+    Python.
+
+    :param name: shown in Spark's UI.
+    :raises ConfigError: Spark is configured in a way that breaks the task protocol.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ or "MASTER" in os.environ
+    if not submitted:
+        builder = builder.master(f"local[{os.cpu_count() or 1},4]").config("spark.ui.enabled", "false")
+    session = builder.getOrCreate()
+    check_session(session)
+    return session
+
+
+def check_session(session: SparkSession) -> None:
+    """Refuse settings under which two attempts of one task would run on purpose.
+
+    :raises ConfigError: speculation is on.
+    """
+    if session.conf.get("spark.speculation", "false") == "true":
+        raise ConfigError(
+            "spark.speculation=true starts second attempts of live tasks, which would fence each other",
+            fix="set spark.speculation=false for this application",
+        )
+
+
+def ship_file(session: SparkSession, path: str) -> None:
+    """Make a file readable on executors of other machines, under its own name; local ones read the path
+    itself.
+    """
+    if not str(session.conf.get("spark.master", "")).startswith("local"):
+        session.addArtifacts(path, file=True)
+
+
+def cancel_jobs(session: SparkSession) -> None:
+    """Cancel every job of the session, on classic Spark and on Spark Connect."""
+    session.interruptAll()

@@ -1,0 +1,122 @@
+"""What runs on executors: hosts the tasks of one Spark partition and reports what they did.
+
+Errors that a retry cannot help (a bad record, lost data) are returned as rows, so that the driver raises them
+as they are after one try. Everything else is raised, so that Spark retries the Spark task: never is success
+returned for a task that is fenced and unfinished, because Spark would then kill the attempt that is alive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from airflow_kstreams.batch.model import TaskReport
+from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordError
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Schema of the one column that travels back through Spark.
+REPORT_SCHEMA = "report string"
+
+
+class HostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One task's outcome: a report, or an error that a retry cannot help."""
+
+    report: TaskReport | None = None
+    error: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskHost:
+    """Everything an executor needs to run tasks of one subtopology; plain data, no secret in it.
+
+    :param source: the application file.
+    :param settings: application settings.
+    :param subtopology: id of the subtopology.
+    :param assignment: groups that each Spark partition hosts.
+    :param run_id: the run whose slice is processed.
+    :param generation: of the slice when the driver launched the job.
+    :param client_config_path: where the Kafka client's configuration lies; on another machine a file of the
+        same name that Spark shipped.
+    """
+
+    source: ApplicationFile
+    settings: ApplicationSettings
+    subtopology: int
+    assignment: tuple[tuple[int, ...], ...]
+    run_id: str
+    generation: int
+    client_config_path: str
+
+    def function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """Return the function for ``mapInArrow``: spark partition ids in, reports out."""
+        host = self
+
+        def run_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            for batch in batches:
+                for index in batch.column(0).to_pylist():
+                    reports = host.run(host.assignment[index])
+                    column = pa.array(
+                        [msgspec.json.encode(report).decode() for report in reports], pa.string()
+                    )
+                    yield pa.RecordBatch.from_arrays([column], names=["report"])
+
+        return run_tasks
+
+    def run(self, groups: tuple[int, ...]) -> list[HostReport]:
+        """Run tasks side by side, at most ``num.stream.threads`` at once."""
+        config = load_client_config(self.client_config_path)
+        if len(groups) == 1:
+            return [self._run_one(groups[0], config)]
+        with ThreadPoolExecutor(max_workers=self.settings.num_stream_threads) as pool:
+            return list(pool.map(lambda group: self._run_one(group, config), groups))
+
+    def _run_one(self, group: int, config: dict[str, str]) -> HostReport:
+        from airflow_kstreams.batch.task_attempt import TaskAssignment
+        from airflow_kstreams.batch.task_runner import TaskRunner
+        from airflow_kstreams.kafka.cluster import KafkaCluster
+        from airflow_kstreams.streams.runtime.stream_task import TaskId
+
+        try:
+            runner = TaskRunner(
+                topology=self.source.topology(),
+                assignment=TaskAssignment(
+                    task_id=TaskId(subtopology=self.subtopology, group=group),
+                    run_id=self.run_id,
+                    generation=self.generation,
+                ),
+                cluster=KafkaCluster(config, settings=self.settings),
+                settings=self.settings,
+            )
+            return HostReport(report=runner.run())
+        except KStreamsError as error:
+            if isinstance(error, RecordError) or not error.is_retriable:
+                return HostReport(error=error.to_dict())
+            error.add_note(ERROR_MARKER + json.dumps(error.to_dict()))
+            raise
+
+
+def load_client_config(path: str) -> dict[str, str]:
+    """Read the Kafka client's configuration, from the driver's own path or from the copy that Spark "
+    "shipped.
+    """
+    own = Path(path)
+    if own.exists():
+        text = own.read_text(encoding="utf-8")
+    else:
+        from pyspark.core.files import SparkFiles
+
+        text = Path(SparkFiles.get(os.path.basename(path))).read_text(encoding="utf-8")  # noqa: PTH119
+    return {str(name): str(value) for name, value in json.loads(text).items()}
