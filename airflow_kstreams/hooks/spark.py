@@ -1,0 +1,132 @@
+"""The Spark provider's hook, so that a driver's error arrives as an error and a kill leaves no process
+behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+from airflow_kstreams.hooks.processes import end_session
+from airflow_kstreams.streams.errors import ConfigError, ReportedError, reported_in
+
+#: Airflow kills a task five seconds after it asked it to end. In between, Spark's JVM removes its scratch
+#: folders.
+_GRACE_SECONDS = 2.5
+
+#: What decides which Python the driver runs on.
+_PYTHON_VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+_PYTHON_SETTINGS = ("spark.pyspark.driver.python", "spark.pyspark.python")
+
+
+class TopologySubmitHook(SparkSubmitHook):
+    """Submits an application file of this package; made by :meth:`adopt`."""
+
+    #: What the driver reported before it ended.
+    _reported: ReportedError | None = None
+
+    @classmethod
+    def adopt(cls, hook: SparkSubmitHook) -> Self:
+        """Return a hook of this class in the state of a provider's hook.
+
+        The provider's operator makes its hook from two dozen parameters; taking over what it made follows the
+        provider when their number changes.
+        """
+        adopted = cls.__new__(cls)
+        adopted.__dict__.update(hook.__dict__)
+        return adopted
+
+    @property
+    def deploy_mode(self) -> str:
+        """Where the driver runs: ``client`` is this machine, ``cluster`` another one."""
+        return str(self._connection["deploy_mode"] or "client")
+
+    @property
+    def master(self) -> str:
+        """The Spark master."""
+        return str(self._connection["master"])
+
+    def submit(self, application: str = "", **kwargs: Any) -> str | None:
+        """Submit, and wait for the end.
+
+        :raises ReportedError: what the driver reported.
+        :raises ConfigError: there is no spark-submit.
+        :raises AirflowException: Spark failed without a report of the driver.
+        """
+        try:
+            driver_id: str | None = super().submit(application, start_new_session=True, **kwargs)
+        except FileNotFoundError as error:
+            if Path(str(error.filename)).name != self._connection["spark_binary"]:
+                raise
+            raise ConfigError(
+                f"{self._connection['spark_binary']!r} is not on the PATH of this Airflow worker",
+                fix="install pyspark beside Airflow, or put Spark's bin folder on the worker's PATH",
+            ) from None
+        except BaseException as error:
+            # Ctrl-C and task timeouts, too, end up here: no driver may go on without its Airflow task.
+            self.end_application()
+            if self._reported is not None and isinstance(error, Exception):
+                raise self._reported from None
+            raise
+        finally:
+            # The provider's hook leaves the pipe open for as long as the operator lives.
+            if self._submit_sp is not None and self._submit_sp.stdout is not None:
+                self._submit_sp.stdout.close()
+        return driver_id
+
+    def on_kill(self) -> None:
+        """End the application: on this machine every process of it, else through the cluster manager."""
+        self.end_application()
+        super().on_kill()
+
+    def end_application(self) -> None:
+        """End spark-submit, the driver and the workers that run on this machine. Does nothing if none
+        runs.
+        """
+        if self._submit_sp is not None:
+            killed = end_session(self._submit_sp.pid, grace_seconds=_GRACE_SECONDS)
+            if killed:
+                self.log.warning("Killed the processes of the Spark application that did not end: %s", killed)
+
+    def _build_spark_submit_command(self, application: str) -> list[str]:
+        command: list[str] = super()._build_spark_submit_command(application)
+        if self.deploy_mode == "client":
+            self._env = {**(self._env or {}), **self._local_environment()}
+        return command
+
+    def _local_environment(self) -> dict[str, str]:
+        """Return what lets a driver on this machine use the Python and the pyspark that Airflow itself uses.
+
+        Airflow may be started by path (``.venv/bin/airflow``) without its folder on the PATH.
+        """
+        environment: dict[str, str] = {}
+        given = {**os.environ, **(self._env or {})}
+        own = Path(sys.executable).parent
+        binary = str(self._connection["spark_binary"])
+        if shutil.which(binary, path=given.get("PATH")) is None and (own / binary).exists():
+            environment["PATH"] = os.pathsep.join([str(own), given.get("PATH", os.defpath)])
+        if not any(given.get(name) for name in _PYTHON_VARIABLES) and not any(
+            name in self._conf for name in _PYTHON_SETTINGS
+        ):
+            environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        return environment
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(self._without_reports(itr))
+
+    def _without_reports(self, lines: Iterator[Any]) -> Iterator[Any]:
+        """Keep the report of an error for :meth:`submit`: the task's log gets it once, as the reason it
+        failed.
+        """
+        for line in lines:
+            reported = reported_in(str(line))
+            if reported is None:
+                yield line
+            else:
+                self._reported = reported

@@ -1,0 +1,113 @@
+"""The first step of a run: freeze where it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.results import RunResult, result_of_slice, result_of_summary
+from airflow_kstreams.operators.application_file import plan_of
+from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kstreams.batch.model import BeginResult
+
+#: An application file only builds objects; one that takes longer connects to something.
+LOAD_TIMEOUT_SECONDS = 60.0
+
+
+class CaptureStopOffsetsOperator(BaseOperator):
+    """Begins a run: writes the stop offset of every input partition, all or nothing, into the metadata topic
+    (KIP-95).
+
+    Executed again for the same dag run, wherever the log ends by then, it finds the run's stop offsets and
+    leaves them as they are. If an earlier run did not finish, its slice stays first in line, and
+    :class:`RunTopologyOperator` completes it before this run's own.
+
+    :param application_id: names the consumer group and the internal topics. (templated)
+    :param application: path of the application file, which defines ``topology()``. (templated)
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param settings: application settings by their dotted names, e.g. ``{"processing.guarantee":
+        "exactly_once"}``. (templated)
+    :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    """
+
+    template_fields: Sequence[str] = ("application_id", "application", "kafka_conn_id", "settings")
+    template_fields_renderers = {"settings": "json"}
+    ui_color = "#d5e8f7"
+
+    def __init__(
+        self,
+        *,
+        application_id: str,
+        application: str,
+        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
+        settings: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application_id = application_id
+        self.application = application
+        self.kafka_conn_id = kafka_conn_id
+        self.settings = settings
+
+    def execute(self, context: Context) -> RunResult:
+        """Begin the run."""
+        from airflow_kstreams.batch.coordinator import Coordinator
+
+        with airflow_outcomes():
+            identity = RunIdentity.of(context)
+            settings = ApplicationSettings.parse(self.application_id, self.settings)
+            cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
+            plan = plan_of(
+                self.application, self.application_id, timeout_seconds=LOAD_TIMEOUT_SECONDS, log=self.log
+            )
+            coordinator = Coordinator(cluster, settings)
+            try:
+                begun = coordinator.begin(
+                    identity.run_id,
+                    plan,
+                    # The run operator's tries start at 1: capture, whatever its own try, comes before them.
+                    order=(identity.clear_number, 0),
+                    owner=identity.owner,
+                    hold_lease=False,
+                )
+            finally:
+                coordinator.close()
+            return self._report(identity.run_id, begun)
+
+    def _report(self, run_id: str, begun: BeginResult) -> RunResult:
+        if begun.finished is not None:
+            self.log.info("Run %s is already finished: nothing was changed", run_id)
+            return result_of_summary(begun.finished)
+        if begun.slice is None:
+            raise ValueError("begin returned neither a slice nor a summary")
+        result = result_of_slice(begun.slice)
+        if begun.slice.run_id != run_id:
+            self.log.warning(
+                "Run %s is unfinished: it is finished before run %s begins", begun.slice.run_id, run_id
+            )
+            return result
+        for partition in begun.slice.inputs:
+            self.log.info(
+                "%s-%d: from offset %d to stop offset %d",
+                partition.topic,
+                partition.partition,
+                partition.start_offset,
+                partition.stop_offset,
+            )
+        self.log.info(
+            "Run %s %s: %d offsets to read, generation %d",
+            run_id,
+            "begun" if begun.created else "resumed with the stop offsets it began with",
+            result["record_span"],
+            result["generation"],
+        )
+        return result

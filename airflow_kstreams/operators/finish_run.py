@@ -1,0 +1,67 @@
+"""The last step of a run: the finished marker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.results import RunResult, result_of_summary
+from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class FinishRunOperator(BaseOperator):
+    """Finishes a run: the finished marker and the ledger's entry, in one transaction (KIP-95).
+
+    It refuses unless every input and intermediate partition is committed up to its stop offset. Executed
+    again, it finds the run finished and changes nothing.
+
+    :param application_id: names the consumer group and the internal topics. (templated)
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param settings: application settings by their dotted names. (templated)
+    :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    """
+
+    template_fields: Sequence[str] = ("application_id", "kafka_conn_id", "settings")
+    template_fields_renderers = {"settings": "json"}
+    ui_color = "#d5e8f7"
+
+    def __init__(
+        self,
+        *,
+        application_id: str,
+        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
+        settings: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application_id = application_id
+        self.kafka_conn_id = kafka_conn_id
+        self.settings = settings
+
+    def execute(self, context: Context) -> RunResult:
+        """Finish the run."""
+        from airflow_kstreams.batch.coordinator import Coordinator
+
+        with airflow_outcomes():
+            identity = RunIdentity.of(context)
+            settings = ApplicationSettings.parse(self.application_id, self.settings)
+            coordinator = Coordinator(KafkaHook(self.kafka_conn_id).cluster(settings), settings)
+            try:
+                result = result_of_summary(coordinator.finish(identity.run_id))
+            finally:
+                coordinator.close()
+        self.log.info(
+            "Run %s is finished: %d records in, %d records out",
+            result["run_id"],
+            result["records_in"],
+            result["records_out"],
+        )
+        return result

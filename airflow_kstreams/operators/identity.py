@@ -1,0 +1,51 @@
+"""Whose run an Airflow task works on, and how its attempts are ordered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_kstreams.streams.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunIdentity:
+    """The dag run behind a run of the application.
+
+    :param run_id: id of the dag run; also the run's id in Kafka.
+    :param clear_number: how often the dag run was cleared.
+    :param try_number: of the Airflow task.
+    :param owner: names the task in messages.
+    """
+
+    run_id: str
+    clear_number: int
+    try_number: int
+    owner: str
+
+    @classmethod
+    def of(cls, context: Context) -> RunIdentity:
+        """Read it from the task's context.
+
+        :raises ConfigError: the task does not belong to a dag run.
+        """
+        airflow_task, dag_run = context.get("ti"), context.get("dag_run")
+        if airflow_task is None or dag_run is None:
+            raise ConfigError(
+                "the operator was executed without a dag run",
+                fix="run it through Airflow, or through dag.test()",
+            )
+        return cls(
+            run_id=dag_run.run_id,
+            clear_number=getattr(dag_run, "clear_number", None) or 0,
+            try_number=airflow_task.try_number,
+            owner=f"dag {airflow_task.dag_id}, task {airflow_task.task_id}, try {airflow_task.try_number}",
+        )
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Orders attempts of one run: the higher one takes over."""
+        return (self.clear_number, self.try_number)

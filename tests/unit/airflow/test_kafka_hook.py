@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+
+from airflow_kstreams.hooks.kafka import KafkaHook, client_config_of, secrets_of
+from airflow_kstreams.streams.errors import ConfigError
+
+
+def _connection(extra: dict[str, Any] | str | None = None, **fields: Any) -> Connection:
+    text = extra if isinstance(extra, str) or extra is None else json.dumps(extra)
+    return Connection(conn_id="my_kafka", conn_type="kafka", extra=text, **fields)
+
+
+def test_client_settings_are_the_extra_when_it_is_complete() -> None:
+    extra = {
+        "bootstrap.servers": "a:1,b:2",
+        "client.id": "x",
+        "socket.timeout.ms": 5000,
+        "socket.keepalive.enable": True,
+    }
+
+    assert client_config_of(_connection(extra, host="ignored", port=9)) == {
+        "bootstrap.servers": "a:1,b:2",
+        "client.id": "x",
+        "socket.timeout.ms": "5000",
+        "socket.keepalive.enable": "true",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "bootstrap"),
+    [({"host": "h", "port": 9092}, "h:9092"), ({"host": "h:1,i:2"}, "h:1,i:2"), ({"host": "h"}, "h")],
+)
+def test_host_and_port_are_the_bootstrap_servers_when_the_extra_lacks_them(
+    fields: dict[str, Any], bootstrap: str
+) -> None:
+    assert client_config_of(_connection(**fields)) == {"bootstrap.servers": bootstrap}
+
+
+def test_login_and_password_are_the_sasl_credentials_when_the_extra_lacks_them() -> None:
+    connection = _connection({"sasl.mechanism": "PLAIN"}, host="h", port=1, login="alice", password="hush")
+
+    config = client_config_of(connection)
+
+    assert config["sasl.username"] == "alice"
+    assert config["sasl.password"] == "hush"
+    assert secrets_of(config) == ["hush"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "found", "remedy"),
+    [
+        ({}, "'bootstrap.servers' is missing", "host:port"),
+        ({"bootstrap.servers": "h:1", "group.id": "g"}, "'group.id' is owned by the engine", "application"),
+        (
+            {"bootstrap.servers": "h:1", "bootstrap.server": "h"},
+            "unknown client setting 'bootstrap.server'",
+            "bootstrap.servers",
+        ),
+        ("[1]", "not a JSON object", "bootstrap.servers"),
+        ('{"sasl.password": "hush"', "not a JSON object", "bootstrap.servers"),
+    ],
+)
+def test_connection_is_refused_by_name_when_a_setting_is_wrong(extra: Any, found: str, remedy: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        client_config_of(_connection(extra))
+
+    assert "connection 'my_kafka'" in raised.value.cause
+    assert found in raised.value.cause
+    assert remedy in raised.value.fix
+    assert "hush" not in str(raised.value)
+
+
+def test_hook_names_the_connection_and_how_to_add_it_when_it_is_not_defined() -> None:
+    with pytest.raises(ConfigError, match="connection 'nowhere' is not defined") as raised:
+        KafkaHook("nowhere").client_config()
+
+    assert "airflow connections add nowhere" in raised.value.fix
+
+
+def test_hook_gives_a_cluster_that_shows_no_secret_when_the_environment_defines_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    extra = {"bootstrap.servers": "h:1", "sasl.username": "alice", "sasl.password": "hush-hush"}
+    monkeypatch.setenv("AIRFLOW_CONN_MY_KAFKA", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    cluster = KafkaHook("my_kafka").cluster()
+
+    assert cluster.bootstrap == "h:1"
+    assert "hush-hush" not in repr(cluster)
