@@ -21,14 +21,19 @@ from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
 
 _POLL_SECONDS = 0.02
-#: Codes of requests about partitions that have no leader at the moment.
-_LEADERLESS = frozenset({"_NOENT", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION"})
-_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_ISOLATION: Mapping[Isolation, Any] = {
-    "read_committed": IsolationLevel.READ_COMMITTED,
-    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
-}
+#: Codes of requests about partitions that have no leader at the moment, or one that does not know so yet; a
+#: topic that has just been created passes through all of them.
+_LEADERLESS = frozenset(
+    {
+        "_NOENT",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "UNKNOWN_LEADER_EPOCH",
+        "FENCED_LEADER_EPOCH",
+        "REPLICA_NOT_AVAILABLE",
+        "UNKNOWN_TOPIC_OR_PART",
+    }
+)
 
 
 class ClusterAdmin:
@@ -170,15 +175,21 @@ class ClusterAdmin:
             except KafkaClientError as error:
                 if error.code not in _LEADERLESS or time.monotonic() >= deadline:
                     raise
-            self._refuse_missing(what, {tp.topic for tp in futures})
+            self._refuse_missing(what, futures)
             self._admin = None
             time.sleep(_POLL_SECONDS)
 
-    def _refuse_missing(self, what: str, topics: Collection[str]) -> None:
-        missing = sorted(set(topics) - set(self.describe_topics(topics)))
+    def _refuse_missing(self, what: str, partitions: Collection[ClientPartition]) -> None:
+        """Raise for partitions that do not exist, for which it is no use to wait."""
+        found = self.describe_topics({tp.topic for tp in partitions})
+        missing = sorted(
+            f"{tp.topic}-{tp.partition}"
+            for tp in partitions
+            if tp.topic not in found or tp.partition >= found[tp.topic].partitions
+        )
         if missing:
             raise KafkaClientError(
-                f"{what} at {self._bootstrap}: no such topic: {', '.join(missing)}",
+                f"{what} at {self._bootstrap}: no such topic or partition: {', '.join(missing)}",
                 fix="create the topic, or correct its name",
                 code="UNKNOWN_TOPIC_OR_PART",
             )

@@ -16,7 +16,7 @@ _LOG = logging.getLogger("airflow_kstreams.kafka.client")
 
 #: Log facilities of librdkafka whose content also arrives as an error, which is raised: logging it too would
 #: say it twice, and while a broker is down it would say it many times a second.
-_ALSO_RAISED = ("FAIL", "ERROR", "TXNERR", "FATAL", "TXNFLUSH")
+_ALSO_RAISED = ("FAIL", "ERROR", "TXNERR", "FATAL", "TXNFLUSH", "ADDPARTS")
 
 _CREDENTIALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _CONNECTION = frozenset(

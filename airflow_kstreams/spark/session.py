@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: Our jobs are a range and a Python function: compiling and adapting their plans costs more than they gain.
+_QUICK_PLANS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def open_session(name: str) -> SparkSession:
@@ -22,12 +31,18 @@ def open_session(name: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name)
+    builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ or "MASTER" in os.environ
     if not submitted:
         builder = builder.master(f"local[{os.cpu_count() or 1},4]").config("spark.ui.enabled", "false")
+    # Spark's mapInArrow insists on pandas in the driver; importing it takes a second, while the JVM starts.
+    preload = threading.Thread(target=importlib.import_module, args=("pandas",), name="preload-pandas")
+    preload.start()
     session = builder.getOrCreate()
+    preload.join()
     check_session(session)
+    for name, value in _QUICK_PLANS.items():
+        session.conf.set(name, value)
     return session
 
 

@@ -1,0 +1,40 @@
+"""An Airflow home of the test session's own. Airflow reads its environment once, at its first import, so test
+folders that use Airflow call ``prepare`` from their conftest.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+_HOME_PREFIX = "kstreams-airflow-"
+#: Folder of the DAGs that integration tests run.
+TEST_DAGS = Path(__file__).parent / "integration" / "airflow" / "dags"
+
+
+def prepare() -> Path:
+    """Point Airflow at a fresh home, once per session, and return it."""
+    home = os.environ.get("AIRFLOW_HOME", "")
+    if Path(home).name.startswith(_HOME_PREFIX):
+        return Path(home)
+    if "airflow.configuration" in sys.modules:
+        raise RuntimeError("Airflow was imported before its home was prepared")
+    made = Path(tempfile.mkdtemp(prefix=_HOME_PREFIX))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    for name in [name for name in os.environ if name.startswith(("AIRFLOW__", "AIRFLOW_CONN_"))]:
+        del os.environ[name]
+    os.environ.update(
+        {
+            "AIRFLOW_HOME": str(made),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(TEST_DAGS),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{made / 'airflow.db'}",
+            "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(made / "logs"),
+        }
+    )
+    return made

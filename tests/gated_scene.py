@@ -1,0 +1,132 @@
+"""An application with gates, for tests that kill or race its drivers at known points of a run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from airflow_kstreams.batch.status import read_status
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from tests.driver_process import DriverProcess, driver
+
+APPLICATION = Path(__file__).parent / "applications" / "gated_sums.py"
+KEYS = 7
+
+
+@dataclass(kw_only=True)
+class Scene:
+    """An application with its topics, gates and the oracle of its results."""
+
+    bootstrap: str
+    application_id: str
+    source: str
+    target: str
+    folder: Path
+    produce: Callable[..., None]
+    consume_all: Callable[..., list[Any]]
+    sent: list[tuple[str, dict[str, Any]]]
+    drivers: list[DriverProcess]
+
+    def publish(self, first: int, last: int) -> None:
+        """Publish records numbered [first, last)."""
+        rows = [(f"key-{n % 11}", {"n": n, "to": f"to-{n % KEYS}"}) for n in range(first, last)]
+        self.sent += rows
+        self.produce(self.source, rows)
+
+    def arm(self, gate: str, number: int) -> Path:
+        """Make the task that meets this record wait; returns the file that says so."""
+        (self.folder / f"{gate}-{number}.armed").touch()
+        return self.folder / f"{gate}-{number}.reached"
+
+    def open_gates(self) -> None:
+        """Let everybody pass."""
+        for armed in self.folder.glob("*.armed"):
+            armed.unlink()
+
+    def start(self, run_id: str, **settings: str) -> DriverProcess:
+        """Start a driver for a run."""
+        settings = {"processing_guarantee": "exactly_once", "commit_interval_ms": "200", **settings}
+        made = driver(
+            APPLICATION,
+            self.folder,
+            bootstrap=self.bootstrap,
+            application_id=self.application_id,
+            run_id=run_id,
+            **settings,
+        )
+        made.environment = {
+            "KSTREAMS_TEST_IN": self.source,
+            "KSTREAMS_TEST_OUT": self.target,
+            "KSTREAMS_TEST_GATES": str(self.folder),
+        }
+        self.drivers.append(made)
+        return made.start()
+
+    def stops(self) -> dict[str, int]:
+        """Return the frozen stop offsets by partition."""
+        status = read_status(KafkaCluster({"bootstrap.servers": self.bootstrap}), self.application_id)
+        assert status.slice is not None
+        return {str(part.topic_partition): part.stop_offset for part in status.slice.inputs}
+
+    def sums(self, rows: list[tuple[str, dict[str, Any]]]) -> dict[str, int]:
+        """The oracle: sums by new key, computed from what was published."""
+        totals: dict[str, int] = defaultdict(int)
+        for _, value in rows:
+            totals[value["to"]] += value["n"]
+        return dict(totals)
+
+    def results(self) -> dict[str, int]:
+        """Last value per key of the output topic, read_committed."""
+        latest = {row.key: row.value for row in self.consume_all(self.target)}
+        return {key.decode(): msgspec.json.decode(value) for key, value in latest.items()}
+
+    def delivered(self, topic: str) -> list[int]:
+        """Numbers that arrived in the repartition topic, read_committed."""
+        return sorted(msgspec.json.decode(row.value) for row in self.consume_all(topic))
+
+
+@pytest.fixture
+def scene(
+    kafka: str,
+    application_id: str,
+    topic_name: Callable[..., str],
+    create_topic: Callable[..., str],
+    produce: Callable[..., None],
+    consume_all: Callable[..., list[Any]],
+    tmp_path: Path,
+) -> Iterator[Scene]:
+    made = Scene(
+        bootstrap=kafka,
+        application_id=application_id,
+        source=create_topic(topic_name("in"), 2),
+        target=create_topic(topic_name("out"), 2),
+        folder=tmp_path,
+        produce=produce,
+        consume_all=consume_all,
+        sent=[],
+        drivers=[],
+    )
+    try:
+        yield made
+    finally:
+        made.open_gates()
+        for process in made.drivers:
+            process.stop()
+
+
+def reached(marker: Path, process: DriverProcess) -> Callable[[], bool]:
+    """Return a condition: the gate was reached; fails at once when the driver has ended."""
+
+    def check() -> bool:
+        if marker.exists() and marker.read_text():
+            return True
+        process.check_alive()
+        return False
+
+    return check

@@ -1,0 +1,90 @@
+"""A whole run without Spark: begin, every task in turn, finish, in this process and on the real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.model import RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.task_attempt import TaskAssignment
+from airflow_kstreams.batch.task_runner import TaskRunner
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.runtime.stream_task import TaskId
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+
+@dataclass(kw_only=True)
+class Application:
+    """One application on a broker.
+
+    :param settings: by dotted name; exactly_once unless given.
+    """
+
+    bootstrap: str
+    application_id: str
+    topology: Topology
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def checked(self) -> ApplicationSettings:
+        """The checked settings."""
+        return ApplicationSettings.parse(
+            self.application_id, {"processing.guarantee": "exactly_once", **self.settings}
+        )
+
+    @property
+    def cluster(self) -> KafkaCluster:
+        """The cluster."""
+        return KafkaCluster({"bootstrap.servers": self.bootstrap}, settings=self.checked)
+
+    def begin(self, run_id: str, order: tuple[int, int] = (0, 1)) -> Slice:
+        """Begin a run as a driver does and let go of the lease, as a crashed driver's would have expired."""
+        coordinator = Coordinator(self.cluster, self.checked)
+        try:
+            begun = coordinator.begin(
+                run_id, self.topology.plan(self.application_id), order=order, owner="test", hold_lease=True
+            )
+            coordinator.release()
+        finally:
+            coordinator.close()
+        assert begun.slice is not None
+        return begun.slice
+
+    def task(self, slice_: Slice, subtopology: int, group: int) -> TaskReport:
+        """Run one task of a slice."""
+        return TaskRunner(
+            topology=self.topology,
+            assignment=TaskAssignment(
+                task_id=TaskId(subtopology=subtopology, group=group),
+                run_id=slice_.run_id,
+                generation=slice_.generation,
+            ),
+            cluster=self.cluster,
+            settings=self.checked,
+        ).run()
+
+    def tasks(self, slice_: Slice) -> list[TaskReport]:
+        """Run every task of a slice in topological order."""
+        if slice_.plan.empty:
+            return []
+        return [
+            self.task(slice_, sub.id, group)
+            for sub in slice_.plan.topology.subtopologies
+            for group in range(slice_.plan.tasks[str(sub.id)])
+        ]
+
+    def finish(self, run_id: str) -> RunSummary:
+        """Finish a run."""
+        coordinator = Coordinator(self.cluster, self.checked)
+        try:
+            return coordinator.finish(run_id)
+        finally:
+            coordinator.close()
+
+    def run(self, run_id: str, order: tuple[int, int] = (0, 1)) -> RunSummary:
+        """Begin, process, finish."""
+        slice_ = self.begin(run_id, order)
+        self.tasks(slice_)
+        return self.finish(run_id)

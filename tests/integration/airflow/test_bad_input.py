@@ -1,0 +1,276 @@
+"""Wrong settings, files and clusters: each fails with one line of cause and one of what to do, and loses
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams.errors import KafkaClientError, ReportedError
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.loader import load_topology
+from tests.integration.airflow.word_totals import WordTotals, totals
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+RunDag = Callable[..., Any]
+Connections = Callable[..., None]
+
+_CAPTURE = "batch.capture_stop_offsets"
+
+
+def _only_error(outcome: Any, task_id: str) -> BaseException:
+    assert outcome.state == "failed"
+    assert [name for name, _ in outcome.errors] == [task_id], outcome.error_text()
+    error: BaseException = outcome.errors[0][1]
+    cause, remedy = str(error).split("\n")
+    assert cause
+    assert remedy.startswith("What to do: ")
+    return error
+
+
+def _resume(run_dag: RunDag, words: WordTotals, outcome: Any, consume_all: Callable[..., Any]) -> None:
+    """The mended run, cleared, must give all there is."""
+    again = run_dag("increments", words.conf, again=outcome)
+    assert again.state == "success", again.error_text()
+    assert totals(consume_all(words.sink)) == words.expected
+
+
+def test_broker_is_named_and_a_retry_allowed_when_it_cannot_be_reached(
+    words: WordTotals, run_dag: RunDag, connections: Connections, free_port: int
+) -> None:
+    connections(**{"bootstrap.servers": f"127.0.0.1:{free_port}"})
+    started = time.monotonic()
+
+    outcome = run_dag("increments", words.conf)
+
+    error = _only_error(outcome, _CAPTURE)
+    assert isinstance(error, KafkaClientError)
+    assert f"unreachable at 127.0.0.1:{free_port}" in str(error)
+    assert time.monotonic() - started < 30
+
+
+def test_every_try_is_made_when_an_error_may_pass(
+    words: WordTotals, run_dag: RunDag, connections: Connections, free_port: int
+) -> None:
+    connections(**{"bootstrap.servers": f"127.0.0.1:{free_port}"})
+
+    outcome = run_dag("increments_retried", words.conf)
+
+    assert outcome.tries[_CAPTURE] == 3
+    assert len(outcome.errors) == 3
+
+
+def test_run_fails_at_once_and_hides_the_password_when_credentials_are_wrong(
+    words: WordTotals,
+    run_dag: RunDag,
+    connections: Connections,
+    sasl_bootstrap: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    connections(
+        **{
+            "bootstrap.servers": sasl_bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "not-her-secret",
+        }
+    )
+
+    outcome = run_dag("increments_retried", words.conf)
+
+    error = _only_error(outcome, _CAPTURE)
+    assert isinstance(error, AirflowFailException)
+    assert "refused the credentials" in str(error)
+    assert "sasl.password" in str(error)
+    written = capfd.readouterr()
+    assert "not-her-secret" not in written.out + written.err
+
+
+def test_run_works_and_hides_the_password_when_credentials_are_right(
+    words: WordTotals,
+    run_dag: RunDag,
+    connections: Connections,
+    sasl_bootstrap: str,
+    consume_all: Callable[..., Any],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    connections(
+        **{
+            "bootstrap.servers": sasl_bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "alice-secret",
+        }
+    )
+    words.publish(20)
+
+    outcome = run_dag("increments", words.conf)
+
+    assert outcome.state == "success", outcome.error_text()
+    assert totals(consume_all(words.sink)) == words.expected
+    written = capfd.readouterr()
+    assert "alice-secret" not in written.out + written.err
+    assert "alice-secret" not in json.dumps(outcome.results)
+
+
+def test_topic_is_named_and_the_run_can_go_on_when_an_input_was_missing(
+    words: WordTotals, run_dag: RunDag, create_topic: Callable[..., str], consume_all: Callable[..., Any]
+) -> None:
+    missing = f"{words.source}-missing"
+    words.file.write_text(
+        words.file.read_text(encoding="utf-8").replace(words.source, missing), encoding="utf-8"
+    )
+
+    outcome = run_dag("increments_retried", words.conf)
+
+    error = outcome.errors[0][1]
+    assert missing in str(error)
+    assert outcome.tasks[_CAPTURE] == "failed"
+    create_topic(missing, 3)
+    words.source = missing
+    words.publish(10)
+    _resume(run_dag, words, outcome, consume_all)
+
+
+def test_users_line_is_named_and_no_retry_made_when_the_application_file_does_not_import(
+    words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any]
+) -> None:
+    good = words.file.read_text(encoding="utf-8")
+    words.file.write_text("import nothing_of_this_name\n" + good, encoding="utf-8")
+    words.publish(10)
+
+    outcome = run_dag("increments_retried", words.conf)
+
+    error = _only_error(outcome, _CAPTURE)
+    assert isinstance(error, AirflowFailException)
+    assert "nothing_of_this_name" in str(error)
+    assert f"{words.file}:1" in str(error)
+    words.file.write_text(good, encoding="utf-8")
+    _resume(run_dag, words, outcome, consume_all)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def topology():\n    import time\n    time.sleep(600)\n", "did not load within"),
+        ("import os\nos._exit(7)\n", "ended the process with code 7"),
+    ],
+)
+def test_cause_is_named_when_loading_the_application_file_never_answers(
+    text: str, found: str, words: WordTotals, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_kstreams.operators.capture_stop_offsets.LOAD_TIMEOUT_SECONDS", 1.5)
+    words.file.write_text(text, encoding="utf-8")
+
+    error = _only_error(run_dag("increments", words.conf), _CAPTURE)
+
+    assert isinstance(error, AirflowFailException)
+    assert found in str(error)
+
+
+def test_nearest_name_is_given_and_no_retry_made_when_a_setting_is_unknown(
+    words: WordTotals, run_dag: RunDag
+) -> None:
+    error = _only_error(run_dag("increments_misspelt", words.conf), _CAPTURE)
+
+    assert isinstance(error, AirflowFailException)
+    assert "'commit.intervall.ms'" in str(error)
+    assert "'commit.interval.ms'" in str(error)
+
+
+def test_record_is_named_and_the_slice_kept_when_it_cannot_be_decoded(
+    words: WordTotals, run_dag: RunDag, produce: Callable[..., None], consume_all: Callable[..., Any]
+) -> None:
+    words.publish(5)
+    produce(words.source, [{"key": "key", "value": b"\xff not json", "partition": 0}])
+    bad = max(row.offset for row in consume_all(words.source) if row.partition == 0)
+
+    outcome = run_dag("increments", words.conf)
+
+    error = outcome.errors[0][1]
+    assert isinstance(error, ReportedError)
+    assert "RecordError" in str(error)
+    assert f"{words.source}-0@{bad}" in str(error)
+    assert outcome.tasks["batch.run_topology"] == "failed"
+    good = words.file.read_text(encoding="utf-8")
+    lenient = good.replace(
+        "def topology():",
+        "import json\n"
+        "def decode(data):\n"
+        "    try:\n"
+        "        return json.loads(data)\n"
+        "    except ValueError:\n"
+        "        return {'word': 'unreadable', 'count': 1}\n"
+        "def topology():",
+    ).replace(
+        "value_serde=serdes.json())\n        .map",
+        "value_serde=Serde(id='json', serialize=None, deserialize=decode))\n        .map",
+    )
+    words.file.write_text(
+        "from airflow_kstreams.streams.serde.base import Serde\n" + lenient, encoding="utf-8"
+    )
+    words.expected["unreadable"] = 1
+    _resume(run_dag, words, outcome, consume_all)
+
+
+def test_owner_run_and_lease_are_named_and_the_owner_not_disturbed_when_another_run_is_at_work(
+    words: WordTotals, run_dag: RunDag, kafka: str, consume_all: Callable[..., Any]
+) -> None:
+    words.publish(10)
+    settings = ApplicationSettings.parse(words.application_id, {"processing.guarantee": "exactly_once"})
+    owner = Coordinator(KafkaCluster({"bootstrap.servers": kafka}, settings=settings), settings)
+    plan = load_topology(words.file).plan(words.application_id)
+    try:
+        owner.begin("first", plan, order=(0, 1), owner="the first driver", hold_lease=True)
+        with owner.keep_lease() as lease:
+            outcome = run_dag("increments", words.conf)
+
+            error = _only_error(outcome, _CAPTURE)
+            assert "the first driver" in str(error)
+            assert "first" in str(error)
+            assert outcome.run_id in str(error)
+            lease.check()
+    finally:
+        owner.close()
+    _resume(run_dag, words, outcome, consume_all)
+
+
+def test_spark_is_not_sent_elsewhere_when_its_connection_is_missing(
+    words: WordTotals, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    words.publish(1)
+
+    error = _only_error(run_dag("increments", words.conf), "batch.run_topology")
+
+    assert isinstance(error, AirflowFailException)
+    assert "connection 'spark_default' is not defined" in str(error)
+
+
+def test_driver_elsewhere_is_refused_when_it_could_not_read_the_kafka_connection(
+    words: WordTotals, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = {
+        "conn_type": "spark",
+        "host": "spark://127.0.0.1",
+        "port": 7077,
+        "extra": {"deploy-mode": "cluster"},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(cluster))
+    words.publish(1)
+
+    error = _only_error(run_dag("increments", words.conf), "batch.run_topology")
+
+    assert isinstance(error, AirflowFailException)
+    assert "KSTREAMS_KAFKA_CONFIG_FILE" in str(error)

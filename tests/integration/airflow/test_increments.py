@@ -1,0 +1,103 @@
+"""The task group, run by Airflow against a real broker and a real Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.integration.airflow.word_totals import WordTotals, totals
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+RunDag = Callable[..., Any]
+
+LOCAL_SPARK = json.dumps({"conn_type": "spark", "host": "local[2,4]"})
+NO_SPARK = json.dumps({"conn_type": "spark", "host": "no-such-master"})
+
+
+def test_each_run_adds_only_what_is_new_when_data_keeps_arriving(
+    words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any]
+) -> None:
+    runs = []
+    for number in (500, 300, 1):
+        words.publish(number)
+        done = run_dag("increments", words.conf)
+        assert done.state == "success", done.error_text()
+        assert totals(consume_all(words.sink)) == words.expected
+        runs.append(done)
+
+    spans = [done.results["batch.capture_stop_offsets"]["record_span"] for done in runs]
+    assert spans == [500, 300, 1]
+    for done, number in zip(runs, (500, 300, 1), strict=True):
+        finish = done.results["batch.finish_run"]
+        assert finish["finished"]
+        assert finish["run_id"] == done.run_id
+        assert finish["records_per_topic"] == {words.source: number}
+        # Each record is consumed twice: from the input and from the repartition topic.
+        assert finish["records_in"] == 2 * number
+        assert len(json.dumps(done.results["batch.run_topology"])) < 4096
+
+    empty = run_dag("increments", words.conf)
+
+    assert empty.state == "success", empty.error_text()
+    assert empty.results["batch.run_topology"]["empty"]
+    assert empty.results["batch.run_topology"]["generation"] == 0, (
+        "a driver has taken the slice: Spark was started"
+    )
+    assert empty.results["batch.finish_run"]["records_in"] == 0
+    assert totals(consume_all(words.sink)) == words.expected
+
+
+def test_nothing_is_processed_again_when_a_finished_run_is_cleared(
+    words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any]
+) -> None:
+    words.publish(50)
+    first = run_dag("increments", words.conf)
+    before = consume_all(words.sink)
+    words.publish(50)
+
+    second = run_dag("increments", words.conf, again=first)
+
+    assert second.run_id == first.run_id
+    assert second.state == "success", second.error_text()
+    assert second.results["batch.finish_run"] == first.results["batch.finish_run"]
+    assert consume_all(words.sink) == before
+
+
+def test_run_resumes_with_its_stop_offsets_when_it_failed_and_more_data_arrived(
+    words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words.publish(100)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", NO_SPARK)
+    failed = run_dag("increments", words.conf)
+    assert failed.tasks["batch.capture_stop_offsets"] == "success"
+    assert failed.tasks["batch.run_topology"] == "failed"
+    expected = dict(words.expected)
+    words.publish(70)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", LOCAL_SPARK)
+
+    resumed = run_dag("increments", words.conf, again=failed)
+
+    assert resumed.state == "success", resumed.error_text()
+    assert resumed.results["batch.finish_run"]["record_span"] == 100
+    assert totals(consume_all(words.sink)) == expected
+
+
+def test_next_run_finishes_the_unfinished_one_first_when_it_was_given_up(
+    words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words.publish(40)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", NO_SPARK)
+    given_up = run_dag("increments", words.conf)
+    words.publish(30)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", LOCAL_SPARK)
+
+    following = run_dag("increments", words.conf)
+
+    assert following.state == "success", following.error_text()
+    assert following.results["batch.capture_stop_offsets"]["run_id"] == given_up.run_id
+    assert following.results["batch.finish_run"]["record_span"] == 30
+    assert totals(consume_all(words.sink)) == words.expected

@@ -1,0 +1,175 @@
+"""The submit hook against a real spark-submit; no broker is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.processes import end_session, session_members
+from airflow_kstreams.hooks.spark import TopologySubmitHook
+from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, ReportedError
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+#: Reports its session and stays: the driver, its JVM, Spark's Python daemon and two workers.
+_ENDLESS = """
+import os, pathlib, sys, time
+from pyspark.sql import SparkSession
+
+folder = pathlib.Path(sys.argv[1])
+
+def work(batches):
+    import os, time
+    (folder / f"worker-{os.getpid()}").touch()
+    while True:
+        time.sleep(3600)
+    yield from batches
+
+session = SparkSession.builder.getOrCreate()
+session.range(0, 2, 1, 2).mapInArrow(work, "id long").collect()
+"""
+_REPORTS = """
+import json, sys
+print("something before", flush=True)
+sys.stderr.write("MARKER" + json.dumps({"type": "ConfigError", "cause": "no such thing", "fix": "do this",
+    "retriable": sys.argv[1] == "retriable"}) + chr(10))
+for number in range(100):
+    print("noise of Spark's shutdown", number)
+sys.exit(1)
+""".replace("MARKER", ERROR_MARKER)
+
+
+@pytest.fixture(autouse=True)
+def _spark_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2,4]"}))
+
+
+@pytest.fixture
+def submit_hook(tmp_path: Path) -> Iterator[Callable[..., TopologySubmitHook]]:
+    made: list[TopologySubmitHook] = []
+
+    def make(*arguments: str, **parameters: Any) -> TopologySubmitHook:
+        settings = {"conn_id": "spark_default", "conf": {"spark.ui.enabled": "false"}, **parameters}
+        made.append(TopologySubmitHook.adopt(SparkSubmitHook(application_args=list(arguments), **settings)))
+        return made[-1]
+
+    yield make
+    for hook in made:
+        hook.end_application()
+
+
+def _application(folder: Path, text: str) -> str:
+    path = folder / "application.py"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+def test_drivers_error_is_raised_and_mapped_when_it_reported_one(
+    retriable: bool, submit_hook: Callable[..., TopologySubmitHook], tmp_path: Path
+) -> None:
+    hook = submit_hook("retriable" if retriable else "not retriable")
+
+    with pytest.raises(ReportedError if retriable else AirflowFailException) as raised, airflow_outcomes():
+        hook.submit(_application(tmp_path, _REPORTS))
+
+    assert "ConfigError: no such thing" in str(raised.value)
+    assert "do this" in str(raised.value)
+    assert ERROR_MARKER not in str(raised.value)
+
+
+def test_sparks_own_output_is_shown_when_the_driver_reported_nothing(
+    submit_hook: Callable[..., TopologySubmitHook], tmp_path: Path
+) -> None:
+    with pytest.raises(AirflowException, match="surprise") as raised:
+        submit_hook().submit(_application(tmp_path, "raise ValueError('surprise')"))
+
+    assert not isinstance(raised.value, AirflowFailException)
+
+
+def test_driver_runs_on_airflows_python_when_no_other_is_named(
+    submit_hook: Callable[..., TopologySubmitHook], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", os.defpath + os.pathsep + str(Path(_java()).parent))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+    found = tmp_path / "python"
+    text = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.prefix)"
+
+    submit_hook(str(found)).submit(_application(tmp_path, text))
+
+    import sys
+
+    assert found.read_text(encoding="utf-8") == sys.prefix
+
+
+def _java() -> str:
+    import shutil
+
+    found = shutil.which("java")
+    assert found
+    return found
+
+
+def test_missing_program_is_named_when_there_is_no_spark_submit(
+    submit_hook: Callable[..., TopologySubmitHook], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(ConfigError, match="'spark3-submit' is not on the PATH"):
+        submit_hook(spark_binary="spark3-submit").submit(_application(tmp_path, ""))
+
+
+def test_driver_and_workers_are_gone_when_the_task_is_killed(
+    submit_hook: Callable[..., TopologySubmitHook], tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    hook = submit_hook(str(tmp_path))
+    application = _application(tmp_path, _ENDLESS)
+    failures: list[BaseException] = []
+
+    def submit() -> None:
+        try:
+            hook.submit(application)
+        except AirflowException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    workers = wait_until(
+        lambda: found if len(found := list(tmp_path.glob("worker-*"))) == 2 else None, "two Python workers"
+    )
+    assert hook._submit_sp is not None
+    session = hook._submit_sp.pid
+    members = session_members(session)
+    pids = {int(path.name.removeprefix("worker-")) for path in workers}
+    assert pids <= set(members), "workers left the session"
+    assert len(members) >= 5, "a JVM, a driver, a daemon and two workers"
+
+    hook.on_kill()
+
+    thread.join(30)
+    assert not thread.is_alive()
+    assert failures
+    assert session_members(session) == []
+    assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids)
+
+
+def test_killing_is_harmless_when_nothing_was_submitted(
+    submit_hook: Callable[..., TopologySubmitHook],
+) -> None:
+    submit_hook().on_kill()
+
+
+def test_own_session_is_never_ended_when_asked_to() -> None:
+    with pytest.raises(ValueError, match="caller's own"):
+        end_session(os.getsid(0), grace_seconds=1)

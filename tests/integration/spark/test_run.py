@@ -1,0 +1,85 @@
+"""Whole runs through real drivers: Spark is started when there is something to do, and only then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from airflow_kstreams.batch.ledger import read_ledger
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from tests.gated_scene import Scene, reached
+
+
+def test_spark_is_not_started_when_nothing_is_new(scene: Scene) -> None:
+    scene.publish(0, 500)
+    first = scene.start("run-1", num_stream_threads="2")
+    assert first.wait() == 0, first.output()[-6000:]
+    assert scene.results() == scene.sums(scene.sent)
+    assert "Spark session ready" in first.output()
+    second = scene.start("run-2")
+    assert second.wait() == 0, second.output()[-6000:]
+    assert "Spark is not started" in second.output()
+    assert "Spark session ready" not in second.output()
+    ledger = read_ledger(KafkaCluster({"bootstrap.servers": scene.bootstrap}), scene.application_id)
+    assert [(run.run_id, run.empty) for run in ledger.runs.values()] == [("run-1", False), ("run-2", True)]
+
+
+def test_second_run_is_refused_when_the_first_is_at_work(
+    scene: Scene, wait_until: Callable[..., Any]
+) -> None:
+    scene.publish(0, 500)
+    marker = scene.arm("first", 200)
+    first = scene.start("run-1")
+    wait_until(reached(marker, first), "gate first", seconds=120)
+    second = scene.start("run-2")
+    assert second.wait() == 1
+    error = json.loads(
+        next(
+            line.removeprefix("KSTREAMS-ERROR ")
+            for line in second.output().splitlines()
+            if line.startswith("KSTREAMS-ERROR ")
+        )
+    )
+    assert error["type"] == "RunBusyError"
+    assert "'run-1'" in error["cause"]
+    assert f"process {first.pid}" in error["cause"]
+    assert "lease ends in" in error["cause"]
+    scene.open_gates()
+    assert first.wait() == 0, first.output()[-6000:]
+    assert scene.results() == scene.sums(scene.sent), "the first run was not disturbed"
+
+
+def test_older_driver_leaves_when_a_newer_attempt_takes_the_run_over(
+    scene: Scene, wait_until: Callable[..., Any]
+) -> None:
+    scene.publish(0, 1_000)
+    marker = scene.arm("first", 400)
+    old = scene.start("run-1", lease_ms="3000")
+    wait_until(reached(marker, old), "gate first", seconds=120)
+    marker.unlink()
+    new = scene.start("run-1", lease_ms="3000")
+    assert old.wait() == 1
+    assert "RunSupersededError" in old.output()
+    scene.open_gates()
+    assert new.wait() == 0, new.output()[-6000:]
+    assert scene.results() == scene.sums(scene.sent)
+
+
+def test_record_is_named_once_and_the_slice_stays_when_it_cannot_be_decoded(scene: Scene) -> None:
+    scene.publish(0, 300)
+    scene.produce(scene.source, [{"key": "k", "value": b"{not json", "partition": 0}])
+    failed = scene.start("run-1")
+    assert failed.wait() == 1
+    lines = [line for line in failed.output().splitlines() if line.startswith("KSTREAMS-ERROR ")]
+    assert len(lines) == 1, "Spark does not retry what a retry cannot help"
+    error = json.loads(lines[0].removeprefix("KSTREAMS-ERROR "))
+    assert error["type"] == "RecordError"
+    assert f"cannot decode {scene.source}-0@" in error["cause"]
+    assert "at node" in error["cause"]
+    frozen = scene.stops()
+    scene.publish(300, 400)
+    again = scene.start("run-1")
+    assert again.wait() == 1
+    assert scene.stops() == frozen
+    assert scene.results() == {}
