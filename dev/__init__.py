@@ -1,0 +1,1 @@
+"""Tools around the package: the embedded broker, the demo, benchmarks."""

@@ -1,0 +1,150 @@
+"""``dev/bench``: what the framework costs, side by side with the hand-written loop, in one run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from dev.benchmarks import applications
+from dev.benchmarks.publish import create_topics, publish_events
+from dev.benchmarks.runs import Timing, time_hand_written, time_topology
+from dev.embedded import Broker, free_port
+
+PARTITIONS = 2
+console = Console()
+
+
+def main() -> int:
+    """Run the benchmark that the command line names."""
+    parser = argparse.ArgumentParser(prog="dev/bench", description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--quick", action="store_true", help="DSL against the hand-written loop, 2 M records, ~3 minutes"
+    )
+    what.add_argument(
+        "--memory", action="store_true", help="peak memory of a task's worker at 1 M and 8 M records"
+    )
+    parser.add_argument("--records", type=int, default=2_000_000, help="input records of --quick")
+    parser.add_argument("--rounds", type=int, default=3, help="alternations of --quick")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="kstreams-bench-") as folder,
+        Broker(port=free_port(), folder=Path(folder) / "broker") as broker,
+    ):
+        session = _session(folder)
+        try:
+            if options.memory:
+                _memory(session, broker.bootstrap)
+            else:
+                _quick(session, broker.bootstrap, options.records, options.rounds)
+        finally:
+            session.stop()
+    return 0
+
+
+def _session(folder: str):  # type: ignore[no-untyped-def]
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master(f"local[{os.cpu_count() or 2},4]")
+        .appName("bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.local.dir", folder)
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _prepare(bootstrap: str, records: int, keys: int) -> None:
+    create_topics(bootstrap, {"bench-events": PARTITIONS})
+    _clear_outputs(bootstrap)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("publishing", total=records)
+        publish_events(
+            bootstrap,
+            "bench-events",
+            records,
+            keys=keys,
+            progress=lambda done: progress.update(task, completed=done),
+        )
+
+
+def _clear_outputs(bootstrap: str) -> None:
+    create_topics(bootstrap, {"bench-out": PARTITIONS, "bench-sums": PARTITIONS})
+
+
+def _quick(session, bootstrap: str, records: int, rounds: int) -> None:  # type: ignore[no-untyped-def]
+    _prepare(bootstrap, records, keys=50_000)
+    time_hand_written(session, bootstrap, PARTITIONS)  # warms Python workers, page cache and the broker
+    by_hand: list[Timing] = []
+    by_dsl: list[Timing] = []
+    for number in range(rounds):
+        _clear_outputs(bootstrap)
+        by_hand.append(time_hand_written(session, bootstrap, PARTITIONS))
+        _clear_outputs(bootstrap)
+        by_dsl.append(time_topology(session, bootstrap, applications.filter_map))
+        console.print(
+            f"round {number + 1}: hand-written {by_hand[-1].records_per_second:,.0f}/s, "
+            f"DSL {by_dsl[-1].records_per_second:,.0f}/s"
+        )
+    yardstick = statistics.median(timing.records_per_second for timing in by_hand)
+    table = Table("workload", "records/s", "ratio", "worker peak MB")
+    table.add_row("hand-written filter + map", f"{yardstick:,.0f}", "1.00", "")
+    speed = statistics.median(timing.records_per_second for timing in by_dsl)
+    _add_row(table, "DSL filter + map", speed, yardstick, by_dsl[-1])
+    for factory in (applications.flat_map, applications.branch_aggregate, applications.two_stage):
+        _clear_outputs(bootstrap)
+        timing = time_topology(session, bootstrap, factory)
+        _add_row(table, f"DSL {factory.__name__}", timing.records_per_second, yardstick, timing)
+    console.print(table)
+    console.print(
+        f"exactly once, {records:,} records, {PARTITIONS} partitions, {os.cpu_count()} cores, {rounds} rounds"
+    )
+    console.print(f"overhead of a run, two subtopologies: {_overhead(session, bootstrap):.2f} s")
+    console.print(f"ratio {speed / yardstick:.2f}", highlight=False)
+
+
+def _overhead(session, bootstrap: str) -> float:  # type: ignore[no-untyped-def]
+    """Return what a run costs when there is next to nothing to process."""
+    create_topics(bootstrap, {"bench-events": PARTITIONS})
+    publish_events(bootstrap, "bench-events", 1_000, keys=100, progress=lambda _: None)
+    _clear_outputs(bootstrap)
+    return statistics.median(
+        time_topology(session, bootstrap, applications.two_stage).run_seconds for _ in range(3)
+    )
+
+
+def _memory(session, bootstrap: str) -> None:  # type: ignore[no-untyped-def]
+    table = Table("records", "keys", "records/s", "worker peak MB")
+    for records in (1_000_000, 8_000_000):
+        _prepare(bootstrap, records, keys=50_000)
+        timing = time_topology(session, bootstrap, applications.sum_by_key)
+        table.add_row(
+            f"{records:,}", "50,000", f"{timing.records_per_second:,.0f}", f"{timing.peak_memory_mb:,.0f}"
+        )
+    console.print(table)
+
+
+def _add_row(table: Table, name: str, speed: float, yardstick: float, timing: Timing) -> None:
+    table.add_row(
+        name,
+        f"{speed:,.0f}",
+        f"{speed / yardstick:.2f}",
+        f"{timing.peak_memory_mb:,.0f}",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

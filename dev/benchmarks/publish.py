@@ -1,0 +1,76 @@
+"""Test data for the benchmarks: small JSON events with well spread keys."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import msgspec
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from dev.benchmarks.applications import Event
+
+_KINDS = ("view", "click", "buy", "return")
+
+
+def create_topics(bootstrap: str, topics: dict[str, int]) -> None:
+    """Create topics anew: a topic of the same name is deleted first."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    existing = admin.list_topics(timeout=30).topics
+    stale = [name for name in topics if name in existing]
+    if stale:
+        for future in admin.delete_topics(stale).values():
+            future.result(30)
+    pending = dict(topics)
+    while pending:
+        futures = admin.create_topics(
+            [NewTopic(name, count, 1, config={"retention.ms": "-1"}) for name, count in pending.items()]
+        )
+        for name, future in futures.items():
+            error = future.exception(30)
+            if error is None:
+                pending.pop(name)
+            elif "ALREADY_EXISTS" not in str(error) and "already exists" not in str(error):
+                raise error
+
+
+def publish_events(
+    bootstrap: str, topic: str, records: int, *, keys: int, progress: Callable[[int], None]
+) -> None:
+    """Publish events; the same seed gives the same events."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 50,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 500_000,
+            "partitioner": "murmur2_random",
+            "acks": "all",
+        }
+    )
+    random_ = random.Random(7)  # noqa: S311 - test data
+    encode = msgspec.json.Encoder().encode
+    names = [f"user-{number:06d}" for number in range(keys)]
+    for number in range(records):
+        user = names[random_.randrange(keys)]
+        value = encode(
+            Event(
+                id=number,
+                user=user,
+                amount=random_.randrange(1000),
+                kind=_KINDS[number & 3],
+                note="lorem ipsum dolor sit",
+            )
+        )
+        while True:
+            try:
+                producer.produce(topic, value, user.encode())
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if number % 10_000 == 0:
+            producer.poll(0)
+            progress(number)
+    producer.flush(60)
+    progress(records)

@@ -1,0 +1,1 @@
+"""The demo: real flights into Kafka, an hourly DAG over them in a real Airflow, an independent check."""

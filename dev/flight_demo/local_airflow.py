@@ -1,0 +1,195 @@
+"""A real Airflow on this machine: scheduler, DAG processor, triggerer and API server, on a fresh database."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dev.embedded import HOST, free_port
+from dev.flight_demo.children import Children
+
+_ROOT = Path(__file__).resolve().parents[2]
+_START_SECONDS = 180.0
+_REQUEST_SECONDS = 20.0
+_COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+
+
+class AirflowError(Exception):
+    """Airflow did not do what was asked of it; the text says what, and where its logs are."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalAirflow:
+    """Airflow's components as child processes, and a client of its REST API.
+
+    :param folder: everything it writes.
+    :param children: starts and ends its processes.
+    :param bootstrap: of the broker behind the connection ``kafka_default``.
+    """
+
+    folder: Path
+    children: Children
+    bootstrap: str
+    _port: int = 0
+    _token: str = field(default="", repr=False)
+
+    @property
+    def url(self) -> str:
+        """Where its pages are."""
+        return f"http://{HOST}:{self._port}"
+
+    @property
+    def times_file(self) -> Path:
+        """Where the demo's listener notes how long tasks ran."""
+        return self.folder / "execute-times.jsonl"
+
+    def start(self) -> None:
+        """Start all components and wait until they are healthy.
+
+        :raises AirflowError: one of them ended, or they are not healthy in time.
+        """
+        self.folder.mkdir(parents=True)
+        shutil.copy(_ROOT / ".setup" / "airflow-empty.db", self.folder / "airflow.db")
+        shutil.copy(_ROOT / ".airflow" / "airflow.cfg", self.folder / "airflow.cfg")
+        self._port = free_port()
+        env = self._environment()
+        airflow = str(Path(sys.executable).parent / "airflow")
+        for component in _COMPONENTS:
+            self.children.start(component, [airflow, component], env)
+        self._wait(self._is_healthy, "its components are healthy")
+
+    def unpause(self, dag_id: str) -> None:
+        """Wait until a DAG is parsed, then let the scheduler run it.
+
+        :raises AirflowError: the DAG file does not import, or is not parsed in time.
+        """
+        self._wait(lambda: self._is_known(dag_id), f"DAG {dag_id} is parsed")
+        self._call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+
+    def trigger(self, dag_id: str, run_id: str, params: Mapping[str, str] | None = None) -> None:
+        """Trigger a dag run."""
+        body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(params or {})}
+        self._call("POST", f"/dags/{dag_id}/dagRuns", body)
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """Return the state of a dag run: ``queued``, ``running``, ``success`` or ``failed``."""
+        self._check_processes()
+        state: str = self._call("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"]
+        return state
+
+    def unfinished_runs(self, dag_id: str) -> int:
+        """Return how many dag runs are queued or running."""
+        count: int = self._call("GET", f"/dags/{dag_id}/dagRuns?state=queued&state=running")["total_entries"]
+        return count
+
+    def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """Return task id -> state."""
+        tasks = self._call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
+        return {task["task_id"]: task["state"] or "waiting" for task in tasks}
+
+    def execute_seconds(self, run_id: str) -> dict[str, float]:
+        """Return task id -> seconds its ``execute`` took, of a finished dag run."""
+        lines = self.times_file.read_text().splitlines() if self.times_file.exists() else []
+        times = [json.loads(line) for line in lines]
+        return {time["task_id"]: time["seconds"] for time in times if time["run_id"] == run_id}
+
+    def log_tail(self, dag_id: str, run_id: str, *, lines: int = 15) -> list[str]:
+        """Return the end of the log of the first failed task of a dag run."""
+        for task in self._call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]:
+            if task["state"] in ("failed", "up_for_retry"):
+                return self.task_log(dag_id, run_id, task["task_id"], task["try_number"])[-lines:]
+        return []
+
+    def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> list[str]:
+        """Return the messages of a task's log."""
+        where = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
+        return [line for entry in self._call("GET", where)["content"] for line in _log_lines(entry)]
+
+    def _environment(self) -> dict[str, str]:
+        log_port = free_port()
+        spark = {"conn_type": "spark", "host": "local[2,4]"}
+        kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.bootstrap}}
+        return os.environ | {
+            "AIRFLOW_HOME": str(self.folder),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.folder / 'airflow.db'}",
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parent / "airflow_plugins"),
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__API__HOST": HOST,
+            "AIRFLOW__API__PORT": str(self._port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__WORKERS": "1",
+            # Given to all components, because each would make up its own.
+            "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+            "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+            "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.folder / "logs"),
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(log_port),
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(log_port + 1),
+            "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
+            "KSTREAMS_DEMO_EXECUTE_TIMES": str(self.times_file),
+        }
+
+    def _is_healthy(self) -> bool:
+        try:
+            health = self._call("GET", "/monitor/health")
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+        parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+        return all((health.get(part) or {}).get("status") == "healthy" for part in parts)
+
+    def _is_known(self, dag_id: str) -> bool:
+        errors = self._call("GET", "/importErrors")["import_errors"]
+        if errors:
+            raise AirflowError(f"{errors[0]['filename']} does not import: {errors[0]['stack_trace'].strip()}")
+        return any(dag["dag_id"] == dag_id for dag in self._call("GET", "/dags")["dags"])
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not condition():
+            self._check_processes()
+            if time.monotonic() > deadline:
+                raise AirflowError(f"Airflow: after {_START_SECONDS:.0f} s it is still not so that {what}")
+            time.sleep(0.3)
+
+    def _check_processes(self) -> None:
+        name = self.children.ended()
+        if name is not None:
+            lines = self.children.log_of(name).read_text(errors="replace").strip().splitlines()
+            raise AirflowError(f"airflow {name} ended: {lines[-1] if lines else 'without a word'}")
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        if not self._token:
+            self._token = self._send("GET", "/auth/token", None)["access_token"]
+        return self._send(method, f"/api/v2{path}", body)
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        request = urllib.request.Request(self.url + path, method=method)  # noqa: S310 - always our own server
+        request.add_header("Accept", "application/json")
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+            request.data = json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as answer:  # noqa: S310 - as above
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AirflowError(f"{method} {path}: {error.code} {error.read().decode()[:500]}") from None
+
+
+def _log_lines(entry: dict[str, Any]) -> list[str]:
+    """Turn one entry of a task's log into text; Airflow keeps exceptions apart from the message."""
+    failures = [f"{error['exc_type']}: {error['exc_value']}" for error in entry.get("error_detail") or ()]
+    return [line for text in (entry.get("event", ""), *failures) for line in str(text).splitlines()]

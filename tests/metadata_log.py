@@ -1,0 +1,71 @@
+"""A metadata topic held in a list: what fold reads, without a broker; and slices to fill it with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from airflow_kstreams.batch.metadata_records import MetadataRecord, slice_records, stop_hash
+from airflow_kstreams.batch.model import FrozenPartition, RunPlan, Slice
+from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
+from tests.records import FakeRecord
+
+APP = "app"
+TWO_STAGES = TopologyPlan(
+    application_id=APP,
+    topology_hash="hash-1",
+    subtopologies=(
+        SubtopologyPlan(id=0, sources=("A", "B"), sinks=("I",)),
+        SubtopologyPlan(
+            id=1, sources=("I",), sinks=("O",), stores=("s",), changelogs={"s": "app-s-changelog"}
+        ),
+    ),
+)
+
+
+def frozen(topic: str, partition: int, start: int, stop: int) -> FrozenPartition:
+    return FrozenPartition(topic=topic, partition=partition, start_offset=start, stop_offset=stop)
+
+
+INPUTS = (frozen("A", 0, 0, 55), frozen("A", 1, 5, 46), frozen("B", 0, 7, 7))
+
+
+def a_slice(
+    run_id: str = "run-1", *, generation: int = 1, inputs: tuple[FrozenPartition, ...] = INPUTS
+) -> Slice:
+    return Slice(
+        run_id=run_id,
+        generation=generation,
+        plan=RunPlan(
+            topology=TWO_STAGES,
+            partitions={"A": 2, "B": 1, "I": 2},
+            topic_ids={"A": "id-a", "B": "id-b", "I": "id-i"},
+            tasks={"0": 2, "1": 2},
+            stop_hash=stop_hash(inputs),
+            transactional_ids=("app-0_0", "app-0_1", "app-1_0", "app-1_1"),
+            begun_ms=1_000,
+        ),
+        inputs=inputs,
+    )
+
+
+def records_of(slice_: Slice) -> list[MetadataRecord]:
+    return slice_records(slice_, owner="the test")
+
+
+def log_of(records: Iterable[MetadataRecord]) -> list[FakeRecord]:
+    """The records as a reader gets them, offsets counted from 0."""
+    return [
+        FakeRecord(at=at, key_bytes=r.key, value_bytes=r.value, header_list=r.headers)
+        for at, r in enumerate(records)
+    ]
+
+
+def bare(key: str, value: str | None) -> MetadataRecord:
+    """A record as a foreign writer of the spec's format leaves it: no headers."""
+    return MetadataRecord("app-metadata", None if value is None else value.encode(), key.encode(), None)
+
+
+def compacted(records: list[MetadataRecord]) -> list[MetadataRecord]:
+    """What compaction may leave at the most: each key's last record."""
+    last = {record.key: at for at, record in enumerate(records)}
+    return [record for at, record in enumerate(records) if last[record.key] == at]

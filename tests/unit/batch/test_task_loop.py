@@ -1,0 +1,205 @@
+"""Step 5 of the task protocol against ports held in memory: no broker, no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.batch.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.task_commit import TaskClients
+from airflow_kstreams.batch.task_loop import TaskLoop, next_chunk
+from airflow_kstreams.streams import StoreSpec, Topology, TopologyBuilder, serdes
+from airflow_kstreams.streams.errors import StopOffsetUnreachableError, TransactionAbortedError
+from airflow_kstreams.streams.ports import Fetched, TopicPartition
+from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.settings import ApplicationSettings
+from tests.records import FakeRecord
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+Bounds = dict[TopicPartition, tuple[int, int]]
+
+
+class Pass(Processor):
+    def init(self, context: Any) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value)
+
+
+def topology() -> Topology:
+    store = StoreSpec(name="s", key_serde=serdes.bytes(), value_serde=serdes.bytes())
+    raw = {"key_serde": serdes.bytes(), "value_serde": serdes.bytes()}
+    return (
+        TopologyBuilder()
+        .add_source("left", "a", **raw)
+        .add_source("right", "b", **raw)
+        .add_state_store(store)
+        .add_processor("pass", Pass, "left", "right", stores=("s",))
+        .add_sink("sink", "out", "pass", **raw)
+        .build()
+    )
+
+
+@dataclass
+class FakeClock:
+    now: float = 0.0
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def monotonic_seconds(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class FakeReader:
+    """Serves what the script says, one entry a poll; then nothing, while the clock goes on."""
+
+    clock: FakeClock
+    script: list[Fetched]
+    assigned: Mapping[TopicPartition, int] = field(default_factory=dict)
+    calls: list[tuple[str, set[TopicPartition]]] = field(default_factory=list)
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        self.assigned = dict(starts)
+
+    def poll(self, *, max_records: int, timeout_seconds: float) -> Fetched:
+        if self.script:
+            return self.script.pop(0)
+        self.clock.sleep(timeout_seconds)
+        return Fetched({}, {})
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        self.calls.append(("pause", set(partitions)))
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        self.calls.append(("resume", set(partitions)))
+
+
+class FakeAdmin:
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, isolation: str
+    ) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 5 if isolation == "read_committed" else 9)
+
+
+@dataclass
+class FakeWriter:
+    suspect: bool = False
+
+
+@dataclass
+class FakeCommit:
+    commits: list[bool] = field(default_factory=list)
+    begun: int = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def commit(self, task: StreamTask, *, now_seconds: float, last: bool) -> OffsetMetadata:
+        task.flush()
+        self.commits.append(last)
+        return OffsetMetadata(records_in=task.progress.records_in)
+
+
+def records(partition: TopicPartition, first: int, last: int, at_ms: int = 0) -> list[FakeRecord]:
+    return [
+        FakeRecord(at=n, key_bytes=b"k", value_bytes=b"v", timestamp_ms=at_ms, in_topic=partition.topic)
+        for n in range(first, last)
+    ]
+
+
+@dataclass
+class Rig:
+    loop: TaskLoop
+    reader: FakeReader
+    commit: FakeCommit
+    writer: FakeWriter
+    sent: list[Any]
+
+
+@pytest.fixture
+def rig() -> Callable[..., Rig]:
+    def make(bounds: Bounds, script: list[Fetched], **settings: object) -> Rig:
+        clock = FakeClock()
+        reader, commit, writer = FakeReader(clock, script), FakeCommit(), FakeWriter()
+        sent: list[Any] = []
+        checked = ApplicationSettings.parse("app", {k.replace("_", "."): v for k, v in settings.items()})
+        task = StreamTask(
+            topology(),
+            task_id=TaskId(subtopology=0, group=0),
+            bounds=bounds,
+            produce=lambda *arguments: sent.append(arguments),
+            settings=checked,
+            progress=TaskProgress(),
+        )
+        task.open()
+        clients: Any = TaskClients(admin=FakeAdmin(), reader=reader, outputs=writer, state=writer)  # type: ignore[arg-type]
+        loop = TaskLoop(task, clients, commit, settings=checked, clock=clock)  # type: ignore[arg-type]
+        return Rig(loop=loop, reader=reader, commit=commit, writer=writer, sent=sent)
+
+    return make
+
+
+def test_one_commit_ends_the_task_when_there_is_nothing_to_read(rig: Callable[..., Rig]) -> None:
+    bounds: Bounds = {A: (5, 5), B: (3, 3)}
+    made = rig(bounds, [])
+    made.loop.run(bounds, run_id="r")
+    assert made.commit.commits == [True]
+    assert made.reader.assigned == {}
+
+
+def test_partitions_at_their_stop_are_not_read_when_others_are_behind(rig: Callable[..., Rig]) -> None:
+    bounds: Bounds = {A: (5, 5), B: (0, 2)}
+    made = rig(bounds, [Fetched({B: records(B, 0, 2)}, {}), Fetched({}, {B: 2})])
+    committed = made.loop.run(bounds, run_id="r")
+    assert made.reader.assigned == {B: 0}
+    assert committed.records_in == 2
+    assert len(made.sent) == 2
+
+
+def test_text_names_every_bound_when_a_partition_stalls(rig: Callable[..., Rig]) -> None:
+    bounds: Bounds = {A: (0, 9), B: (0, 0)}
+    made = rig(bounds, [Fetched({A: records(A, 0, 5)}, {A: 5})], run_stall_timeout_ms=1000)
+    with pytest.raises(StopOffsetUnreachableError) as caught:
+        made.loop.run(bounds, run_id="r")
+    assert "a-0: position 5, last stable offset 5, high watermark 9, stop 9" in caught.value.cause
+    assert True not in made.commit.commits, "a task that did not reach its stop never makes its last commit"
+
+
+def test_partition_is_paused_and_resumed_when_it_is_ahead(rig: Callable[..., Rig]) -> None:
+    bounds: Bounds = {A: (0, 4), B: (0, 1)}
+    script = [
+        Fetched({A: records(A, 0, 3)}, {}),
+        Fetched({B: records(B, 0, 1, 9)}, {B: 1}),
+        Fetched({}, {A: 4}),
+    ]
+    made = rig(bounds, script, buffered_records_per_partition=2)
+    made.loop.run(bounds, run_id="r")
+    assert made.reader.calls == [("pause", {A}), ("resume", {A})]
+    assert [topic for topic, *_ in made.sent] == ["out"] * 4
+
+
+def test_attempt_ends_when_its_writer_became_suspect_in_a_commit(rig: Callable[..., Rig]) -> None:
+    bounds: Bounds = {A: (0, 2), B: (0, 0)}
+    made = rig(bounds, [Fetched({A: records(A, 0, 2)}, {})], commit_every_records=1)
+    made.writer.suspect = True
+    with pytest.raises(TransactionAbortedError, match="not used again"):
+        made.loop.run(bounds, run_id="r")
+    assert made.commit.commits == [False]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "seconds", "expected"),
+    [(500, 0.01, 1000), (8000, 0.01, 10_000), (500, 0.1, 500), (500, 1.0, 125), (2, 1.0, 1), (1, 9.0, 1)],
+)
+def test_chunk_follows_the_speed_of_user_functions(chunk: int, seconds: float, expected: int) -> None:
+    assert next_chunk(chunk, seconds) == expected
