@@ -111,8 +111,8 @@ def _utc_ms(frame: pd.DataFrame, hours: Sequence[int], minutes: Sequence[int]) -
 def _records(
     topic: Literal["flights", "weather"], frame: pd.DataFrame, times: Sequence[int]
 ) -> list[TimedRecord]:
-    encode = msgspec.json.Encoder().encode
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    encode = msgspec.json.Encoder().encode  # writes NaN, pandas' missing number, as null
+    rows = frame.astype(object).to_dict("records")
     return [
         TimedRecord(topic=topic, key=row["origin"].encode(), value=encode(_plain(row)), timestamp_ms=time)
         for row, time in zip(rows, times, strict=True)
