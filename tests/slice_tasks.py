@@ -123,13 +123,19 @@ class TwoStageApplication:
         )
         log: list[tuple[str, str | None]] = []
         try:
-            consumer.assign([TopicPartition(f"{self.application_id}-metadata", 0, 0)])
+            partition = TopicPartition(f"{self.application_id}-metadata", 0, 0)
+            _, high = consumer.get_watermark_offsets(partition, SECONDS)
+            consumer.assign([partition])
             while True:
                 message = consumer.poll(SECONDS)
                 if message is None:
                     raise TimeoutError("the metadata topic cannot be read")
                 if message.error():
-                    return log
+                    # A commit returns before its markers are written: until then the end lies below the high
+                    # watermark.
+                    if (message.offset() or 0) >= high:
+                        return log
+                    continue
                 value = message.value()
                 log.append(((message.key() or b"").decode(), None if value is None else value.decode()))
         finally:

@@ -34,6 +34,12 @@ _LEADERLESS = frozenset(
         "UNKNOWN_TOPIC_OR_PART",
     }
 )
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_ISOLATION: Mapping[Isolation, Any] = {
+    "read_committed": IsolationLevel.READ_COMMITTED,
+    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
+}
 
 
 class ClusterAdmin:

@@ -85,7 +85,7 @@ def test_offsets_of_a_missing_partition_are_an_error_when_asked(
     admin: AdminPort, topic_name: Callable[..., str], create_topic: Callable[..., str]
 ) -> None:
     name = create_topic(topic_name("narrow"), 1)
-    with pytest.raises(KafkaClientError, match=f"no such topic or partition: {name}-5"):
+    with pytest.raises(KafkaClientError, match=f"{name}-5.*no such topic or partition"):
         admin.end_offsets([TopicPartition(name, 0), TopicPartition(name, 5)], isolation="read_committed")
 
 
