@@ -10,7 +10,6 @@ from confluent_kafka import (
     Consumer as KafkaConsumer,
 )
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaException,
     TopicPartition,
@@ -60,27 +59,27 @@ class KafkaLook:
     def committed(self, group: str, topics: Collection[str]) -> dict[tuple[str, int], int]:
         """Return the committed offsets of a group; 0 where there is none."""
         partitions = self.partitions(topics)
-        if not partitions:
-            return {}
-        answer = self._group_offsets(ConsumerGroupTopicPartitions(group, partitions))
-        return {
-            (partition.topic, partition.partition): max(0, partition.offset)
-            for partition in answer.topic_partitions or []
-        }
+        # Not the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes in it when a broker that has
+        # just started answers "not coordinator".
+        consumer = KafkaConsumer(
+            {"bootstrap.servers": self._bootstrap, "log_level": LOG_LEVEL, "group.id": group}
+        )
+        try:
+            found = self._committed(consumer, partitions) if partitions else []
+        finally:
+            consumer.close()
+        return {(partition.topic, partition.partition): max(0, partition.offset) for partition in found}
 
-    def _group_offsets(self, wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
+    def _committed(self, consumer: KafkaConsumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         deadline = time.monotonic() + _CLIENT_SECONDS
         while True:
             try:
-                answers = self._admin.list_consumer_group_offsets([wanted])
-                answer: ConsumerGroupTopicPartitions = answers[wanted.group_id].result(_CLIENT_SECONDS)
+                return consumer.committed(partitions, timeout=_CLIENT_SECONDS)
             except KafkaException as error:
                 # A broker that has just started loads its coordinators when first asked.
                 if error.args[0].name() not in _PASSING or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
-            else:
-                return answer
 
     def last_values(self, topic: str) -> dict[str, str]:
         """Read a whole topic: last value of every key that is not deleted, in the order last written."""
