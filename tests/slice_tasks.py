@@ -123,9 +123,9 @@ class TwoStageApplication:
         )
         log: list[tuple[str, str | None]] = []
         try:
-            partition = TopicPartition(f"{self.application_id}-metadata", 0, 0)
-            _, high = consumer.get_watermark_offsets(partition, SECONDS)
-            consumer.assign([partition])
+            topic = f"{self.application_id}-metadata"
+            high = self.ends(topic, IsolationLevel.READ_UNCOMMITTED)[0]
+            consumer.assign([TopicPartition(topic, 0, 0)])
             while True:
                 message = consumer.poll(SECONDS)
                 if message is None:

@@ -59,8 +59,8 @@ class KafkaLook:
     def committed(self, group: str, topics: Collection[str]) -> dict[tuple[str, int], int]:
         """Return the committed offsets of a group; 0 where there is none."""
         partitions = self.partitions(topics)
-        # Not the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes in it when a broker that has
-        # just started answers "not coordinator".
+        # Not the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes in it when a broker that
+        # has just started answers "not coordinator".
         consumer = KafkaConsumer(
             {"bootstrap.servers": self._bootstrap, "log_level": LOG_LEVEL, "group.id": group}
         )
