@@ -19,7 +19,7 @@ from rich.console import Console
 from airflow_kstreams.streams.errors import KStreamsError
 from dev.embedded import Broker, BrokerError, free_port
 from dev.flight_demo import chart, data, oracle
-from dev.flight_demo.children import Children
+from dev.flight_demo.children import Children, end_leftovers
 from dev.flight_demo.increments import DAG_ID, CarrierTable, Increments
 from dev.flight_demo.local_airflow import AirflowError, LocalAirflow
 from dev.flight_demo.publisher import PublishError, create_topics
@@ -134,7 +134,8 @@ def _only_one() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _fresh_folder() -> Iterator[None]:
-    """Remove what an earlier demo left behind, its broker included should it still run."""
+    """Remove what an earlier demo left behind, its processes included should they still run."""
+    end_leftovers("AIRFLOW_HOME", str(_FOLDER / "airflow"))
     Broker(port=0, folder=_FOLDER / "broker").wipe()
     for name in ("airflow", "logs"):
         shutil.rmtree(_FOLDER / name, ignore_errors=True)

@@ -73,6 +73,27 @@ class Children:
         self._running.clear()
 
 
+def end_leftovers(variable: str, value: str) -> int:
+    """End processes that an earlier demo left behind because it was killed itself.
+
+    :param variable: environment variable by which everything that demo started, Spark included, is known.
+    :param value: its value there.
+    :return: how many were ended.
+    """
+    left = [process for process in psutil.process_iter() if _environment(process).get(variable) == value]
+    for process in left:
+        _kill(process)
+    psutil.wait_procs(left, timeout=_GRACE_SECONDS)
+    return len(left)
+
+
+def _environment(process: psutil.Process) -> Mapping[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}  # another user's, or gone by now
+
+
 def _family(pid: int) -> list[psutil.Process]:
     try:
         parent = psutil.Process(pid)
