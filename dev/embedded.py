@@ -190,6 +190,8 @@ class Broker:
             raise BrokerError(
                 f"the broker with pid {process.pid} does not end, not even by SIGKILL"
             ) from None
+        if (child := _children.pop(self.folder, None)) is not None:
+            child.wait()
         self._pid_file.unlink(missing_ok=True)
         return True
 

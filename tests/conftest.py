@@ -205,24 +205,28 @@ def produce(kafka: str) -> Callable[..., None]:
             config["transactional.id"] = transactional_id
         producer = Producer(config)
         failures: list[str] = []
-        if transactional_id is not None:
-            producer.init_transactions(_CLIENT_SECONDS)
-            producer.begin_transaction()
-        for row in map(_row, rows):
-            producer.produce(
-                topic,
-                value=_encoded(row.value),
-                key=_encoded(row.key),
-                partition=row.partition,
-                timestamp=row.timestamp_ms,
-                headers=list(row.headers),
-                on_delivery=lambda error, _message: failures.append(str(error)) if error else None,
-            )
-            producer.poll(0)
-        assert producer.flush(_CLIENT_SECONDS) == 0, "records were not delivered in time"
-        assert not failures, failures[:3]
-        if transactional_id is not None:
-            (producer.abort_transaction if abort else producer.commit_transaction)(_CLIENT_SECONDS)
+        try:
+            if transactional_id is not None:
+                producer.init_transactions(_CLIENT_SECONDS)
+                producer.begin_transaction()
+            for row in map(_row, rows):
+                producer.produce(
+                    topic,
+                    value=_encoded(row.value),
+                    key=_encoded(row.key),
+                    partition=row.partition,
+                    timestamp=row.timestamp_ms,
+                    headers=list(row.headers),
+                    on_delivery=lambda error, _message: failures.append(str(error)) if error else None,
+                )
+                producer.poll(0)
+            assert producer.flush(_CLIENT_SECONDS) == 0, "records were not delivered in time"
+            assert not failures, failures[:3]
+            if transactional_id is not None:
+                (producer.abort_transaction if abort else producer.commit_transaction)(_CLIENT_SECONDS)
+        finally:
+            # An open producer complains on stderr when the broker goes, after pytest's summary.
+            producer.close()
 
     return send
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import RecordError, TaskFencedError, UpstreamNotDoneError
+from dev.embedded import tool_command
 from tests.in_process import Application
 
 Produce = Callable[..., None]
@@ -324,3 +326,23 @@ def test_state_is_restored_from_the_changelog_when_the_next_run_starts(
     application.finish("run-2")
     assert sum(report.restored for report in reports) == 3
     assert latest(consume_all(target)) == {"group-0": 4, "group-1": 3, "group-2": 3}
+
+
+def test_kafkas_own_tool_shows_no_lag_when_a_run_is_finished(
+    kafka: str, application_id: str, source: str, target: str, produce: Produce
+) -> None:
+    produce(source, [(f"k{n}", n) for n in range(20)], transactional_id=f"{source}-c")
+    produce(source, [(f"k{n}", n) for n in range(5)], transactional_id=f"{source}-a", abort=True)
+    application = Application(
+        bootstrap=kafka, application_id=application_id, topology=rekeyed_counts(source, target)
+    )
+    application.run("run-1")
+    command = tool_command(
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        ["--bootstrap-server", kafka, "--describe", "--group", application_id],
+    )
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    rows = [line.split() for line in told.splitlines() if line.startswith(application_id)]
+    lag_by_partition = {(row[1], int(row[2])): row[5] for row in rows}
+    topics = (source, f"{application_id}-counts-repartition")
+    assert lag_by_partition == {(topic, number): "0" for topic in topics for number in range(2)}
