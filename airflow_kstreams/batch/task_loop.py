@@ -41,6 +41,7 @@ class TaskLoop:
         self._commit = commit
         self._settings = settings
         self._clock = clock
+        self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._chunk = _CHUNK_FIRST
         self._committed_at = self._progressed_at = clock.monotonic_seconds()
@@ -51,9 +52,9 @@ class TaskLoop:
         :return: what was committed with the last offsets.
         :raises StopOffsetUnreachableError: no progress for ``run.stall.timeout.ms``.
         """
-        unfinished = self._task.group.unfinished()
-        if unfinished:
-            self._clients.reader.assign({partition: bounds[partition][0] for partition in unfinished})
+        self._assigned = set(self._task.group.unfinished())
+        if self._assigned:
+            self._clients.reader.assign({p: bounds[p][0] for p in sorted(self._assigned)})
         while not self._task.complete:
             self._fetch()
             while self._process():
@@ -98,13 +99,17 @@ class TaskLoop:
             )
 
     def _balance(self) -> None:
-        """Pause partitions that are ahead with a full queue; that bounds memory, never changes the order."""
-        ahead = set(self._task.group.ahead())
-        if ahead - self._paused:
-            self._clients.reader.pause(ahead - self._paused)
-        if self._paused - ahead:
-            self._clients.reader.resume(self._paused - ahead)
-        self._paused = ahead
+        """Pause partitions at their stop, and those ahead with a full queue.
+
+        That bounds memory and saves fetching what belongs to the next run; it never changes the order.
+        """
+        group = self._task.group
+        idle = self._assigned - set(group.unfinished()) | set(group.ahead())
+        if idle - self._paused:
+            self._clients.reader.pause(idle - self._paused)
+        if self._paused - idle:
+            self._clients.reader.resume(self._paused - idle)
+        self._paused = idle
 
     def _stalled(self) -> bool:
         waited_ms = (self._clock.monotonic_seconds() - self._progressed_at) * 1000
