@@ -33,6 +33,15 @@ class Scene:
     sent: list[tuple[str, dict[str, Any]]]
     drivers: list[DriverProcess]
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the application file reads."""
+        return {
+            "KSTREAMS_TEST_IN": self.source,
+            "KSTREAMS_TEST_OUT": self.target,
+            "KSTREAMS_TEST_GATES": str(self.folder),
+        }
+
     def publish(self, first: int, last: int) -> None:
         """Publish records numbered [first, last)."""
         rows = [(f"key-{n % 11}", {"n": n, "to": f"to-{n % KEYS}"}) for n in range(first, last)]
@@ -60,11 +69,7 @@ class Scene:
             run_id=run_id,
             **settings,
         )
-        made.environment = {
-            "KSTREAMS_TEST_IN": self.source,
-            "KSTREAMS_TEST_OUT": self.target,
-            "KSTREAMS_TEST_GATES": str(self.folder),
-        }
+        made.environment = self.environment
         self.drivers.append(made)
         return made.start()
 

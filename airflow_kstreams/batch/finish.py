@@ -17,8 +17,9 @@ from airflow_kstreams.batch.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.offsets import has_records, log_bounds
 from airflow_kstreams.batch.session import CoordinatorSession
 from airflow_kstreams.batch.stops import all_stops, partitions_of
-from airflow_kstreams.streams.errors import DataLossError, RunError
-from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, TopicPartition
+from airflow_kstreams.batch.topics import refuse_other_topics
+from airflow_kstreams.streams.errors import RunError
+from airflow_kstreams.streams.ports import Clock, CommittedOffset, TopicPartition
 
 _NAMED = 5
 #: How long finish waits for the markers of transactions that have just been committed.
@@ -46,8 +47,8 @@ def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, fol
     :raises RunError: a partition is not at its stop offset.
     :raises DataLossError: a topic is not the one the run began with.
     """
-    refuse_other_topics(session.admin, slice_)
     plan = slice_.plan
+    refuse_other_topics(session.admin, slice_, plan.topology.sources)
     partitions = [tp for topic in plan.topology.sources for tp in partitions_of(slice_, topic)]
     with session.reading:
         committed = session.reader.committed(partitions)
@@ -71,7 +72,9 @@ def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, fol
             empty=plan.empty,
             inputs=slice_.inputs,
             intermediate_stops={
-                str(tp): stop for tp, stop in sorted(stops.items()) if tp.topic in intermediates
+                str(tp): moved[tp].offset if tp in moved else stop
+                for tp, stop in sorted(stops.items())
+                if tp.topic in intermediates
             },
             tasks=task_reports(slice_, committed),
             topology_hash=plan.topology.topology_hash,
@@ -95,23 +98,6 @@ def task_reports(
         if metadata.run_id == slice_.run_id and metadata.task_id:
             reports.setdefault(metadata.task_id, metadata.report())
     return tuple(reports[task_id] for task_id in sorted(reports, key=_task_order))
-
-
-def refuse_other_topics(admin: AdminPort, slice_: Slice) -> None:
-    """Compare topic ids with the ones the run began with.
-
-    :raises DataLossError: a topic is gone or was created again.
-    """
-    found = admin.describe_topics(slice_.plan.topology.sources)
-    for topic, expected in slice_.plan.topic_ids.items():
-        now = found[topic].topic_id if topic in found else "gone"
-        if now != expected:
-            raise DataLossError(
-                f"topic {topic} is not the one run {slice_.run_id!r} began with: its id is {now}, expected "
-                f"{expected}",
-                fix="restore the topic, or reset the application and begin a new run",
-                run_id=slice_.run_id,
-            )
 
 
 def _refuse_unfinished(

@@ -116,7 +116,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     :param generation: of the slice at the end: 1 + number of take-overs.
     :param empty: whether there was nothing new.
     :param inputs: every input partition's start and stop.
-    :param intermediate_stops: stop offset of every intermediate partition, ``topic-partition`` -> offset.
+    :param intermediate_stops: stop offset of every intermediate partition, past the transaction markers that
+        follow it: ``topic-partition`` -> offset.
     :param tasks: what each task did.
     :param topology_hash: of the topology that ran.
     """
@@ -131,6 +132,15 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     intermediate_stops: dict[str, int] = {}
     tasks: tuple[TaskReport, ...] = ()
     topology_hash: str = ""
+
+    @property
+    def stops(self) -> dict[TopicPartition, int]:
+        """Where the next run starts: the stop offset of every partition, inputs and intermediates."""
+        stops = {part.topic_partition: part.stop_offset for part in self.inputs}
+        for name, stop in self.intermediate_stops.items():
+            topic, _, number = name.rpartition("-")
+            stops[TopicPartition(topic, int(number))] = stop
+        return stops
 
     @property
     def records_in(self) -> int:

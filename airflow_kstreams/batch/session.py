@@ -101,6 +101,7 @@ class CoordinatorSession:
                     "the coordinator's transactional id is not claimed",
                     fix="call begin or finish first",
                     code="_STATE",
+                    retriable_code=True,
                 )
             try:
                 writer.begin()

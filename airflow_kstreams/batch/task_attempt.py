@@ -136,14 +136,13 @@ class TaskAttempt:
             ),
         )
         restored = restore_stores(task, self._cluster, admin, self._settings, self._clock)  # step 4
-        task.open()
         self._commit = TaskCommit(
             clients, slice_, share, known=known, restored=restored, attempt=self._number, started=started
         )
+        self._commit.begin()  # what processors forward in init belongs to the first transaction
+        task.open()
         loop = TaskLoop(task, clients, self._commit, settings=self._settings, clock=self._clock)
-        committed = loop.run(share.bounds, run_id=slice_.run_id)  # step 5
-        task.close()
-        return committed.report()
+        return loop.run(share.bounds, run_id=slice_.run_id).report()  # step 5
 
     def _writers(self) -> tuple[WriterPort, WriterPort | None]:
         """Make the writers of outputs and of state; initialising the latter fences older attempts."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.task_commit import TaskClients, TaskCommit
-from airflow_kstreams.streams.errors import StopOffsetUnreachableError, TransactionAbortedError
+from airflow_kstreams.streams.errors import ConfigError, StopOffsetUnreachableError, TransactionAbortedError
 from airflow_kstreams.streams.ports import Clock, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -15,7 +15,9 @@ _FETCH_RECORDS = 10_000
 _FETCH_SECONDS = 0.1
 #: Records processed between two looks at the clock; fewer when user functions are slow, so that commits come
 #: in time.
-_CHUNK_FIRST, _CHUNK_MAX = 500, 10_000
+_CHUNK_FIRST, _CHUNK_MAX = 10, 1_000
+#: A transaction older than this share of its timeout is given up.
+_TRANSACTION_SHARE = 0.9
 _CHUNK_SECONDS_HIGH, _CHUNK_SECONDS_LOW = 0.2, 0.05
 
 
@@ -62,6 +64,8 @@ class TaskLoop:
             self._balance()
             if self._stalled():
                 raise self._unreachable(run_id)
+        self._commit.begin()
+        self._task.close()
         return self._commit.commit(self._task, now_seconds=self._clock.monotonic_seconds(), last=True)
 
     def _fetch(self) -> None:
@@ -70,8 +74,19 @@ class TaskLoop:
             self._task.add(partition, records)
         for partition, end in fetched.ends.items():
             self._task.group.reached(partition, end)
-        if fetched.records:
-            self._progressed_at = self._clock.monotonic_seconds()
+
+    def _refuse_long_transaction(self, now: float) -> None:
+        """Fail with the remedy before the broker aborts the transaction, which would look like fencing."""
+        limit_ms = self._settings.transaction_timeout_ms
+        open_ms = (now - self._committed_at) * 1000
+        if self._settings.exactly_once and open_ms > _TRANSACTION_SHARE * limit_ms:
+            raise ConfigError(
+                f"task {self._task.task_id}: no commit point for {open_ms / 1000:.0f} s, and the broker "
+                "aborts its "
+                f"transaction after {limit_ms / 1000:.0f} s (transaction.timeout.ms)",
+                fix="set commit.every.records lower, so that the task's functions need less time between two "
+                "commit points, or transaction.timeout.ms higher, then retry the run: its slice is kept",
+            )
 
     def _process(self) -> bool:
         """Process one chunk, commit if due, and say whether there may be more to process right now."""
@@ -87,6 +102,8 @@ class TaskLoop:
             self._commit.commit(self._task, now_seconds=now, last=False)
             self._committed_at = self._clock.monotonic_seconds()
             self._refuse_suspect()
+        else:
+            self._refuse_long_transaction(now)
         return count > 0
 
     def _refuse_suspect(self) -> None:

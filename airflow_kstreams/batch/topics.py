@@ -6,12 +6,13 @@ so a missing one is named with the command that creates it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.ledger import ledger_topic
 from airflow_kstreams.batch.metadata_records import metadata_topic
-from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.batch.model import Slice
+from airflow_kstreams.streams.errors import ConfigError, DataLossError, TopologyError
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicSpec
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
@@ -86,6 +87,25 @@ def ensure_topics(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSet
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
         tasks=tasks,
     )
+
+
+def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]) -> None:
+    """Compare the ids of a slice's source topics with the ones its run began with.
+
+    :param topics: which of them.
+    :raises DataLossError: a topic is gone or was created again.
+    """
+    found = admin.describe_topics(topics)
+    for topic in sorted(topics):
+        expected = slice_.plan.topic_ids[topic]
+        now = found[topic].topic_id if topic in found else "gone"
+        if now != expected:
+            raise DataLossError(
+                f"topic {topic} is not the one run {slice_.run_id!r} began with: its id is {now}, expected "
+                f"{expected}",
+                fix="restore the topic, or reset the application and begin a new run",
+                run_id=slice_.run_id,
+            )
 
 
 def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, TopicDescription]) -> None:

@@ -57,6 +57,13 @@ _PASSING = UNREACHABLE | {
     KafkaError.CONCURRENT_TRANSACTIONS,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
+    # What a record's delivery can end with while the cluster is busy; delivery reports never say "retriable".
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.KAFKA_STORAGE_ERROR,
 }
 
 
@@ -113,7 +120,7 @@ def from_kafka_error(error: KafkaError, *, what: str, where: str) -> KafkaClient
     code = error.code()
     name = error.name()
     text = _one_line(error.str())
-    fatal = error.fatal() or code == KafkaError._FATAL
+    fatal = (error.fatal() or code == KafkaError._FATAL) and code not in _FORBIDDEN
     if code in _CREDENTIALS:
         return wrong_credentials(where, text)
     if code in UNREACHABLE and not fatal:

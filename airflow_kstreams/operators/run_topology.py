@@ -21,7 +21,7 @@ from airflow_kstreams.hooks.ledger import finished_run
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class RunTopologyOperator(SparkSubmitOperator):
                 finish=self.finish,
             )
             self._submit(context, spec, hook.client_config())
-            return self._result(cluster, identity.run_id)
+            return self._result(cluster, settings, identity.run_id)
 
     def on_kill(self) -> None:
         """End the Spark application: driver and workers included."""
@@ -148,11 +148,12 @@ class RunTopologyOperator(SparkSubmitOperator):
                 "--conn-host 'local[2,4]'",
             ) from None
 
-    def _result(self, cluster: KafkaCluster, run_id: str) -> RunResult:
+    def _result(self, cluster: KafkaCluster, settings: ApplicationSettings, run_id: str) -> RunResult:
         finished, slice_ = read_run(cluster, self.application_id, run_id)
         if finished is not None:
             return result_of_summary(finished)
         if slice_ is not None:
+            refuse_unfinished(cluster, settings, slice_)
             return result_of_slice(slice_)
         raise ConfigError(
             f"Spark ended well, but run {run_id} of application {self.application_id!r} never began in Kafka",
@@ -182,6 +183,29 @@ def read_run(
     if folded.state is RunState.RUNNING and folded.slice is not None and folded.slice.run_id == run_id:
         return None, folded.slice
     return None, None
+
+
+def refuse_unfinished(cluster: KafkaCluster, settings: ApplicationSettings, slice_: Slice) -> None:
+    """Refuse to call a run processed that is not, whatever Spark's exit code says.
+
+    :raises RunError: Kafka says that tasks are not at their stop offsets.
+    """
+    from airflow_kstreams.batch.coordinator import Coordinator
+
+    coordinator = Coordinator(cluster, settings)
+    try:
+        for subtopology in slice_.plan.topology.subtopologies if not slice_.plan.empty else ():
+            left = coordinator.unfinished(slice_, subtopology.id)
+            if left:
+                names = ", ".join(f"{subtopology.id}_{group}" for group in left)
+                raise RunError(
+                    f"Spark ended well, but tasks {names} of run {slice_.run_id!r} are not at their stop "
+                    "offsets",
+                    fix="read the driver's log for what ended it early; the retry resumes the run",
+                    run_id=slice_.run_id,
+                )
+    finally:
+        coordinator.close()
 
 
 @contextmanager

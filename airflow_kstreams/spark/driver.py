@@ -85,9 +85,19 @@ class Driver:
                 if own:
                     return summary
         finally:
+            self._close(coordinator)
+
+    def _close(self, coordinator: Coordinator) -> None:
+        """Let go of everything; what fails here is told and must not hide why the run ended."""
+        try:
             coordinator.close()
-            if self._session is not None:
+        except KStreamsError as error:
+            log.warning("the coordinator could not be closed: %s", error.cause)
+        if self._session is not None:
+            try:
                 self._session.stop()
+            except Exception as error:  # py4j raises whatever the lost connection to the JVM raised
+                log.warning("the Spark session could not be stopped: %s", type(error).__name__)
 
     def _process(self, slice_: Slice, coordinator: Coordinator, *, finish: bool) -> RunSummary | None:
         """Process a slice under the lease that begin took, which is given up at the end."""

@@ -6,6 +6,7 @@ decide, never Spark's own word), a bounded number of times.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -16,14 +17,25 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from airflow_kstreams.batch.model import Slice, TaskReport
+from airflow_kstreams.spark.session import cancel_jobs
 from airflow_kstreams.spark.task_host import REPORT_SCHEMA, HostReport, TaskHost
-from airflow_kstreams.streams.errors import ReportedError, RunError, reported_in
+from airflow_kstreams.streams.errors import (
+    DataLossError,
+    KStreamsError,
+    RecordError,
+    ReportedError,
+    RunError,
+    RunSupersededError,
+    reported_in,
+)
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 #: How often a job is launched for the same unfinished tasks before the run fails.
 MAX_LAUNCHES = 3
@@ -76,31 +88,53 @@ class RunJobs:
                     for future in done:
                         reports.extend(future.result())
                         order.done(running.pop(future))
-            finally:
+            except BaseException:
+                # What runs beside the failed subtopology would only delay the news; it resumes with the
+                # retry.
                 self._stopping.set()
+                cancel_jobs(self._session)
+                raise
         return reports
 
     def _run_subtopology(self, subtopology: int) -> list[TaskReport]:
+        """Launch a subtopology's unfinished tasks until Kafka says that there are none, a bounded number of
+        times.
+
+        :raises KStreamsError: a task failed in a way that a launch cannot mend, or the last launch failed,
+            too.
+        """
         reports: list[TaskReport] = []
+        failure: KStreamsError | None = None
         for launch in range(MAX_LAUNCHES):
             groups = self._unfinished(subtopology)
             if not groups:
                 return reports
             if launch and self._stopping.wait(_pause_seconds(launch)):
-                return reports
+                break
             self._check()
-            reports.extend(self._launch(subtopology, groups))
+            try:
+                reports.extend(self._launch(subtopology, groups))
+            except KStreamsError as error:
+                if self._stopping.is_set() or not worth_another_launch(error):
+                    raise
+                failure = error
+                log.warning(
+                    "subtopology %d: launching its unfinished tasks again: %s", subtopology, error.cause
+                )
         left = self._unfinished(subtopology)
         if left:
-            names = ", ".join(f"{subtopology}_{group}" for group in left)
-            raise RunError(
-                f"tasks {names} of application {self._settings.application_id!r} did not reach their stop "
-                "offsets in "
-                f"{MAX_LAUNCHES} launches",
-                fix="read the executors' logs for what stopped them, then retry the run: its slice is kept",
-                run_id=self._slice.run_id,
-            )
+            raise failure or self._given_up(subtopology, left)
         return reports
+
+    def _given_up(self, subtopology: int, left: Sequence[int]) -> RunError:
+        names = ", ".join(f"{subtopology}_{group}" for group in left)
+        return RunError(
+            f"tasks {names} of application {self._settings.application_id!r} did not reach their stop "
+            "offsets in "
+            f"{MAX_LAUNCHES} launches",
+            fix="read the executors' logs for what stopped them, then retry the run: its slice is kept",
+            run_id=self._slice.run_id,
+        )
 
     def _launch(self, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
         assignment = spread(groups, self._settings.num_stream_threads)
@@ -138,6 +172,14 @@ def spread(groups: Sequence[int], threads: int) -> tuple[tuple[int, ...], ...]:
     """Spread task groups over as few Spark partitions as ``num.stream.threads`` allows."""
     count = -(-len(groups) // threads)
     return tuple(tuple(groups[index::count]) for index in range(count))
+
+
+def worth_another_launch(error: KStreamsError) -> bool:
+    """Say whether the same driver should launch the tasks again."""
+    decided = isinstance(error, RunSupersededError | DataLossError | RecordError) or (
+        isinstance(error, ReportedError) and error.error_type == "RecordError"
+    )
+    return error.is_retriable and not decided
 
 
 def error_in(text: str) -> ReportedError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import threading
@@ -12,6 +13,8 @@ from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 #: Our jobs are a range and a Python function: compiling and adapting their plans costs more than they gain.
 _QUICK_PLANS = {
@@ -51,7 +54,7 @@ def check_session(session: SparkSession) -> None:
 
     :raises ConfigError: speculation is on.
     """
-    if session.conf.get("spark.speculation", "false") == "true":
+    if str(session.conf.get("spark.speculation", "false")).strip().lower() == "true":
         raise ConfigError(
             "spark.speculation=true starts second attempts of live tasks, which would fence each other",
             fix="set spark.speculation=false for this application",
@@ -67,5 +70,11 @@ def ship_file(session: SparkSession, path: str) -> None:
 
 
 def cancel_jobs(session: SparkSession) -> None:
-    """Cancel every job of the session, on classic Spark and on Spark Connect."""
-    session.interruptAll()
+    """Cancel every job of the session, on classic Spark and on Spark Connect.
+
+    Best effort: a session whose JVM is gone has no jobs to cancel.
+    """
+    try:
+        session.interruptAll()
+    except Exception as error:  # py4j raises whatever the lost connection to the JVM raised
+        log.warning("Spark's jobs could not be cancelled: %s", type(error).__name__)

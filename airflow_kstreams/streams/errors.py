@@ -216,10 +216,12 @@ class KafkaClientError(KStreamsError):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether running the same thing again, unchanged, can succeed: as the client said, and never when
-        fatal.
+        """Whether running the same thing again, unchanged, can succeed.
+
+        It can when the client says so, and when the error was fatal: that only means the end of one client
+        instance, and every attempt makes new ones.
         """
-        return self.retriable_code and not self.fatal
+        return self.retriable_code or self.fatal
 
 
 class ReportedError(KStreamsError):

@@ -30,8 +30,9 @@ class ProcessorRecord(msgspec.Struct, frozen=True, gc=True):
 class Processor(ABC):
     """Processes the records of one task; a new instance is made for each.
 
-    ``init`` comes before the first record, when the task's stores are restored; ``close`` comes after a clean
-    end only, so nothing that must last may be left to it: what must last goes into a store.
+    ``init`` comes before the first record, when the task's stores are restored; ``close`` comes after the
+    last record and before the last commit, so that what it forwards or stores is committed. A task that fails
+    is not closed.
     """
 
     def init(self, context: ProcessorContext) -> None:  # noqa: B027  (overriding is optional)

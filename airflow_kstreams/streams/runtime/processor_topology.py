@@ -19,8 +19,8 @@ from airflow_kstreams.streams.state import KeyValueStore, make_store
 from airflow_kstreams.streams.topology.nodes import Forward, Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
 
-#: Runs a batch of records of one source topic through the topology.
-RunBatch = Callable[[Sequence[Record]], None]
+#: Runs a batch of records of one source topic through the topology and returns their largest timestamp.
+RunBatch = Callable[[Sequence[Record]], int]
 
 #: ``produce(topic, value, key, partition, timestamp_ms, headers)``, see ``WriterPort``.
 Produce = Callable[..., None]
@@ -108,12 +108,13 @@ class ProcessorTopology:
     def sent(self, count: int) -> None:
         self._sent[0] = count
 
-    def run_batch(self, topic: str, records: Sequence[Record]) -> None:
+    def run_batch(self, topic: str, records: Sequence[Record]) -> int:
         """Process records of one source topic in order.
 
+        :return: their largest timestamp, -1 if there are none.
         :raises RecordError: a record could not be decoded, processed or encoded.
         """
-        self._batches[topic](records)
+        return self._batches[topic](records)
 
     def open(self) -> None:
         """Let every processor start, in topological order; the stores are restored."""
@@ -197,16 +198,20 @@ def source_loop(node: SourceNode, forward: Forward, context: TaskRecordContext) 
     deserialize_key = node.key_serde.deserialize
     deserialize_value = node.value_serde.deserialize
 
-    def run_batch(records: Sequence[Record], _node: str = node.name) -> None:
+    def run_batch(records: Sequence[Record], _node: str = node.name) -> int:
+        latest = -1
         for record in records:
             context.record = record
-            context.timestamp_ms = record.timestamp()[1]
+            context.timestamp_ms = timestamp_ms = record.timestamp()[1]
+            if timestamp_ms > latest:
+                latest = timestamp_ms
             key = record.key()
             value = record.value()
             forward(
                 None if key is None else deserialize_key(key),
                 None if value is None else deserialize_value(value),
             )
+        return latest
 
     return run_batch
 

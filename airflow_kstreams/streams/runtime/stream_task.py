@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import Record, TopicPartition
@@ -21,6 +21,8 @@ from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology, Produce, record_error
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
+
+T = TypeVar("T")
 
 #: Commit points of a task with cached results, in consumed records, unless the user sets another number.
 CACHED_COMMIT_EVERY_RECORDS = 100_000
@@ -140,9 +142,8 @@ class StreamTask:
         if chosen is None:
             return 0
         partition, records = chosen
-        self._guarded(lambda: self._bound.run_batch(partition.topic, records))
+        latest = self._guarded(lambda: self._bound.run_batch(partition.topic, records))
         self._records_in += len(records)
-        latest = records[-1].timestamp()[1]
         self.partition_times[partition] = max(self.partition_times.get(partition, -1), latest)
         return len(records)
 
@@ -171,12 +172,16 @@ class StreamTask:
                 yield changelog, key, value, timestamp_ms
 
     def close(self) -> None:
-        """Let the processors close; only after a clean end."""
+        """Let the processors close, before the last commit: what they forward or store is committed with it.
+
+        :raises RecordError: a processor's close failed.
+        """
+        self._guarded(self._bound.flush)
         self._guarded(self._bound.close)
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _guarded(self, step: Callable[[], T]) -> T:
         try:
-            step()
+            return step()
         except KStreamsError:
             raise
         except Exception as error:

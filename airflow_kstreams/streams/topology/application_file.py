@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import linecache
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ FACTORY = "topology"
 _modules: dict[tuple[str, str], ModuleType] = {}
 #: Their names in ``sys.modules``; the same name may be taken again, by a later text of the file.
 _names: set[str] = set()
+#: Reentrant: an application file may load another one.
+_loading = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +101,10 @@ class ApplicationFile:
 
     def _module(self) -> ModuleType:
         key = (self.filename, hashlib.sha256(self.text.encode()).hexdigest())
-        if key not in _modules:
-            _modules[key] = self._run()
-        return _modules[key]
+        with _loading:  # several tasks of one process ask at the same moment
+            if key not in _modules:
+                _modules[key] = self._run()
+            return _modules[key]
 
     def _run(self) -> ModuleType:
         path = Path(self.filename)

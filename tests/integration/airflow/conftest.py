@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 
 from tests.airflow_environment import TEST_DAGS, prepare
+from tests.gated_scene import scene
 from tests.integration.airflow.word_totals import WordTotals
+
+__all__ = ["scene"]
 
 HOME = prepare()
 _logical_dates = iter(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=n) for n in range(10_000))

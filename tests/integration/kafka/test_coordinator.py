@@ -542,3 +542,20 @@ def test_status_tells_state_lease_and_log_when_a_run_is_under_way(
     assert "stop of run run-1" in status.metadata[0]
     coordinator.release()
     assert not read_status(app.cluster, app.application_id).lease_live
+
+
+def test_new_owner_keeps_the_lease_when_the_superseded_one_leaves(
+    app: TwoStageApplication, coordinators: Callable[[TwoStageApplication], Coordinator], produce: Produce
+) -> None:
+    produce(app.source, rows(3))
+    old, new = coordinators(app), coordinators(app)
+    begin(old, app, "run-1", order=(0, 1), hold_lease=True)
+    begin(new, app, "run-1", order=(0, 2), hold_lease=True)
+    with pytest.raises(RunSupersededError):
+        old.renew()
+    old.close()
+    new.renew()
+    lease = read_status(app.cluster, app.application_id).lease
+    assert lease is not None
+    assert lease.order == (0, 2)
+    assert lease.expires_ms > 0

@@ -12,7 +12,7 @@ from airflow_kstreams.batch.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.task_commit import TaskClients
 from airflow_kstreams.batch.task_loop import TaskLoop, next_chunk
 from airflow_kstreams.streams import StoreSpec, Topology, TopologyBuilder, serdes
-from airflow_kstreams.streams.errors import StopOffsetUnreachableError, TransactionAbortedError
+from airflow_kstreams.streams.errors import ConfigError, StopOffsetUnreachableError, TransactionAbortedError
 from airflow_kstreams.streams.ports import Fetched, TopicPartition
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -128,16 +128,22 @@ class Rig:
 
 @pytest.fixture
 def rig() -> Callable[..., Rig]:
-    def make(bounds: Bounds, script: list[Fetched], **settings: object) -> Rig:
+    def make(bounds: Bounds, script: list[Fetched], **settings: Any) -> Rig:
         clock = FakeClock()
         reader, commit, writer = FakeReader(clock, script), FakeCommit(), FakeWriter()
         sent: list[Any] = []
+        seconds_per_record = float(settings.pop("seconds_per_record", 0))
+
+        def produce(*arguments: Any) -> None:
+            clock.sleep(seconds_per_record)
+            sent.append(arguments)
+
         checked = ApplicationSettings.parse("app", {k.replace("_", "."): v for k, v in settings.items()})
         task = StreamTask(
             topology(),
             task_id=TaskId(subtopology=0, group=0),
             bounds=bounds,
-            produce=lambda *arguments: sent.append(arguments),
+            produce=produce,
             settings=checked,
             progress=TaskProgress(),
         )
@@ -197,9 +203,41 @@ def test_attempt_ends_when_its_writer_became_suspect_in_a_commit(rig: Callable[.
     assert made.commit.commits == [False]
 
 
+def test_commits_come_in_time_when_functions_are_slow(rig: Callable[..., Rig]) -> None:
+    bounds: Bounds = {A: (0, 100), B: (0, 0)}
+    made = rig(
+        bounds,
+        [Fetched({A: records(A, 0, 100)}, {A: 100})],
+        seconds_per_record=0.9,
+        processing_guarantee="exactly_once",
+        transaction_timeout_ms=10_000,
+    )
+    made.loop.run(bounds, run_id="r")
+    assert len(made.sent) == 100
+    assert len(made.commit.commits) > 100 * 0.9 / 10, "no transaction was open for as long as its timeout"
+
+
+def test_setting_is_named_when_no_commit_point_comes_before_the_transaction_times_out(
+    rig: Callable[..., Rig],
+) -> None:
+    bounds: Bounds = {A: (0, 100), B: (0, 0)}
+    made = rig(
+        bounds,
+        [Fetched({A: records(A, 0, 100)}, {A: 100})],
+        seconds_per_record=2.0,
+        processing_guarantee="exactly_once",
+        transaction_timeout_ms=10_000,
+        commit_interval_ms=10**9,
+    )
+    with pytest.raises(ConfigError, match=r"no commit point for .* after 10 s") as caught:
+        made.loop.run(bounds, run_id="r")
+    assert "commit.every.records" in caught.value.fix
+    assert made.commit.commits == []
+
+
 @pytest.mark.parametrize(
     ("chunk", "seconds", "expected"),
-    [(500, 0.01, 1000), (8000, 0.01, 10_000), (500, 0.1, 500), (500, 1.0, 125), (2, 1.0, 1), (1, 9.0, 1)],
+    [(250, 0.01, 500), (800, 0.01, 1000), (500, 0.1, 500), (500, 1.0, 125), (2, 1.0, 1), (1, 9.0, 1)],
 )
 def test_chunk_follows_the_speed_of_user_functions(chunk: int, seconds: float, expected: int) -> None:
     assert next_chunk(chunk, seconds) == expected

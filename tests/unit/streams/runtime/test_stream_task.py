@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams import (
+    KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
+    Topology,
+    serdes,
+)
 from airflow_kstreams.streams.errors import KafkaClientError, RecordError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -189,3 +196,36 @@ def test_null_keys_are_dropped_and_counted_when_a_group_operator_meets_them() ->
     run_to_end(task)
     assert sent == []
     assert task.progress.records_dropped == 2
+
+
+def test_partition_time_is_the_largest_timestamp_when_records_come_out_of_order() -> None:
+    task, _ = task_of(topology(lambda s: s.send_to("out")), stop=3)
+    times = enumerate((100, 300, 200))
+    task.add(IN, [FakeRecord(at=n, key_bytes=b"k", value_bytes=b"1", timestamp_ms=t) for n, t in times])
+    run_to_end(task)
+    assert task.partition_times == {IN: 300}
+
+
+def test_what_close_forwards_is_sent_when_the_task_ends() -> None:
+    class Counting(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self.context, self.seen = context, 0
+            context.forward("first", 0)
+
+        def process(self, record: ProcessorRecord) -> None:
+            self.seen += 1
+
+        def close(self) -> None:
+            self.context.forward("last", self.seen)
+
+    task, sent = task_of(
+        topology(
+            lambda s: s.process(Counting).send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
+        ),
+        stop=2,
+    )
+    task.open()
+    task.add(IN, records(b"1", b"2"))
+    run_to_end(task)
+    task.close()
+    assert [(key, value) for _, key, value, _, _ in sent] == [(b"first", b"0"), (b"last", b"2")]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -88,3 +89,17 @@ def test_missing_import_is_named_when_an_executor_lacks_it() -> None:
     source = ApplicationFile(filename="lacking.py", text="import no_such_module_x\n", function="t")
     with pytest.raises(TopologyError, match=r"lacking.py.*no_such_module_x"):
         source.topology()
+
+
+def test_file_runs_once_when_several_threads_build_from_it(tmp_path: Path) -> None:
+    mark = tmp_path / "runs"
+    text = (
+        "import pathlib, time\n"
+        f"pathlib.Path({str(mark)!r}).touch(exist_ok=False)\n"
+        f"time.sleep(0.05)\n{APPLICATION}"
+    )
+    source = ApplicationFile(filename=str(tmp_path / "threaded_application.py"), text=text)
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        hashes = set(pool.map(lambda _: source.topology().topology_hash(), range(8)))
+    assert len(hashes) == 1
+    assert mark.exists()
