@@ -20,8 +20,8 @@ from airflow_kstreams.batch.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.offsets import (
     Known,
     LogBounds,
+    any_record,
     freeze_inputs,
-    has_records,
     log_bounds,
     refuse_loss,
     start_of,
@@ -41,7 +41,8 @@ class NewSlice:
     """A slice that is ready to be written.
 
     :param slice: the slice.
-    :param offsets: what to commit in the same transaction; empty when tasks will commit.
+    :param offsets: what to commit in the same transaction: all stops when the slice is empty, else the starts
+        of intermediate partitions that tasks could not know.
     """
 
     slice: Slice
@@ -96,8 +97,11 @@ def build_slice(
     )
     if folded.state is RunState.RUNNING:
         inputs = _with_foreign_stops(inputs, folded, run_id=request.run_id)
-    pending = _pending(session, bounds, known, topics, request=request, settings=settings, clock=clock)
-    empty = all(part.start_offset >= part.stop_offset for part in inputs) and not pending
+    starts = _intermediate_starts(bounds, known, topics, request=request, settings=settings)
+    spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
+    spans |= {tp: (start, bounds[tp].stable) for tp, start in starts.items()}
+    with session.reading:
+        empty = not any_record(session.reader, spans, clock=clock)
     slice_ = Slice(
         run_id=request.run_id,
         generation=request.generation,
@@ -113,10 +117,7 @@ def build_slice(
         ),
         inputs=inputs,
     )
-    if empty:
-        offsets = _refreshed(inputs, bounds, known, request)
-    else:
-        offsets = _skipped(bounds, known, request, settings)
+    offsets = _refreshed(spans, known, request) if empty else _made_effective(starts, bounds, known, request)
     return NewSlice(slice=slice_, offsets=offsets)
 
 
@@ -136,13 +137,20 @@ def transactional_ids(
 
 
 def _last_stops(folded: Folded, ledger: Ledger) -> dict[TopicPartition, int]:
-    if folded.state is RunState.FINISHED:
-        if folded.slice is not None and not folded.torn:
-            return {part.topic_partition: part.stop_offset for part in folded.slice.inputs}
-        if folded.foreign_stops:
-            return dict(folded.foreign_stops)
+    """Return the stop offset of every partition, inputs and intermediates, that the last run finished."""
     last = ledger.last()
-    return {} if last is None else {part.topic_partition: part.stop_offset for part in last.inputs}
+    stops = {} if last is None else last.stops
+    if folded.state is not RunState.FINISHED:
+        return stops
+    if folded.slice is not None and not folded.torn:
+        return stops | {part.topic_partition: part.stop_offset for part in folded.slice.inputs}
+    if folded.foreign_stops:
+        stops |= folded.foreign_stops
+        reported: dict[TopicPartition, int] = {}
+        for (_, intermediate), offset in folded.notifications.items():
+            reported[intermediate] = max(reported.get(intermediate, 0), offset)
+        stops |= reported
+    return stops
 
 
 def _last_ids(folded: Folded) -> Mapping[str, str]:
@@ -170,63 +178,58 @@ def _with_foreign_stops(
     return tuple(kept)
 
 
-def _pending(
-    session: CoordinatorSession,
+def _intermediate_starts(
     bounds: Mapping[TopicPartition, LogBounds],
     known: Known,
     topics: SourceTopics,
     *,
     request: SliceRequest,
     settings: ApplicationSettings,
-    clock: Clock,
-) -> set[TopicPartition]:
-    """Return the intermediate partitions that hold records nobody has processed."""
-    spans: dict[TopicPartition, tuple[int, int]] = {}
+) -> dict[TopicPartition, int]:
+    """Return where the slice starts in every intermediate partition.
+
+    :raises DataLossError: what a partition's start refers to is gone.
+    """
+    starts: dict[TopicPartition, int] = {}
     intermediates = set(request.plan.intermediates)
     for tp, log_of in bounds.items():
         if tp.topic in intermediates:
             refuse_loss(tp, log_of, known, topics.topic_ids, run_id=request.run_id)
-            spans[tp] = (start_of(tp, log_of, known, settings), log_of.stable)
-    with session.reading:
-        return has_records(session.reader, spans, clock=clock)
+            starts[tp] = start_of(tp, log_of, known, settings)
+    return starts
 
 
 def _refreshed(
-    inputs: tuple[FrozenPartition, ...],
-    bounds: Mapping[TopicPartition, LogBounds],
-    known: Known,
-    request: SliceRequest,
+    spans: Mapping[TopicPartition, tuple[int, int]], known: Known, request: SliceRequest
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return every partition's offset to commit again, so that none expires while nothing new arrives."""
-    offsets = {part.topic_partition: part.stop_offset for part in inputs}
-    intermediates = set(request.plan.intermediates)
-    for tp, log_of in bounds.items():
-        if tp.topic in intermediates:
-            # Nothing but transaction markers lies between, so the end is as good as what was committed.
-            offsets[tp] = max(log_of.stable, known.committed[tp].offset if tp in known.committed else 0)
+    """Return every partition's offset to commit again, so that none expires while nothing new arrives.
+
+    Nothing but transaction markers and aborted records lies in the spans, so their ends are as good as their
+    starts.
+    """
     ours = OffsetMetadata(run_id=request.run_id).encode()
     return {
-        tp: CommittedOffset(offset, (known.committed[tp].metadata if tp in known.committed else "") or ours)
-        for tp, offset in offsets.items()
+        tp: CommittedOffset(
+            max(start, stop), (known.committed[tp].metadata if tp in known.committed else "") or ours
+        )
+        for tp, (start, stop) in spans.items()
     }
 
 
-def _skipped(
+def _made_effective(
+    starts: Mapping[TopicPartition, int],
     bounds: Mapping[TopicPartition, LogBounds],
     known: Known,
     request: SliceRequest,
-    settings: ApplicationSettings,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return the offsets of intermediate partitions that a first run under ``latest`` does not read from the
-    beginning.
+    """Return the starts of intermediate partitions that have no committed offset and are not read from the
+    beginning of their logs.
 
     Inputs have a frozen start for that; an intermediate partition has nothing but its committed offset.
     """
-    intermediates = set(request.plan.intermediates)
     ours = OffsetMetadata(run_id=request.run_id).encode()
     return {
         tp: CommittedOffset(start, ours)
-        for tp, log_of in bounds.items()
-        if tp.topic in intermediates and tp not in known.committed
-        if (start := start_of(tp, log_of, known, settings)) > log_of.start
+        for tp, start in starts.items()
+        if tp not in known.committed and start > bounds[tp].start
     }

@@ -39,7 +39,7 @@ from airflow_kstreams.batch.model import BeginResult, Lease, RunState, RunSummar
 from airflow_kstreams.batch.ownership import Caller, busy, lost_race, other_topology, superseded
 from airflow_kstreams.batch.session import CoordinatorSession
 from airflow_kstreams.batch.stops import unfinished_groups
-from airflow_kstreams.batch.topics import ensure_protocol_topics
+from airflow_kstreams.batch.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.streams.errors import (
     ConfigError,
     KStreamsError,
@@ -90,7 +90,8 @@ class Coordinator:
             driver.
         :raises RunBusyError: another owner holds a live lease, or won a race.
         :raises TopologyError: topics do not fit, or the unfinished slice belongs to another topology.
-        :raises DataLossError: what the run would start at is gone.
+        :raises DataLossError: what the run would start at is gone, or a topic of the unfinished slice was
+            created again.
         """
         check_run_id(run_id)
         if plan.application_id != self._app:
@@ -239,6 +240,7 @@ class Coordinator:
     def _resume(self, caller: Caller, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
         """Take over an unfinished slice, this run's own or an older one's."""
         self._refuse_other_topology(slice_, plan)
+        refuse_other_topics(self._session.admin, slice_, slice_.plan.topology.sources)
         if not caller.hold_lease:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
@@ -362,6 +364,8 @@ class Coordinator:
         self._session.claim()
         found = self._read_ledger().lease
         if found is None or not self._is_mine(found) or found.expires_ms == 0:
+            # Nothing is ours to release any more: a late release would overwrite the new owner's lease.
+            self._lease = None
             raise superseded(self._app, lease, found)
 
     def _refuse_other_topology(self, slice_: Slice, plan: TopologyPlan) -> None:

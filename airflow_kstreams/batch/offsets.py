@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _SETTLE_STEP_SECONDS = 0.02
 _PROBE_SECONDS = 0.2
+_PROBED_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Known:
     """What earlier runs left behind.
 
     :param committed: the group's committed offsets.
-    :param last_stops: input stops of the last finished run.
+    :param last_stops: stop offsets of the last finished run, of inputs and intermediates.
     :param topic_ids: topic ids that the last run froze.
     """
 
@@ -119,7 +120,7 @@ def start_of(tp: TopicPartition, log_of: LogBounds, known: Known, settings: Appl
         return remembered
     # A partition added to a topic that earlier runs read enters from its beginning, whatever the first-run
     # policy.
-    added_later = any(other.topic == tp.topic for other in known.last_stops)
+    added_later = any(other.topic == tp.topic for other in (*known.last_stops, *known.committed))
     if added_later or settings.first_run_offsets == "earliest":
         return log_of.start
     return log_of.stable
@@ -170,13 +171,18 @@ def refuse_loss(
 
 
 def has_records(
-    reader: ReaderPort, spans: Mapping[TopicPartition, tuple[int, int]], *, clock: Clock
+    reader: ReaderPort,
+    spans: Mapping[TopicPartition, tuple[int, int]],
+    *,
+    clock: Clock,
+    until_found: bool = False,
 ) -> set[TopicPartition]:
     """Return the partitions in which a read_committed reader finds a record between two offsets.
 
     Transaction markers and aborted records take offsets too, so offsets alone cannot tell.
 
     :param spans: partition -> (from, to), where ``to`` is at most the last stable offset.
+    :param until_found: return as soon as one partition is found.
     """
     waiting = {tp: to for tp, (start, to) in spans.items() if start < to}
     found: set[TopicPartition] = set()
@@ -184,19 +190,42 @@ def has_records(
         return found
     reader.assign({tp: spans[tp][0] for tp in waiting})
     heard = clock.monotonic_seconds()
-    while waiting:
+    while waiting and not (until_found and found):
         fetched = reader.poll(max_records=100, timeout_seconds=_PROBE_SECONDS)
         heard = refuse_silence(fetched, heard, ", ".join(map(str, waiting)), clock)
         for tp, records in fetched.records.items():
             to = waiting.pop(tp, None)
             if to is not None and any(record.offset() < to for record in records):
                 found.add(tp)
+        if waiting and fetched.records:
+            # What else these hold does not matter, and must not be fetched while others are looked into.
+            reader.pause(fetched.records)
         for tp, end in fetched.ends.items():
             if tp in waiting and end >= waiting[tp]:
                 del waiting[tp]
     # Assigned partitions would go on being fetched in the background.
     reader.assign({})
     return found
+
+
+def any_record(reader: ReaderPort, spans: Mapping[TopicPartition, tuple[int, int]], *, clock: Clock) -> bool:
+    """Say whether a read_committed reader finds a record in any of the spans.
+
+    Few partitions are asked at a time, the widest spans first: where there is news, the first fetch tells.
+
+    :param spans: as for :func:`has_records`.
+    """
+    widths = {tp: to - start for tp, (start, to) in spans.items() if start < to}
+    widest = sorted(widths, key=lambda tp: (-widths[tp], tp))
+    return any(
+        has_records(
+            reader,
+            {tp: spans[tp] for tp in widest[first : first + _PROBED_AT_ONCE]},
+            clock=clock,
+            until_found=True,
+        )
+        for first in range(0, len(widest), _PROBED_AT_ONCE)
+    )
 
 
 def _remembered(tp: TopicPartition, known: Known) -> int | None:

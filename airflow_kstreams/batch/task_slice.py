@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.metadata import Folded
 from airflow_kstreams.batch.model import Slice
 from airflow_kstreams.batch.stops import Notification, intermediate_stops, notifications_for, task_partitions
+from airflow_kstreams.batch.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -51,6 +52,7 @@ def task_slice(
     :raises DataLossError: records it must read are gone.
     """
     stops = _stops(slice_, folded, task_id)
+    _refuse_loss(slice_, stops, admin)
     committed = reader.committed(sorted(stops))
     starts = _starts(slice_, stops, committed, admin)
     notify = tuple(notifications_for(slice_, task_id.subtopology, task_id.group))
@@ -72,6 +74,20 @@ def _stops(slice_: Slice, folded: Folded, task_id: TaskId) -> dict[TopicPartitio
         else:
             stops[partition] = frozen[partition]
     return stops
+
+
+def _refuse_loss(slice_: Slice, stops: Mapping[TopicPartition, int], admin: AdminPort) -> None:
+    """Refuse to wait for stop offsets that the logs will never reach."""
+    refuse_other_topics(admin, slice_, {partition.topic for partition in stops})
+    ends = admin.end_offsets(sorted(stops), isolation="read_uncommitted")
+    for partition, stop in sorted(stops.items()):
+        if ends[partition] < stop:
+            raise DataLossError(
+                f"{partition}: the log ends at {ends[partition]}, but run {slice_.run_id!r} stops at {stop}: "
+                "the log was truncated",
+                fix="restore the topic, or reset the application and begin a new run",
+                run_id=slice_.run_id,
+            )
 
 
 def _starts(

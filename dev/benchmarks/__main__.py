@@ -7,6 +7,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -32,6 +33,9 @@ def main() -> int:
     what.add_argument(
         "--memory", action="store_true", help="peak memory of a task's worker at 1 M and 8 M records"
     )
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1_000_000, 8_000_000], help="input records of --memory"
+    )
     parser.add_argument("--records", type=int, default=2_000_000, help="input records of --quick")
     parser.add_argument("--rounds", type=int, default=3, help="alternations of --quick")
     options = parser.parse_args()
@@ -39,10 +43,10 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="kstreams-bench-") as folder,
         Broker(port=free_port(), folder=Path(folder) / "broker") as broker,
     ):
-        session = _session(folder)
+        session = _session(folder, fresh_workers=options.memory)
         try:
             if options.memory:
-                _memory(session, broker.bootstrap)
+                _memory(session, broker.bootstrap, options.sizes)
             else:
                 _quick(session, broker.bootstrap, options.records, options.rounds)
         finally:
@@ -50,7 +54,7 @@ def main() -> int:
     return 0
 
 
-def _session(folder: str):  # type: ignore[no-untyped-def]
+def _session(folder: str, *, fresh_workers: bool):  # type: ignore[no-untyped-def]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -60,6 +64,7 @@ def _session(folder: str):  # type: ignore[no-untyped-def]
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.local.dir", folder)
+        .config("spark.python.worker.reuse", "false" if fresh_workers else "true")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -126,14 +131,21 @@ def _overhead(session, bootstrap: str) -> float:  # type: ignore[no-untyped-def]
     )
 
 
-def _memory(session, bootstrap: str) -> None:  # type: ignore[no-untyped-def]
-    table = Table("records", "keys", "records/s", "worker peak MB")
-    for records in (1_000_000, 8_000_000):
+def _memory(session, bootstrap: str, sizes: Sequence[int]) -> None:  # type: ignore[no-untyped-def]
+    """Print the peak memory of the largest Python worker, each run with fresh workers."""
+    table = Table("workload", "records", "keys", "records/s", "worker peak MB")
+    for records in sizes:
         _prepare(bootstrap, records, keys=50_000)
-        timing = time_topology(session, bootstrap, applications.sum_by_key)
-        table.add_row(
-            f"{records:,}", "50,000", f"{timing.records_per_second:,.0f}", f"{timing.peak_memory_mb:,.0f}"
-        )
+        for factory in (applications.filter_map, applications.sum_by_key, applications.two_stage):
+            _clear_outputs(bootstrap)
+            timing = time_topology(session, bootstrap, factory)
+            table.add_row(
+                factory.__name__,
+                f"{records:,}",
+                "50,000",
+                f"{timing.records_per_second:,.0f}",
+                f"{timing.peak_memory_mb:,.0f}",
+            )
     console.print(table)
 
 
