@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Fixed before the session starts. Each client brings threads, and with an arena of memory for each of them a
+#: worker that has hosted a few tasks holds twice the memory it needs.
+STATIC_SETTINGS: dict[str, bool | float | int | str | None] = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.executorEnv.MALLOC_ARENA_MAX": "2",
+}
+
 #: Our jobs are a range and a Python function: compiling and adapting their plans costs more than they gain.
 _QUICK_PLANS = {
     "spark.sql.adaptive.enabled": "false",
@@ -34,7 +41,7 @@ def open_session(name: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
+    builder = SparkSession.builder.appName(name).config(map=STATIC_SETTINGS)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ or "MASTER" in os.environ
     if not submitted:
         builder = builder.master(f"local[{os.cpu_count() or 1},4]").config("spark.ui.enabled", "false")

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from airflow_kstreams.spark.session import STATIC_SETTINGS
 from dev.benchmarks import applications
 from dev.benchmarks.publish import create_topics, publish_events
 from dev.benchmarks.runs import Timing, time_hand_written, time_topology
@@ -61,8 +62,8 @@ def _session(folder: str, *, fresh_workers: bool):  # type: ignore[no-untyped-de
     session = (
         SparkSession.builder.master(f"local[{os.cpu_count() or 2},4]")
         .appName("bench")
+        .config(map=STATIC_SETTINGS)
         .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.local.dir", folder)
         .config("spark.python.worker.reuse", "false" if fresh_workers else "true")
         .getOrCreate()
