@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -115,14 +114,11 @@ class TaskHost:
 
 
 def load_client_config(path: str) -> dict[str, str]:
-    """Read the Kafka client's configuration, from the driver's own path or from the copy that Spark "
-    "shipped.
-    """
-    own = Path(path)
-    if own.exists():
-        text = own.read_text(encoding="utf-8")
-    else:
+    """Read the Kafka client's configuration: the driver's own file, or the copy that Spark shipped."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (FileNotFoundError, PermissionError):  # another machine, or another user of this one
         from pyspark.core.files import SparkFiles
 
-        text = Path(SparkFiles.get(os.path.basename(path))).read_text(encoding="utf-8")  # noqa: PTH119
+        text = Path(SparkFiles.get(Path(path).name)).read_text(encoding="utf-8")
     return {str(name): str(value) for name, value in json.loads(text).items()}

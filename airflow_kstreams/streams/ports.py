@@ -106,9 +106,7 @@ class WriterPort(Protocol):
     def produce(self) -> Callable[..., None]: ...
     @property
     def suspect(self) -> bool:
-        """Whether a commit, abort or offset call failed, was slow or may have been repeated: never use "
-        "again.
-        """
+        """Whether a commit, abort or offset call failed, was slow or may have been repeated: use it no more."""
         ...
 
     def init_transactions(self) -> None: ...
