@@ -34,24 +34,24 @@ def plan_of(application: str, application_id: str, *, timeout_seconds: float, lo
     :raises ReportedError: the file or its topology is wrong; with file and line.
     :raises TopologyError: loading took too long, or ended the process.
     """
-    process = subprocess.Popen(
+    # As a context manager it closes the pipes, also when loading took too long.
+    with subprocess.Popen(
         [sys.executable, "-m", _LOADER, application, application_id],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=timeout_seconds)
-    except subprocess.TimeoutExpired:
-        raise TopologyError(
-            f"application file {application!r} did not load within {timeout_seconds:g} s",
-            fix="building a topology must not connect to anything: move such work into the processors",
-        ) from None
-    finally:
-        end_session(process.pid, grace_seconds=_GRACE_SECONDS)
-        process.wait()
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise TopologyError(
+                f"application file {application!r} did not load within {timeout_seconds:g} s",
+                fix="building a topology must not connect to anything: move such work into the processors",
+            ) from None
+        finally:
+            end_session(process.pid, grace_seconds=_GRACE_SECONDS)
     reported = _printed(err, log)
     if reported is not None:
         raise reported
