@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.merging import merged_serdes
 from airflow_kstreams.streams.kstream.stateless import (
+    Action,
     Branch,
     Filter,
+    FilterNot,
     FlatMap,
     FlatMapper,
     FlatMapValues,
@@ -18,6 +21,7 @@ from airflow_kstreams.streams.kstream.stateless import (
     Map,
     MapValues,
     PassThrough,
+    Peek,
     Predicate,
     ValueMapper,
 )
@@ -66,6 +70,26 @@ class KStream:
         _check_function(predicate, "filter")
         return self._same("KSTREAM-FILTER", Filter(predicate=predicate))
 
+    def filter_not(self, predicate: Predicate) -> KStream:
+        """Drop the records for which ``predicate(key, value)`` holds, keep the others."""
+        _check_function(predicate, "filter_not")
+        return self._same("KSTREAM-FILTER", FilterNot(predicate=predicate))
+
+    def peek(self, action: Action) -> KStream:
+        """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
+        is.
+
+        :param action: what it returns is ignored; an attempt that resumes after a crash calls it again.
+        """
+        _check_function(action, "peek")
+        return self._same("KSTREAM-PEEK", Peek(action=action))
+
+    def select_key(self, selector: KeySelector) -> KStream:
+        """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it."""
+        _check_function(selector, "select_key")
+        node = self._graph.selected(self._node, selector, None)
+        return self._new(node, self._serdes.with_new_key("select_key"), key_changed=True)
+
     def map(self, mapper: KeyValueMapper) -> KStream:
         """Replace each record by ``mapper(key, value)``, a pair of key and value."""
         _check_function(mapper, "map")
@@ -105,6 +129,40 @@ class KStream:
         for child in children:
             add_operator(child, PassThrough(type="branch_child"), node)
         return [self._at(child) for child in children]
+
+    def merge(self, *others: KStream) -> KStream:
+        """Return the stream of this stream's and the others' records, in the order the task reads them.
+
+        A serde that all streams share stays known; one that an operator of any of them lost is unknown.
+
+        :param others: of the same builder; keys and values of all streams in the same serdes.
+        :raises TopologyError: there is no other, one is no stream of this builder or named twice, or two
+            serdes differ.
+        """
+        streams = (self, *others)
+        site = call_site()
+        for stream in others:
+            if not isinstance(stream, KStream) or stream._graph is not self._graph:
+                raise TopologyError(
+                    f"merge at {site} is given {type(stream).__name__}, expected a stream of this builder",
+                    fix="pass streams made by the same builder; of a table, its to_stream()",
+                )
+        if len({stream._node for stream in streams}) < max(len(streams), 2):
+            raise TopologyError(
+                f"merge at {site} needs two or more different streams, each once",
+                fix="pass the other streams; to double records, use flat_map_values(lambda v: [v, v])",
+            )
+        serdes = merged_serdes([stream._serdes for stream in streams], site)
+        node = self._graph.name("KSTREAM-MERGE")
+        parents = [stream._node for stream in streams]
+        self._graph.topology.add_operator(node, PassThrough(type="merge"), *parents)
+        return KStream(
+            self._graph,
+            node,
+            serdes,
+            key_changed=any(stream._key_changed for stream in streams),
+            table_values=any(stream._table_values for stream in streams),
+        )
 
     def send_to(
         self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None

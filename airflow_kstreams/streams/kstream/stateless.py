@@ -19,6 +19,7 @@ ValueMapper = Callable[[Any], Any]
 FlatMapper = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 FlatValueMapper = Callable[[Any], Iterable[Any]]
 KeySelector = Callable[[Any, Any], Any]
+Action = Callable[[Any, Any], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,50 @@ class Filter:
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             if predicate(key, value):
                 forward(key, value)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterNot:
+    """Passes on what does not satisfy a predicate."""
+
+    predicate: Predicate
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "filter_not"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        predicate = self.predicate
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            if not predicate(key, value):
+                forward(key, value)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peek:
+    """Shows each record to an action and passes it on as it was."""
+
+    action: Action
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "peek"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        action = self.action
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            action(key, value)
+            forward(key, value)
 
         return run
 
