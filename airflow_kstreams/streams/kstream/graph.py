@@ -93,20 +93,23 @@ class StreamGraph:
             )
         return known
 
-    def source(self, topic: str, key_serde: Serde, value_serde: Serde) -> str:
-        """Return the name of the node that reads a topic; asking twice gives the same node.
+    def source(self, topics: tuple[str, ...], key_serde: Serde, value_serde: Serde) -> str:
+        """Return the name of the node that reads topics; asking twice, in any order, gives the same node.
 
-        :raises TopologyError: the topic is read with other serdes already.
+        :raises TopologyError: one of the topics is read with other serdes, or together with other topics,
+            already.
         """
-        known = self._sources.get(topic)
-        if known is None:
+        shared = next((topic for topic in topics if topic in self._sources), None)
+        if shared is None:
             name = self.name("KSTREAM-SOURCE")
-            self.topology.add_source(name, topic, key_serde=key_serde, value_serde=value_serde)
-            self._sources[topic] = _source(name, topic, key_serde, value_serde)
+            self.topology.add_source(name, *topics, key_serde=key_serde, value_serde=value_serde)
+            source = _source(name, topics, key_serde, value_serde)
+            self._sources.update(dict.fromkeys(topics, source))
             return name
-        asked = _source(known.name, topic, key_serde, value_serde)
-        if (known.key_serde, known.value_serde) != (key_serde, value_serde):
-            raise two_sources_error(topic, known, asked)
+        known = self._sources[shared]
+        if ({*known.topics}, known.key_serde, known.value_serde) != ({*topics}, key_serde, value_serde):
+            asked = _source(known.name, topics, key_serde, value_serde)
+            raise two_sources_error(shared, known, asked)
         return known.name
 
     def operator(self, kind: str, operator: Operator, parent: str, stores: Sequence[str] = ()) -> str:
@@ -168,7 +171,7 @@ class StreamGraph:
         self.topology.add_state_store(spec, node)
 
 
-def _source(name: str, topic: str, key_serde: Serde, value_serde: Serde) -> SourceNode:
+def _source(name: str, topics: tuple[str, ...], key_serde: Serde, value_serde: Serde) -> SourceNode:
     return SourceNode(
-        name=name, topics=(topic,), key_serde=key_serde, value_serde=value_serde, site=call_site()
+        name=name, topics=topics, key_serde=key_serde, value_serde=value_serde, site=call_site()
     )

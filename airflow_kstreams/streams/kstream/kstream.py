@@ -186,7 +186,7 @@ class KStream:
         :raises TopologyError: a serde is missing, or the topic is read with other serdes already.
         """
         key, value = self._send_to(topic, key_serde, value_serde, f"through({topic!r})")
-        return KStream(self._graph, self._graph.source(topic, key, value), Serdes(key=key, value=value))
+        return KStream(self._graph, self._graph.source((topic,), key, value), Serdes(key=key, value=value))
 
     def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> KStream:
         """Run a processor on each record; what it forwards is the resulting stream.
