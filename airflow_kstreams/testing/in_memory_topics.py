@@ -122,7 +122,3 @@ class InMemoryTopics:
         """Return what the open transaction wrote, in the order it was written, with offsets."""
         written, self._open = self._open, []
         return [self.append(record) for record in written]
-
-    def abort(self) -> None:
-        """Forget what the open transaction wrote."""
-        self._open.clear()

@@ -103,13 +103,12 @@ def test_position_is_the_offset_after_the_last_record_handed_out_when_more_is_bu
 
 def test_group_goes_on_when_the_stop_moves_after_the_end_was_reached() -> None:
     group = PartitionGroup({A: (0, 0)}, buffered=10)
-    assert group.complete
     group.extend(A, 2)
     assert group.unfinished() == [A]
     group.add(A, records(A, (0, 7)))
     group.reached(A, 1)
-    assert not group.complete
     assert drain(group) == [("a", 0)]
+    assert group.unfinished() == [A]
     assert group.positions() == {A: 1}
     group.add(A, records(A, (1, 8)))
     group.reached(A, 2)
