@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.kstream.arguments import check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.grouped import StoreArgument
 from airflow_kstreams.streams.kstream.kstream import KStream
+from airflow_kstreams.streams.kstream.table import KTable
+from airflow_kstreams.streams.kstream.table_source import TableSource
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.call_site import call_site
 from airflow_kstreams.streams.topology.nodes import StoreSpec
@@ -66,6 +70,45 @@ class KStreamBuilder:
         key = self._graph.serde("key", key_serde, None, call)
         value = self._graph.serde("value", value_serde, None, call)
         return KStream(self._graph, self._graph.source(names, key, value), Serdes(key=key, value=value))
+
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        store: StoreArgument = None,
+    ) -> KTable:
+        """Return a topic as a table: the value of each key's newest record; a null value deletes the key.
+
+        Records without key are dropped and counted. The table is kept in a store with a changelog of its own.
+
+        :param topic: partitioned by key; must exist when a run begins.
+        :param key_serde: of keys; may be left out if the store's spec or the builder has one.
+        :param value_serde: of values; likewise.
+        :param store: the store's name, or its whole spec (to switch caching or logging off); unless given, a
+            numbered name after the topic.
+        :raises TopologyError: a serde is missing, the topic is read with other serdes or other topics
+            already, the store's name is taken or its keys have another serde.
+        """
+        graph = self._graph
+        call = f"table({topic!r})"
+        if isinstance(store, StoreSpec):
+            key_serde = key_serde or store.key_serde
+            value_serde = value_serde or store.value_serde
+        key = graph.serde("key", key_serde, None, call)
+        value = graph.serde("value", value_serde, None, call)
+        source = graph.source((topic,), key, value)
+        if isinstance(store, StoreSpec):
+            spec = store
+            check_table_keys(spec, key, call)
+        else:
+            spec = StoreSpec(
+                name=store or graph.name(f"{topic}-STATE-STORE"), key_serde=key, value_serde=value
+            )
+        node = graph.operator("KTABLE-SOURCE", TableSource(store=spec), source, (spec.name,))
+        graph.add_table_store(spec, node)
+        return KTable(graph, node, spec)
 
     def add_state_store(self, spec: StoreSpec) -> None:
         """Add a store for processors, which name it in ``KStream.process``.

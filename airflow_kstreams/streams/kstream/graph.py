@@ -67,7 +67,7 @@ class StreamGraph:
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
         self._tables: dict[str, str] = {}
-        self._repartitions: dict[str, tuple[str, Serde, Serde]] = {}
+        self._repartitions: dict[str, tuple[str, Serde, Serde, bool]] = {}
         self._selected: dict[tuple[str, str], tuple[Callable[[Any, Any], Any], str]] = {}
 
     def name(self, kind: str) -> str:
@@ -136,22 +136,31 @@ class StreamGraph:
             self._selected[parent, group] = (selector, name)
         return name
 
-    def repartition(self, name: str, parent: str, key_serde: Serde, value_serde: Serde) -> str:
-        """Return the source that reads ``parent`` rekeyed; asking twice for one parent and name gives the
-        same.
+    def repartition(
+        self,
+        name: str,
+        parent: str,
+        key_serde: Serde,
+        value_serde: Serde,
+        *,
+        keep_null_keys: bool = False,
+    ) -> str:
+        """Return the source that reads ``parent`` rekeyed; asking twice alike gives the same.
 
+        :param keep_null_keys: whether records without key go through as well, to any partition.
         :raises TopologyError: another stream was repartitioned under the name.
         """
-        asked = (parent, key_serde, value_serde)
+        asked = (parent, key_serde, value_serde, keep_null_keys)
         known = self._repartitions.get(name)
         if known is not None and known != asked:
             raise TopologyError(
                 f"two streams are repartitioned under the name {name!r}, the second at {call_site()}",
-                fix="give each group its own name; to share the topic, use one grouped stream twice",
+                fix="give each group or join its own name; to share the topic, use one grouped stream twice",
             )
         if known is None:
             self._repartitions[name] = asked
-            self.topology.add_operator(f"{name}-repartition-filter", DropNulls(), parent)
+            drop = DropNulls(keep_null_keys=keep_null_keys)
+            self.topology.add_operator(f"{name}-repartition-filter", drop, parent)
             self.topology.add_repartition(
                 name, f"{name}-repartition-filter", key_serde=key_serde, value_serde=value_serde
             )

@@ -7,19 +7,27 @@ from collections.abc import Sequence
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.graph import Serdes, Side
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.call_site import call_site
 from airflow_kstreams.streams.topology.nodes import CallSite
 
 
-def merged_serdes(streams: Sequence[Serdes], site: CallSite) -> Serdes:
+def merged_serdes(nodes: Sequence[str], streams: Sequence[Serdes]) -> Serdes:
     """Return what is known of a merged stream.
 
     A side that one stream has lost is lost for all: its objects may be of another kind than the known serde
     writes.
 
+    :param nodes: whose results are merged.
     :param streams: what is known of each.
-    :param site: the user's line, for the message.
-    :raises TopologyError: two streams have different serdes.
+    :raises TopologyError: there is one stream only, one is named twice, or two have different serdes; with
+        the user's line.
     """
+    site = call_site()
+    if len({*nodes}) < max(len(nodes), 2):
+        raise TopologyError(
+            f"merge at {site} needs two or more different streams, each once",
+            fix="pass the other streams; to double records, use flat_map_values(lambda v: [v, v])",
+        )
     key, key_lost = _merged("key", streams, site)
     value, value_lost = _merged("value", streams, site)
     return Serdes(key=key, value=value, key_lost=key_lost, value_lost=value_lost)
