@@ -58,6 +58,16 @@ def test_cached_table_emits_each_changed_key_once_when_a_commit_point_comes() ->
     assert bound.read("out") == [Output("b", None, 9)]
 
 
+def test_cached_table_emits_a_deletion_when_the_key_came_back_in_between() -> None:
+    bound = _streamed(cached=True)
+    bound.pipe("in", "a", 1, timestamp_ms=1)
+    bound.flush()
+    for value, time_ms in ((None, 2), (3, 3), (None, 4)):
+        bound.pipe("in", "a", value, timestamp_ms=time_ms)
+    bound.flush()
+    assert bound.read("out") == [Output("a", 1, 1), Output("a", None, 4)]
+
+
 def test_table_asks_for_no_commit_points_when_nobody_streams_it() -> None:
     builder = _builder()
     table = builder.table("in", store=_spec(cached=True))
