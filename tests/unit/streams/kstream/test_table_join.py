@@ -112,6 +112,27 @@ def test_stream_is_repartitioned_by_the_tables_keys_when_its_key_changed(method:
     assert bound.dropped == 1 - len(lefts)
 
 
+def test_rekeyed_stream_meets_a_table_of_its_own_input_only_when_that_goes_through_a_topic() -> None:
+    builder = _builder()
+    stream = builder.stream("in")
+    stream.select_key(lambda k, v: v).join(stream.group_by_key().count(), _pair).send_to(
+        "out", value_serde=serdes.json()
+    )
+    with pytest.raises(TopologyError, match=r"can never stop") as caught:
+        builder.build()
+    assert f"{__file__}:" in caught.value.cause
+    assert "make the table behind a through('topic')" in caught.value.fix
+
+    builder = _builder()
+    stream = builder.stream("in")
+    table = stream.through("mid").group_by_key().count(store="counts")
+    stream.select_key(lambda k, v: v).join(table, _pair).send_to("out", value_serde=serdes.json())
+    bound = BoundTopology(builder.build())
+    bound.pipe("in", "a", "x")
+    bound.pipe("in", "x", "a")
+    assert bound.read("out") == [Output("a", ["a", 1], 0)]
+
+
 def test_two_joins_share_the_repartition_topic_when_their_stream_is_one() -> None:
     builder = _builder()
     rekeyed = builder.stream("in").select_key(lambda k, v: k)
