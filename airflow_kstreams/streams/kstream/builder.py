@@ -90,6 +90,17 @@ class KStreamBuilder:
             numbered name after the topic.
         :raises TopologyError: a serde is missing, the topic is read with other serdes or other topics
             already, the store's name is taken or its keys have another serde.
+
+        >>> from airflow_kstreams.streams import serdes
+        >>> builder = KStreamBuilder(
+        ...     default_key_serde=serdes.string(), default_value_serde=serdes.string()
+        ... )
+        >>> airlines = builder.table("airlines", store="airlines")
+        >>> flights = builder.stream("flights-2013", "flights-2014")
+        >>> named = flights.join(airlines, lambda flight, airline: f"{flight} of {airline}")
+        >>> named.send_to("named-flights", value_serde=serdes.string())
+        >>> builder.build().plan("app").subtopologies[0].copartitioned
+        (('airlines', 'flights-2013', 'flights-2014'),)
         """
         graph = self._graph
         call = f"table({topic!r})"
