@@ -13,9 +13,10 @@ from airflow_kstreams.batch.ledger import ledger_topic
 from airflow_kstreams.batch.metadata_records import metadata_topic
 from airflow_kstreams.batch.model import Slice
 from airflow_kstreams.streams.errors import ConfigError, DataLossError, TopologyError
+from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicSpec
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 #: Records may be dated long ago or ahead: neither must they be refused, nor expired by their own time.
 _ANY_TIMESTAMP: Mapping[str, str] = {
@@ -76,9 +77,7 @@ def ensure_topics(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSet
     user_topics = (set(plan.sources) | set(plan.outputs)) - set(plan.repartition_topics)
     found = admin.describe_topics(user_topics | set(plan.repartition_topics) | set(plan.changelogs))
     _refuse_missing(plan, user_topics, found)
-    counts = _partition_counts(plan, found)
-    for sub in plan.subtopologies:
-        _check_copartitioning(sub, counts)
+    counts = partition_counts(plan, {name: described.partitions for name, described in found.items()})
     tasks = {sub.id: max(counts[topic] for topic in sub.sources) for sub in plan.subtopologies}
     _create_internal(admin, plan, found, (counts, tasks), settings)
     described = admin.describe_topics(plan.sources)
@@ -131,54 +130,6 @@ def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, Top
             for topic in missing
         ),
     )
-
-
-def _partition_counts(plan: TopologyPlan, found: Mapping[str, TopicDescription]) -> dict[str, int]:
-    """Return the partition count of every source topic, also of repartition topics that are yet to be
-    created.
-    """
-    counts = {name: description.partitions for name, description in found.items() if name in plan.sources}
-    open_counts = {
-        topic for topic, fixed in plan.repartition_topics.items() if fixed is None and topic not in found
-    }
-    for topic, fixed in plan.repartition_topics.items():
-        if topic in open_counts or fixed is None:
-            continue
-        if counts.setdefault(topic, fixed) != fixed:
-            raise TopologyError(
-                f"repartition topic {topic} has {counts[topic]} partitions, the topology asks for {fixed}",
-                fix="ask for the old count again, or reset the application with its internal topics",
-            )
-    # Writers stand before readers, so each writer's own sources are known when it is reached.
-    for sub in plan.subtopologies:
-        _settle_copartitioned(sub, counts, open_counts)
-        widest = max(counts[topic] for topic in sub.sources)
-        for topic in open_counts.intersection(sub.sinks):
-            counts[topic] = max(counts.get(topic, 0), widest)
-    return counts
-
-
-def _settle_copartitioned(sub: SubtopologyPlan, counts: dict[str, int], open_counts: set[str]) -> None:
-    """Give repartition topics the partition count of what they are joined with."""
-    for group in sub.copartitioned:
-        free = open_counts.intersection(group)
-        fixed = {counts[topic] for topic in group if topic not in free}
-        wanted = fixed or {max(counts[topic] for topic in free)} if free else set()
-        if len(wanted) == 1:
-            counts.update(dict.fromkeys(free, next(iter(wanted))))
-
-
-def _check_copartitioning(sub: SubtopologyPlan, counts: Mapping[str, int]) -> None:
-    for group in sub.copartitioned:
-        if len({counts[topic] for topic in group}) > 1:
-            listed = " and ".join(f"{topic!r} has {counts[topic]}" for topic in group)
-            raise TopologyError(
-                f"subtopology {sub.id} joins topics that need equal partition counts, but {listed}",
-                fix=(
-                    "create the topics with equal partition counts, or send one of them through a topic "
-                    "that has"
-                ),
-            )
 
 
 def _create_internal(

@@ -148,6 +148,23 @@ def test_int64_is_javas_long_when_written(number: int) -> None:
     assert serdes.int64().serialize(number) == number.to_bytes(8, "big", signed=True)
 
 
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_int32_is_javas_int_when_written(number: int) -> None:
+    assert serdes.int32().serialize(number) == number.to_bytes(4, "big", signed=True)
+    assert serdes.int32().deserialize(serdes.int32().serialize(number)) == number
+
+
+@given(st.floats(allow_nan=False))
+def test_double_comes_back_bit_by_bit_when_serialized(number: float) -> None:
+    back = serdes.double().deserialize(serdes.double().serialize(number))
+    assert back.hex() == number.hex()
+
+
+@given(JSON)
+def test_document_comes_back_when_it_travels_as_msgpack(document: Any) -> None:
+    assert serdes.msgpack().deserialize(serdes.msgpack().serialize(document)) == document
+
+
 @given(st.binary(max_size=20).filter(lambda data: len(data) != 8))
 def test_int64_refuses_bytes_when_their_number_is_not_8(data: bytes) -> None:
     with pytest.raises(struct.error):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.kstream.arguments import check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.grouped import StoreArgument
 from airflow_kstreams.streams.kstream.kstream import KStream
+from airflow_kstreams.streams.kstream.table import KTable
+from airflow_kstreams.streams.kstream.table_source import TableSource
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.call_site import call_site
 from airflow_kstreams.streams.topology.nodes import StoreSpec
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -40,19 +46,80 @@ class KStreamBuilder:
         )
 
     def stream(
-        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
     ) -> KStream:
-        """Return the stream of a topic's records; asking twice gives two streams of one source node.
+        """Return the stream of the records of one topic or several; asking twice gives two streams of one
+        source node.
 
-        :param topic: must exist when a run begins.
+        Records of several topics come in the order of their timestamps, as everywhere in a task. Partition n
+        of each topic goes to task n; the topics may have unequal partition counts unless a store is kept
+        below.
+
+        :param topics: names, ``stream("a", "b")``, or lists of names, ``stream(["a", "b"])``; each must exist
+            when a run begins.
         :param key_serde: of keys; may be left out if the builder has a default.
         :param value_serde: of values; may be left out if the builder has a default.
-        :raises TopologyError: a serde is missing, or the topic is read with other serdes already.
+        :raises TopologyError: a serde is missing, or one of the topics is read with other serdes, or together
+            with other topics, already.
         """
-        call = f"stream({topic!r})"
+        names = _names(topics)
+        call = f"stream({', '.join(map(repr, names))})"
         key = self._graph.serde("key", key_serde, None, call)
         value = self._graph.serde("value", value_serde, None, call)
-        return KStream(self._graph, self._graph.source(topic, key, value), Serdes(key=key, value=value))
+        return KStream(self._graph, self._graph.source(names, key, value), Serdes(key=key, value=value))
+
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        store: StoreArgument = None,
+    ) -> KTable:
+        """Return a topic as a table: the value of each key's newest record; a null value deletes the key.
+
+        Records without key are dropped and counted. The table is kept in a store with a changelog of its own.
+
+        :param topic: partitioned by key; must exist when a run begins.
+        :param key_serde: of keys; may be left out if the store's spec or the builder has one.
+        :param value_serde: of values; likewise.
+        :param store: the store's name, or its whole spec (to switch caching or logging off); unless given, a
+            numbered name after the topic.
+        :raises TopologyError: a serde is missing, the topic is read with other serdes or other topics
+            already, the store's name is taken or its keys have another serde.
+
+        >>> from airflow_kstreams.streams import serdes
+        >>> builder = KStreamBuilder(
+        ...     default_key_serde=serdes.string(), default_value_serde=serdes.string()
+        ... )
+        >>> airlines = builder.table("airlines", store="airlines")
+        >>> flights = builder.stream("flights-2013", "flights-2014")
+        >>> named = flights.join(airlines, lambda flight, airline: f"{flight} of {airline}")
+        >>> named.send_to("named-flights", value_serde=serdes.string())
+        >>> builder.build().plan("app").subtopologies[0].copartitioned
+        (('airlines', 'flights-2013', 'flights-2014'),)
+        """
+        graph = self._graph
+        call = f"table({topic!r})"
+        if isinstance(store, StoreSpec):
+            key_serde = key_serde or store.key_serde
+            value_serde = value_serde or store.value_serde
+        key = graph.serde("key", key_serde, None, call)
+        value = graph.serde("value", value_serde, None, call)
+        source = graph.source((topic,), key, value)
+        if isinstance(store, StoreSpec):
+            spec = store
+            check_table_keys(spec, key, call)
+        else:
+            spec = StoreSpec(
+                name=store or graph.name(f"{topic}-STATE-STORE"), key_serde=key, value_serde=value
+            )
+        node = graph.operator("KTABLE-SOURCE", TableSource(store=spec), source, (spec.name,))
+        graph.add_table_store(spec, node)
+        return KTable(graph, node, spec)
 
     def add_state_store(self, spec: StoreSpec) -> None:
         """Add a store for processors, which name it in ``KStream.process``.
@@ -67,3 +134,26 @@ class KStreamBuilder:
         :raises TopologyError: it cannot run; the user's file and line are named.
         """
         return self._graph.topology.build()
+
+
+def _names(topics: tuple[str | list[str] | tuple[str, ...], ...]) -> tuple[str, ...]:
+    """Return the names among names and lists of names."""
+    names: list[str] = []
+    for topic in topics:
+        if isinstance(topic, list | tuple):
+            names += topic
+        else:
+            names.append(topic)
+    for name in names:
+        if not isinstance(name, str):
+            raise TopologyError(
+                f"stream at {call_site()} is given {type(name).__name__}, expected a topic's name",
+                fix="pass names, stream('a', 'b'), or a list of names, stream(['a', 'b'])",
+            )
+    if not names or len({*names}) < len(names):
+        listed = ", ".join(names) or "none"
+        raise TopologyError(
+            f"stream at {call_site()} needs topics, each named once, and is given: {listed}",
+            fix="name one topic or more, each once",
+        )
+    return tuple(names)

@@ -67,7 +67,7 @@ class StreamGraph:
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
         self._tables: dict[str, str] = {}
-        self._repartitions: dict[str, tuple[str, Serde, Serde]] = {}
+        self._repartitions: dict[str, tuple[str, Serde, Serde, bool]] = {}
         self._selected: dict[tuple[str, str], tuple[Callable[[Any, Any], Any], str]] = {}
 
     def name(self, kind: str) -> str:
@@ -93,20 +93,23 @@ class StreamGraph:
             )
         return known
 
-    def source(self, topic: str, key_serde: Serde, value_serde: Serde) -> str:
-        """Return the name of the node that reads a topic; asking twice gives the same node.
+    def source(self, topics: tuple[str, ...], key_serde: Serde, value_serde: Serde) -> str:
+        """Return the name of the node that reads topics; asking twice, in any order, gives the same node.
 
-        :raises TopologyError: the topic is read with other serdes already.
+        :raises TopologyError: one of the topics is read with other serdes, or together with other topics,
+            already.
         """
-        known = self._sources.get(topic)
-        if known is None:
+        shared = next((topic for topic in topics if topic in self._sources), None)
+        if shared is None:
             name = self.name("KSTREAM-SOURCE")
-            self.topology.add_source(name, topic, key_serde=key_serde, value_serde=value_serde)
-            self._sources[topic] = _source(name, topic, key_serde, value_serde)
+            self.topology.add_source(name, *topics, key_serde=key_serde, value_serde=value_serde)
+            source = _source(name, topics, key_serde, value_serde)
+            self._sources.update(dict.fromkeys(topics, source))
             return name
-        asked = _source(known.name, topic, key_serde, value_serde)
-        if (known.key_serde, known.value_serde) != (key_serde, value_serde):
-            raise two_sources_error(topic, known, asked)
+        known = self._sources[shared]
+        if ({*known.topics}, known.key_serde, known.value_serde) != ({*topics}, key_serde, value_serde):
+            asked = _source(known.name, topics, key_serde, value_serde)
+            raise two_sources_error(shared, known, asked)
         return known.name
 
     def operator(self, kind: str, operator: Operator, parent: str, stores: Sequence[str] = ()) -> str:
@@ -133,22 +136,31 @@ class StreamGraph:
             self._selected[parent, group] = (selector, name)
         return name
 
-    def repartition(self, name: str, parent: str, key_serde: Serde, value_serde: Serde) -> str:
-        """Return the source that reads ``parent`` rekeyed; asking twice for one parent and name gives the
-        same.
+    def repartition(
+        self,
+        name: str,
+        parent: str,
+        key_serde: Serde,
+        value_serde: Serde,
+        *,
+        keep_null_keys: bool = False,
+    ) -> str:
+        """Return the source that reads ``parent`` rekeyed; asking twice alike gives the same.
 
+        :param keep_null_keys: whether records without key go through as well, to any partition.
         :raises TopologyError: another stream was repartitioned under the name.
         """
-        asked = (parent, key_serde, value_serde)
+        asked = (parent, key_serde, value_serde, keep_null_keys)
         known = self._repartitions.get(name)
         if known is not None and known != asked:
             raise TopologyError(
                 f"two streams are repartitioned under the name {name!r}, the second at {call_site()}",
-                fix="give each group its own name; to share the topic, use one grouped stream twice",
+                fix="give each group or join its own name; to share the topic, use one grouped stream twice",
             )
         if known is None:
             self._repartitions[name] = asked
-            self.topology.add_operator(f"{name}-repartition-filter", DropNulls(), parent)
+            drop = DropNulls(keep_null_keys=keep_null_keys)
+            self.topology.add_operator(f"{name}-repartition-filter", drop, parent)
             self.topology.add_repartition(
                 name, f"{name}-repartition-filter", key_serde=key_serde, value_serde=value_serde
             )
@@ -168,7 +180,7 @@ class StreamGraph:
         self.topology.add_state_store(spec, node)
 
 
-def _source(name: str, topic: str, key_serde: Serde, value_serde: Serde) -> SourceNode:
+def _source(name: str, topics: tuple[str, ...], key_serde: Serde, value_serde: Serde) -> SourceNode:
     return SourceNode(
-        name=name, topics=(topic,), key_serde=key_serde, value_serde=value_serde, site=call_site()
+        name=name, topics=topics, key_serde=key_serde, value_serde=value_serde, site=call_site()
     )

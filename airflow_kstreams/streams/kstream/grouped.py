@@ -13,6 +13,7 @@ from airflow_kstreams.streams.kstream.aggregation import (
     Reduce,
     Reducer,
 )
+from airflow_kstreams.streams.kstream.arguments import check_functions, check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.stateless import CopyValues
 from airflow_kstreams.streams.kstream.table import KTable
@@ -23,6 +24,8 @@ from airflow_kstreams.streams.topology.nodes import Operator, StoreSpec
 
 #: A store's name, a whole spec (to switch caching or logging off), or None for a numbered name.
 StoreArgument = str | StoreSpec | None
+
+_FUNCTIONS = "pass functions: aggregate(initializer, aggregator), reduce(reducer)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,7 @@ class KGroupedStream:
         :param value_serde: of the aggregate; that of the stream's values unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken.
         """
-        _check_functions(reducer, call="reduce")
+        check_functions(reducer, call="reduce", fix=_FUNCTIONS)
         spec = self._spec(store, value_serde, "reduce", inherited=self._serdes)
         return self._table(Reduce(reducer=reducer, store=spec), spec)
 
@@ -99,7 +102,7 @@ class KGroupedStream:
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :raises TopologyError: a serde is missing, or the store's name is taken.
         """
-        _check_functions(initializer, aggregator, call="aggregate")
+        check_functions(initializer, aggregator, call="aggregate", fix=_FUNCTIONS)
         spec = self._spec(store, value_serde, "aggregate")
         return self._table(Aggregate(initializer=initializer, aggregator=aggregator, store=spec), spec)
 
@@ -113,6 +116,8 @@ class KGroupedStream:
                     f"{store.value_serde!r}",
                     fix="leave out value_serde=, the StoreSpec has one",
                 )
+            if self._serdes.key is not None:
+                check_table_keys(store, self._serdes.key, call)
             return store
         return StoreSpec(
             name=store or self._graph.name("KSTREAM-AGGREGATE-STATE-STORE"),
@@ -136,12 +141,3 @@ class KGroupedStream:
         node = self._graph.operator(kind, operator, parent, (spec.name,))
         self._graph.add_table_store(spec, node)
         return KTable(self._graph, node, spec)
-
-
-def _check_functions(*functions: object, call: str) -> None:
-    for function in functions:
-        if not callable(function):
-            raise TopologyError(
-                f"{call} at {call_site()} is given {type(function).__name__}, expected a function",
-                fix="pass functions: aggregate(initializer, aggregator), reduce(reducer)",
-            )

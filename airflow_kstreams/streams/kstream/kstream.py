@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.kstream.arguments import check_functions, check_partner
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.merging import merged_serdes
 from airflow_kstreams.streams.kstream.stateless import (
+    Action,
     Branch,
     Filter,
+    FilterNot,
     FlatMap,
     FlatMapper,
     FlatMapValues,
@@ -18,9 +22,11 @@ from airflow_kstreams.streams.kstream.stateless import (
     Map,
     MapValues,
     PassThrough,
+    Peek,
     Predicate,
     ValueMapper,
 )
+from airflow_kstreams.streams.kstream.table_join import JoinedStream, TableJoin, ValueJoiner, add_table_join
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.processor.processor import ProcessorDef
 from airflow_kstreams.streams.serde.base import Serde
@@ -30,6 +36,7 @@ from airflow_kstreams.streams.topology.nodes import Operator, StoreSpec
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.grouped import KGroupedStream
+    from airflow_kstreams.streams.kstream.table import KTable
 
 
 class KStream:
@@ -63,27 +70,47 @@ class KStream:
 
     def filter(self, predicate: Predicate) -> KStream:
         """Keep the records for which ``predicate(key, value)`` holds."""
-        _check_function(predicate, "filter")
+        check_functions(predicate, call="filter")
         return self._same("KSTREAM-FILTER", Filter(predicate=predicate))
+
+    def filter_not(self, predicate: Predicate) -> KStream:
+        """Drop the records for which ``predicate(key, value)`` holds, keep the others."""
+        check_functions(predicate, call="filter_not")
+        return self._same("KSTREAM-FILTER", FilterNot(predicate=predicate))
+
+    def peek(self, action: Action) -> KStream:
+        """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
+        is.
+
+        :param action: what it returns is ignored; an attempt that resumes after a crash calls it again.
+        """
+        check_functions(action, call="peek")
+        return self._same("KSTREAM-PEEK", Peek(action=action))
+
+    def select_key(self, selector: KeySelector) -> KStream:
+        """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it."""
+        check_functions(selector, call="select_key")
+        node = self._graph.selected(self._node, selector, None)
+        return self._new(node, self._serdes.with_new_key("select_key"), key_changed=True)
 
     def map(self, mapper: KeyValueMapper) -> KStream:
         """Replace each record by ``mapper(key, value)``, a pair of key and value."""
-        _check_function(mapper, "map")
+        check_functions(mapper, call="map")
         return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper), "map")
 
     def map_values(self, mapper: ValueMapper) -> KStream:
         """Replace each value by ``mapper(value)``."""
-        _check_function(mapper, "map_values")
+        check_functions(mapper, call="map_values")
         return self._revalued("KSTREAM-MAPVALUES", MapValues(mapper=mapper), "map_values")
 
     def flat_map(self, mapper: FlatMapper) -> KStream:
         """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields."""
-        _check_function(mapper, "flat_map")
+        check_functions(mapper, call="flat_map")
         return self._rekeyed("KSTREAM-FLATMAP", FlatMap(mapper=mapper), "flat_map")
 
     def flat_map_values(self, mapper: FlatValueMapper) -> KStream:
         """Replace each value by the values that ``mapper(value)`` yields, each under the same key."""
-        _check_function(mapper, "flat_map_values")
+        check_functions(mapper, call="flat_map_values")
         return self._revalued("KSTREAM-FLATMAPVALUES", FlatMapValues(mapper=mapper), "flat_map_values")
 
     def branch(self, *predicates: Predicate) -> list[KStream]:
@@ -97,7 +124,7 @@ class KStream:
                 f"branch at {call_site()} has no predicate", fix="pass one predicate per branch"
             )
         for predicate in predicates:
-            _check_function(predicate, "branch")
+            check_functions(predicate, call="branch")
         node = self._graph.name("KSTREAM-BRANCH")
         children = tuple(self._graph.name("KSTREAM-BRANCHCHILD") for _ in predicates)
         add_operator = self._graph.topology.add_operator
@@ -105,6 +132,48 @@ class KStream:
         for child in children:
             add_operator(child, PassThrough(type="branch_child"), node)
         return [self._at(child) for child in children]
+
+    def merge(self, *others: KStream) -> KStream:
+        """Return the stream of this stream's and the others' records, in the order the task reads them.
+
+        A serde that all streams share stays known; one that an operator of any of them lost is unknown.
+
+        :param others: of the same builder; keys and values of all streams in the same serdes.
+        :raises TopologyError: there is no other, one is no stream of this builder or named twice, or two
+            serdes differ.
+        """
+        streams = (self, *others)
+        for stream in others:
+            check_partner(stream, KStream, self._graph, "merge")
+        nodes = [stream._node for stream in streams]
+        serdes = merged_serdes(nodes, [stream._serdes for stream in streams])
+        node = self._graph.name("KSTREAM-MERGE")
+        self._graph.topology.add_operator(node, PassThrough(type="merge"), *nodes)
+        key_changed = any(stream._key_changed for stream in streams)
+        table_values = any(stream._table_values for stream in streams)
+        return KStream(self._graph, node, serdes, key_changed=key_changed, table_values=table_values)
+
+    def join(
+        self, table: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
+    ) -> KStream:
+        """Join each record with the table's value of its key: ``joiner(value, table_value)``.
+
+        A record whose key the table does not hold gives nothing, nor does a change of the table. Results have
+        the record's key and timestamp. Both sides need equal partition counts; a stream whose key may have
+        changed goes through a repartition topic.
+
+        :param joiner: returns a new value and changes neither argument: the second belongs to the table.
+        :param value_serde: of this stream, needed to repartition it after an operator that changed the value.
+        :param name: of the repartition topic, ``<application id>-<name>-repartition``.
+        :raises TopologyError: the table is of another builder or key serde, or a serde is missing.
+        """
+        return self._join("join", table, joiner, self._serdes.given(None, value_serde), name)
+
+    def left_join(
+        self, table: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
+    ) -> KStream:
+        """Join as :meth:`join` does, and a record whose key the table does not hold with None."""
+        return self._join("left_join", table, joiner, self._serdes.given(None, value_serde), name)
 
     def send_to(
         self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
@@ -128,7 +197,7 @@ class KStream:
         :raises TopologyError: a serde is missing, or the topic is read with other serdes already.
         """
         key, value = self._send_to(topic, key_serde, value_serde, f"through({topic!r})")
-        return KStream(self._graph, self._graph.source(topic, key, value), Serdes(key=key, value=value))
+        return KStream(self._graph, self._graph.source((topic,), key, value), Serdes(key=key, value=value))
 
     def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> KStream:
         """Run a processor on each record; what it forwards is the resulting stream.
@@ -174,7 +243,7 @@ class KStream:
         :param value_serde: as in :meth:`group_by_key`.
         :param name: as in :meth:`group_by_key`.
         """
-        _check_function(selector, "group_by")
+        check_functions(selector, call="group_by")
         node = self._graph.selected(self._node, selector, name)
         rekeyed = self._new(node, self._serdes.with_new_key("group_by"), key_changed=True)
         return rekeyed._group(rekeyed._serdes.given(key_serde, value_serde), name, "group_by")
@@ -198,6 +267,20 @@ class KStream:
         )
         return KGroupedStream(self._graph, self._node, grouping)
 
+    def _join(
+        self, call: str, table: KTable, joiner: ValueJoiner, serdes: Serdes, name: str | None
+    ) -> KStream:
+        from airflow_kstreams.streams.kstream.table import KTable
+
+        check_partner(table, KTable, self._graph, call)
+        check_functions(joiner, call=call)
+        operator = TableJoin(joiner=joiner, store=table.spec, left=call == "left_join")
+        stream = JoinedStream(node=self._node, serdes=serdes, key_changed=self._key_changed, name=name)
+        node = add_table_join(self._graph, stream, operator, call)
+        known = Serdes(key=table.spec.key_serde, value=None).with_new_value(call)
+        # What the joiner returns may hold the table's own object.
+        return KStream(self._graph, node, known, table_values=True)
+
     def _new(self, node: str, serdes: Serdes, *, key_changed: bool) -> KStream:
         return KStream(self._graph, node, serdes, key_changed=key_changed, table_values=self._table_values)
 
@@ -214,11 +297,3 @@ class KStream:
     def _rekeyed(self, kind: str, operator: Operator, call: str) -> KStream:
         node = self._graph.operator(kind, operator, self._node)
         return self._new(node, self._serdes.with_new_key(call).with_new_value(call), key_changed=True)
-
-
-def _check_function(function: Any, call: str) -> None:
-    if not callable(function):
-        raise TopologyError(
-            f"{call} at {call_site()} is given {type(function).__name__}, expected a function",
-            fix="pass a function, e.g. a lambda",
-        )

@@ -19,6 +19,7 @@ ValueMapper = Callable[[Any], Any]
 FlatMapper = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 FlatValueMapper = Callable[[Any], Iterable[Any]]
 KeySelector = Callable[[Any, Any], Any]
+Action = Callable[[Any, Any], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,50 @@ class Filter:
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             if predicate(key, value):
                 forward(key, value)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterNot:
+    """Passes on what does not satisfy a predicate."""
+
+    predicate: Predicate
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "filter_not"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        predicate = self.predicate
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            if not predicate(key, value):
+                forward(key, value)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peek:
+    """Shows each record to an action and passes it on as it was."""
+
+    action: Action
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "peek"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        action = self.action
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            action(key, value)
+            forward(key, value)
 
         return run
 
@@ -222,19 +267,25 @@ class CopyValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropNulls:
-    """Drops records without key or value ahead of a repartition topic: no group operator would count them."""
+    """Drops records ahead of a repartition topic that no operator behind it would use.
+
+    :param keep_null_keys: whether only those without value are dropped, rather than those without key too.
+    """
+
+    keep_null_keys: bool = False
 
     @property
     def type(self) -> str:
         """Kind of node."""
-        return "drop_nulls"
+        return "drop_null_values" if self.keep_null_keys else "drop_nulls"
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         count_dropped = context.count_dropped
+        keep_null_keys = self.keep_null_keys
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if key is None or value is None:
+            if value is None or (key is None and not keep_null_keys):
                 count_dropped()
             else:
                 forward(key, value)

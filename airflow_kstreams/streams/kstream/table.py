@@ -9,7 +9,7 @@ from airflow_kstreams.streams.topology.nodes import StoreSpec
 
 
 class KTable:
-    """The result of a fold per key, kept in a store.
+    """A topic's newest values or the result of a fold per key, kept in a store.
 
     :param graph: what is being built.
     :param node: the node that keeps the table.
@@ -25,6 +25,11 @@ class KTable:
     def store(self) -> str:
         """Name of the table's store; processors that name it in ``KStream.process`` may read it."""
         return self._spec.name
+
+    @property
+    def spec(self) -> StoreSpec:
+        """The table's store: its name, and the serdes of keys and values."""
+        return self._spec
 
     def to_stream(self) -> KStream:
         """Return the stream of the table's changes: (key, newest value), or (key, None) for a deleted key.

@@ -73,6 +73,12 @@ class RecordQueue:
             self.complete = True
             self._settle()
 
+    def extend(self, stop: int) -> None:
+        """Move the stop offset further, for a host whose logs grow while the task runs."""
+        if stop > self.stop:
+            self.stop = stop
+            self.complete = False
+
     def head_timestamp_ms(self) -> int:
         """Return the timestamp of the next record; the queue must not be empty."""
         return self._records[self._cursor].timestamp()[1]
@@ -136,6 +142,10 @@ class PartitionGroup:
     def reached(self, partition: TopicPartition, end: int) -> None:
         """Take note that a partition has no more records below an offset."""
         self._queues[partition].reached(end)
+
+    def extend(self, partition: TopicPartition, stop: int) -> None:
+        """Move a partition's stop offset further; what lies before it must still be added or reached."""
+        self._queues[partition].extend(stop)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the committable offset of every partition."""

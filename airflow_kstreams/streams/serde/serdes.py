@@ -1,8 +1,8 @@
 """The serdes that ship with the engine, one function each; use as ``serdes.string()``.
 
-Formats are Kafka's own where Kafka has one: ``string`` is Java's StringSerializer (UTF-8), ``int64`` is
-Java's LongSerializer. The callables are C functions wherever C does the whole job, since each runs once per
-record.
+Formats are Kafka's own where Kafka has one: ``string`` is Java's StringSerializer (UTF-8), ``int32`` its
+IntegerSerializer, ``int64`` its LongSerializer, ``double`` its DoubleSerializer. The callables are C
+functions wherever C does the whole job, since each runs once per record.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ import msgspec
 
 from airflow_kstreams.streams.serde.base import Serde
 
-__all__ = ["Serde", "bytes", "int64", "json", "string"]
+__all__ = ["Serde", "bytes", "double", "int32", "int64", "json", "msgpack", "string"]
 
+_DOUBLE = struct.Struct(">d")
+#: The one NaN that Java's DoubleSerializer writes, whatever sign and payload the number has.
+_JAVA_NAN = builtins.bytes.fromhex("7ff8000000000000")
+_INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 
@@ -30,12 +34,30 @@ def string() -> Serde:
     return Serde(id="string", serialize=str.encode, deserialize=builtins.bytes.decode)
 
 
+def int32() -> Serde:
+    """Return the serde of whole numbers in 4 bytes, big-endian: ``258`` <-> hex ``00 00 01 02``.
+
+    Numbers beyond 32 bits and bytes of another length are errors.
+    """
+    return Serde(id="int32", serialize=_INT32.pack, deserialize=_unpack_int32)
+
+
 def int64() -> Serde:
     """Return the serde of whole numbers in 8 bytes, big-endian: ``258`` <-> hex ``00 00 00 00 00 00 01 02``.
 
     Numbers beyond 64 bits and bytes of another length are errors.
     """
     return Serde(id="int64", serialize=_INT64.pack, deserialize=_unpack_int64)
+
+
+def double() -> Serde:
+    """Return the serde of floating-point numbers in 8 bytes (IEEE 754), big-endian: ``1.5`` <-> hex
+    ``3f f8 00 00 00 00 00 00``.
+
+    Every NaN is written as Java's. A whole number is written as the nearest double and read back as a float;
+    one too large for a double and bytes of another length are errors.
+    """
+    return Serde(id="double", serialize=_pack_double, deserialize=_unpack_double)
 
 
 def json(type: Any = None) -> Serde:  # noqa: A002  (as in msgspec)
@@ -54,11 +76,42 @@ def json(type: Any = None) -> Serde:  # noqa: A002  (as in msgspec)
     )
 
 
+def msgpack(type: Any = None) -> Serde:  # noqa: A002  (as in msgspec)
+    """Return the serde of MessagePack, e.g. ``{"a": 1}`` <-> hex ``81 a1 61 01``.
+
+    :param type: what to decode into and check against, as in :func:`json`.
+    """
+    encode = msgspec.msgpack.Encoder().encode
+    if type is None:
+        return Serde(id="msgpack", serialize=encode, deserialize=msgspec.msgpack.Decoder().decode)
+    return Serde(
+        id=f"msgpack({_type_name(type)})",
+        serialize=encode,
+        deserialize=msgspec.msgpack.Decoder(type).decode,
+    )
+
+
 def _checked_bytes(value: Any) -> builtins.bytes:
     # bytes(value) would turn the number 5 into five zero bytes.
     if not isinstance(value, builtins.bytes):
         raise TypeError(f"serdes.bytes() takes bytes, got {value.__class__.__name__}")
     return value
+
+
+def _pack_double(number: float) -> builtins.bytes:
+    return _DOUBLE.pack(number) if number == number else _JAVA_NAN
+
+
+def _unpack_double(data: builtins.bytes) -> float:
+    number: float
+    (number,) = _DOUBLE.unpack(data)
+    return number
+
+
+def _unpack_int32(data: builtins.bytes) -> int:
+    number: int
+    (number,) = _INT32.unpack(data)
+    return number
 
 
 def _unpack_int64(data: builtins.bytes) -> int:

@@ -187,5 +187,6 @@ def _cycle_error(stuck: Sequence[Subtopology]) -> TopologyError:
     return TopologyError(
         f"the topology can never stop, it writes what it reads: {' -> '.join(steps)} "
         f"(written at {', '.join(sites)})",
-        fix="send to a topic that nothing upstream of it reads",
+        fix="send to a topic that nothing upstream of it reads; to join a rekeyed stream with a table of the "
+        "same input, make the table behind a through('topic')",
     )

@@ -80,6 +80,8 @@ def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> Topo
             f", with the serdes {first.key_serde!r}, {first.value_serde!r} and {second.key_serde!r}, "
             f"{second.value_serde!r}"
         )
+    if {*first.topics} != {*second.topics}:
+        difference += f", of the topics {', '.join(first.topics)} and of {', '.join(second.topics)}"
     return TopologyError(
         f"topic {topic!r} is read by two sources, {first.name!r} ({first.site}) and {second.name!r} "
         f"({second.site}){difference}",

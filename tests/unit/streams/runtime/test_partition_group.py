@@ -99,3 +99,27 @@ def test_position_is_the_offset_after_the_last_record_handed_out_when_more_is_bu
     group.add(A, records(A, (0, 1), (3, 1), (4, 1)))
     group.next_run(2)
     assert group.positions() == {A: 4}
+
+
+def test_group_goes_on_when_the_stop_moves_after_the_end_was_reached() -> None:
+    group = PartitionGroup({A: (0, 0)}, buffered=10)
+    group.extend(A, 2)
+    assert group.unfinished() == [A]
+    group.add(A, records(A, (0, 7)))
+    group.reached(A, 1)
+    assert drain(group) == [("a", 0)]
+    assert group.unfinished() == [A]
+    assert group.positions() == {A: 1}
+    group.add(A, records(A, (1, 8)))
+    group.reached(A, 2)
+    assert drain(group) == [("a", 1)]
+    assert group.complete
+    assert group.stops() == {A: 2}
+
+
+def test_stop_stays_when_it_would_move_back() -> None:
+    group = PartitionGroup({A: (0, 3)}, buffered=10)
+    group.reached(A, 3)
+    group.extend(A, 2)
+    assert group.complete
+    assert group.stops() == {A: 3}

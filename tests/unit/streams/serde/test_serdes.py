@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any
 
@@ -25,6 +26,14 @@ class Airport(msgspec.Struct):
         (serdes.bytes(), b"a\x00b", b"a\x00b"),
         (serdes.string(), "Zürich", b"Z\xc3\xbcrich"),
         (serdes.string(), "", b""),
+        (serdes.int32(), 258, b"\x00\x00\x01\x02"),
+        (serdes.int32(), -1, b"\xff" * 4),
+        (serdes.int32(), -(2**31), b"\x80\x00\x00\x00"),
+        (serdes.double(), 1.5, bytes.fromhex("3ff8000000000000")),
+        (serdes.double(), -0.1, bytes.fromhex("bfb999999999999a")),
+        (serdes.double(), float("-inf"), bytes.fromhex("fff0000000000000")),
+        (serdes.msgpack(), {"a": [1, None, "x"]}, b"\x81\xa1a\x93\x01\xc0\xa1x"),
+        (serdes.msgpack(Airport), Airport(code="JFK"), b"\x81\xa4code\xa3JFK"),
         (serdes.int64(), 258, b"\x00\x00\x00\x00\x00\x00\x01\x02"),
         (serdes.int64(), -1, b"\xff" * 8),
         (serdes.int64(), -(2**63), b"\x80" + b"\x00" * 7),
@@ -47,6 +56,11 @@ def test_both_ways_agree_when_value_fits(serde: Serde, value: Any, data: bytes) 
         (serdes.int64(), 2**63, struct.error),
         (serdes.int64(), "1", struct.error),
         (serdes.json(), object(), TypeError),
+        (serdes.int32(), 2**31, struct.error),
+        (serdes.int32(), 1.5, struct.error),
+        (serdes.double(), "1.5", struct.error),
+        (serdes.double(), 10**400, struct.error),
+        (serdes.msgpack(), object(), TypeError),
     ],
 )
 def test_serialize_raises_when_value_does_not_fit(serde: Serde, value: Any, error: type[Exception]) -> None:
@@ -60,6 +74,10 @@ def test_serialize_raises_when_value_does_not_fit(serde: Serde, value: Any, erro
         (serdes.string(), b"\xff", UnicodeDecodeError),
         (serdes.int64(), b"\x00" * 7, struct.error),
         (serdes.int64(), b"\x00" * 9, struct.error),
+        (serdes.int32(), b"\x00" * 8, struct.error),
+        (serdes.double(), b"\x00" * 4, struct.error),
+        (serdes.msgpack(), b"\x81", msgspec.DecodeError),
+        (serdes.msgpack(Airport), b"\x81\xa4code\x01", msgspec.ValidationError),
         (serdes.json(), b"{", msgspec.DecodeError),
         (serdes.json(Flight), b'{"carrier":1}', msgspec.ValidationError),
     ],
@@ -74,6 +92,13 @@ def test_deserialize_raises_when_bytes_are_of_another_format(
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_json_writes_null_when_json_has_no_such_number(number: float) -> None:
     assert serdes.json().serialize([number]) == b"[null]"
+
+
+@pytest.mark.parametrize("bits", ["7ff8000000000000", "fff8000000000000", "7ff8000000000123"])
+def test_double_writes_javas_nan_when_the_number_is_any_nan(bits: str) -> None:
+    (nan,) = struct.unpack(">d", bytes.fromhex(bits))
+    assert serdes.double().serialize(nan).hex() == "7ff8000000000000"
+    assert math.isnan(serdes.double().deserialize(bytes.fromhex(bits)))
 
 
 def test_serdes_are_equal_when_ids_are() -> None:
@@ -94,6 +119,11 @@ def test_serdes_differ_when_types_do() -> None:
         serdes.string(),
         serdes.bytes(),
         serdes.int64(),
+        serdes.int32(),
+        serdes.double(),
+        serdes.msgpack(),
+        serdes.msgpack(Flight),
+        serdes.msgpack(Airport),
     ]
     assert len({serde.id for serde in different}) == len(different)
 

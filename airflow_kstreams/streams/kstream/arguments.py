@@ -1,0 +1,56 @@
+"""Checks of what users pass to the DSL, so that a mistake is refused at the line that makes it."""
+
+from __future__ import annotations
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.kstream.graph import StreamGraph
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.call_site import call_site
+from airflow_kstreams.streams.topology.nodes import StoreSpec
+
+
+def check_functions(*functions: object, call: str, fix: str = "pass a function, e.g. a lambda") -> None:
+    """Refuse what cannot be called.
+
+    :param call: the DSL method, for the message.
+    :raises TopologyError: one of them is no function.
+    """
+    for function in functions:
+        if not callable(function):
+            raise TopologyError(
+                f"{call} at {call_site()} is given {type(function).__name__}, expected a function", fix=fix
+            )
+
+
+def check_partner(partner: object, kind: type, graph: StreamGraph, call: str) -> None:
+    """Refuse to bring a stream together with anything but a stream or table of its own builder.
+
+    :param kind: ``KStream`` or ``KTable``.
+    :param graph: that of the stream whose method was called.
+    :param call: the DSL method, for the message.
+    :raises TopologyError: it is of another kind or builder.
+    """
+    if not isinstance(partner, kind) or getattr(partner, "_graph", None) is not graph:
+        whose = " of another builder" if isinstance(partner, kind) else ""
+        raise TopologyError(
+            f"{call} at {call_site()} is given a {type(partner).__name__}{whose}, expected a {kind.__name__} "
+            "of the same builder",
+            fix="make both with one builder; table.to_stream() gives a stream, builder.table(topic) a table",
+        )
+
+
+def check_table_keys(spec: StoreSpec, key_serde: Serde, call: str) -> None:
+    """Refuse a table whose store writes keys otherwise than the topic they came from.
+
+    Joins find a table's partition by the bytes of its store's keys.
+
+    :param key_serde: of the records that the table is made of.
+    :param call: the DSL method, for the message.
+    :raises TopologyError: the serdes differ.
+    """
+    if spec.key_serde != key_serde:
+        raise TopologyError(
+            f"{call} at {call_site()} reads keys of {key_serde!r}, but its store {spec.name!r} holds keys of "
+            f"{spec.key_serde!r}",
+            fix="give the StoreSpec the key serde of the records",
+        )

@@ -1,0 +1,14 @@
+"""What users need to test their topologies: no broker, no Spark.
+
+::
+
+    from airflow_kstreams.testing import TopologyTestDriver
+"""
+
+from __future__ import annotations
+
+from airflow_kstreams.testing.output_topics import OutputRecord
+from airflow_kstreams.testing.store_view import StoreView
+from airflow_kstreams.testing.topology_test_driver import TopologyTestDriver
+
+__all__ = ["OutputRecord", "StoreView", "TopologyTestDriver"]

@@ -1,0 +1,124 @@
+"""Topics in memory, written in transactions as a task writes them: all of a commit or nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.ports import Headers, TopicPartition
+
+#: Kafka's timestamp type "create time".
+_CREATE_TIME = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InMemoryRecord:
+    """A record in a topic, in the shape of ``Record``."""
+
+    at: TopicPartition
+    position: int
+    key_bytes: bytes | None
+    value_bytes: bytes | None
+    timestamp_ms: int
+    header_list: Headers | None
+
+    def topic(self) -> str:
+        """Return the topic's real name."""
+        return self.at.topic
+
+    def partition(self) -> int:
+        """Return the partition."""
+        return self.at.partition
+
+    def offset(self) -> int:
+        """Return the offset in the partition."""
+        return self.position
+
+    def key(self) -> bytes | None:
+        """Return the serialized key."""
+        return self.key_bytes
+
+    def value(self) -> bytes | None:
+        """Return the serialized value."""
+        return self.value_bytes
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the timestamp's type and the timestamp, epoch milliseconds."""
+        return _CREATE_TIME, self.timestamp_ms
+
+    def headers(self) -> Headers | None:
+        """Return the headers in order."""
+        return self.header_list
+
+
+class InMemoryTopics:
+    """Gives records their partition and offset; does not keep them.
+
+    :param partitions: partition count of every topic, real names.
+    """
+
+    def __init__(self, partitions: Mapping[str, int]) -> None:
+        self.partitions = dict(partitions)
+        self._ends = {
+            TopicPartition(topic, partition): 0
+            for topic, count in partitions.items()
+            for partition in range(count)
+        }
+        self._keyless = dict.fromkeys(partitions, 0)
+        self._open: list[InMemoryRecord] = []
+
+    def append(self, record: InMemoryRecord) -> InMemoryRecord:
+        """Write a record whose partition is known at the end of that partition, in no transaction.
+
+        :return: the record with its offset.
+        """
+        offset = self._ends[record.at]
+        self._ends[record.at] = offset + 1
+        return InMemoryRecord(
+            at=record.at,
+            position=offset,
+            key_bytes=record.key_bytes,
+            value_bytes=record.value_bytes,
+            timestamp_ms=record.timestamp_ms,
+            header_list=record.header_list,
+        )
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        timestamp_ms: int,
+        headers: Headers | None,
+    ) -> None:
+        """Write a record in the open transaction, see ``WriterPort``."""
+        if partition < 0:
+            partition = self.partition_for(topic, key)
+        self._open.append(
+            InMemoryRecord(
+                at=TopicPartition(topic, partition),
+                position=-1,
+                key_bytes=key,
+                value_bytes=value,
+                timestamp_ms=timestamp_ms,
+                header_list=headers,
+            )
+        )
+
+    def partition_for(self, topic: str, key: bytes | None) -> int:
+        """Return the partition of a serialized key, as Java's producer picks it; records without key take
+        turns.
+        """
+        count = self.partitions[topic]
+        if key is not None:
+            return partition_for_key(key, count)
+        turn = self._keyless[topic]
+        self._keyless[topic] = turn + 1
+        return turn % count
+
+    def commit(self) -> list[InMemoryRecord]:
+        """Return what the open transaction wrote, in the order it was written, with offsets."""
+        written, self._open = self._open, []
+        return [self.append(record) for record in written]

@@ -1,0 +1,122 @@
+"""What a test may pipe into a topology, checked and serialised as the topology's sources read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_kstreams.streams.errors import ConfigError, RecordError, TopologyError
+from airflow_kstreams.streams.ports import Headers, TopicPartition
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.nodes import SourceNode
+from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
+from airflow_kstreams.testing.topic_counts import hint
+
+
+class InputTopics:
+    """The topics that a topology reads.
+
+    :param topics: where records are written.
+    """
+
+    def __init__(self, topology: Topology, application_id: str, topics: InMemoryTopics) -> None:
+        self._topics = topics
+        self._sources: Mapping[str, SourceNode] = {
+            topology.real_topic(topic, application_id): node
+            for node in topology.nodes
+            if isinstance(node, SourceNode)
+            for topic in node.topics
+        }
+
+    def append(
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        *,
+        timestamp_ms: int,
+        partition: int | None,
+        headers: Headers | None,
+    ) -> InMemoryRecord:
+        """Write a record to a topic and return it with its offset.
+
+        :param topic: real name.
+        :param partition: None lets the key decide.
+        :raises TopologyError: the topology does not read the topic.
+        :raises ConfigError: partition, timestamp or headers cannot be.
+        :raises RecordError: the key or value does not fit its serde.
+        """
+        source = self._source(topic)
+        _check_timestamp(timestamp_ms)
+        checked_headers = _checked_headers(headers)
+        key_bytes = _serialized("key", key, source.key_serde, source, topic)
+        value_bytes = _serialized("value", value, source.value_serde, source, topic)
+        return self._topics.append(
+            InMemoryRecord(
+                at=TopicPartition(topic, self._partition(topic, partition, key_bytes)),
+                position=-1,
+                key_bytes=key_bytes,
+                value_bytes=value_bytes,
+                timestamp_ms=timestamp_ms,
+                header_list=checked_headers,
+            )
+        )
+
+    def _source(self, topic: str) -> SourceNode:
+        source = self._sources.get(topic)
+        if source is None:
+            names = sorted(self._sources)
+            raise TopologyError(
+                f"the topology does not read the topic {topic!r}{hint(topic, names)}",
+                fix=f"pipe into a topic it reads: {', '.join(names)}",
+            )
+        return source
+
+    def _partition(self, topic: str, partition: int | None, key: bytes | None) -> int:
+        if partition is None:
+            return self._topics.partition_for(topic, key)
+        count = self._topics.partitions[topic]
+        if partition not in range(count):
+            raise ConfigError(
+                f"topic {topic!r} has no partition {partition!r}: its partitions are 0 to {count - 1}",
+                fix="name one of them, or give the topic more with partitions={topic: count}",
+            )
+        return partition
+
+
+def _serialized(what: str, given: Any, serde: Serde, source: SourceNode, topic: str) -> bytes | None:
+    if given is None:
+        return None
+    try:
+        return serde.serialize(given)
+    except Exception as error:
+        raise RecordError(
+            f"cannot encode the {what}, of type {type(given).__name__}, for topic {topic!r} with {serde!r} "
+            f"of source {source.name!r} ({source.site}): {type(error).__name__}: {error}",
+            fix=f"pipe a {what} that the serde takes, or give the source another serde",
+            topic=topic,
+            partition=-1,
+            offset=-1,
+            node=source.name,
+        ) from error
+
+
+def _check_timestamp(timestamp_ms: object) -> None:
+    if not isinstance(timestamp_ms, int) or timestamp_ms < -1:
+        raise ConfigError(
+            f"timestamp_ms is {timestamp_ms!r}, expected a whole number from 0 on, or -1 for none",
+            fix="give epoch milliseconds",
+        )
+
+
+def _checked_headers(headers: Headers | None) -> Headers | None:
+    for header in headers or ():
+        match header:
+            case (str(), bytes() | None):
+                continue
+        raise ConfigError(
+            f"a header is {header!r:.80}, expected a pair of a text and bytes or None",
+            fix='give a list of pairs: headers=[("name", b"value")]',
+        )
+    return list(headers) if headers else None

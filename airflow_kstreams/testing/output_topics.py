@@ -1,0 +1,131 @@
+"""What a topology wrote, topic by topic, decoded as it was encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_kstreams.streams.errors import RecordError, TopologyError
+from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.nodes import SinkNode
+from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.testing.in_memory_topics import InMemoryRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRecord:
+    """A record that a topology wrote.
+
+    :param key: deserialized, None if the record has none.
+    :param value: deserialized, None if the record has none.
+    :param timestamp_ms: epoch milliseconds.
+    :param headers: in order, names may repeat.
+    :param partition: of the topic.
+    """
+
+    key: Any
+    value: Any
+    timestamp_ms: int
+    headers: Headers = field(default_factory=list)
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicWriter:
+    """Who writes a topic, and with which serdes.
+
+    :param node: name of the sink, or of the store that a changelog belongs to.
+    """
+
+    node: str
+    key_serde: Serde
+    value_serde: Serde
+
+    def same_serdes(self, other: TopicWriter) -> bool:
+        """Whether both write the same format."""
+        return (self.key_serde, self.value_serde) == (other.key_serde, other.value_serde)
+
+
+def topic_writers(topology: Topology, application_id: str) -> dict[str, list[TopicWriter]]:
+    """Return who writes each topic: sinks, and stores their changelogs; real names."""
+    writers: dict[str, list[TopicWriter]] = {}
+    for node in topology.nodes:
+        if isinstance(node, SinkNode):
+            writers.setdefault(topology.real_topic(node.topic, application_id), []).append(
+                TopicWriter(node=node.name, key_serde=node.key_serde, value_serde=node.value_serde)
+            )
+    for spec in topology.stores:
+        if spec.logged:
+            changelog = topology.changelog_topic(spec.name, application_id)
+            writers[changelog] = [
+                TopicWriter(node=spec.name, key_serde=spec.key_serde, value_serde=spec.value_serde)
+            ]
+    return writers
+
+
+class OutputTopics:
+    """Keeps what was written to each topic until it is read.
+
+    :param writers: who writes each topic, real names.
+    """
+
+    def __init__(self, writers: Mapping[str, Sequence[TopicWriter]]) -> None:
+        self._writers = writers
+        self._unread: dict[str, list[InMemoryRecord]] = {topic: [] for topic in writers}
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._writers
+
+    @property
+    def names(self) -> list[str]:
+        """Every topic that can be read, sorted."""
+        return sorted(self._writers)
+
+    def add(self, records: Sequence[InMemoryRecord]) -> None:
+        """Keep committed records."""
+        for record in records:
+            self._unread[record.at.topic].append(record)
+
+    def read(self, topic: str, key_serde: Serde | None, value_serde: Serde | None) -> list[OutputRecord]:
+        """Return and forget what was written to a topic since the last read, in the order it was written.
+
+        :param key_serde: of keys; that of the topic's writer unless given.
+        :param value_serde: of values; that of the topic's writer unless given.
+        :raises TopologyError: a serde is not given and the topic's writers differ in theirs.
+        :raises RecordError: a record cannot be decoded; nothing is forgotten.
+        """
+        first, *others = self._writers[topic]
+        if (key_serde is None or value_serde is None) and not all(map(first.same_serdes, others)):
+            raise TopologyError(
+                f"topic {topic!r} is written with several pairs of serdes, by "
+                f"{', '.join(repr(writer.node) for writer in (first, *others))}",
+                fix="say how to read it: read_output(topic, key_serde=..., value_serde=...)",
+            )
+        keys, values = key_serde or first.key_serde, value_serde or first.value_serde
+        decoded = [_decoded(record, keys, values, first.node) for record in self._unread[topic]]
+        self._unread[topic].clear()
+        return decoded
+
+
+def _decoded(record: InMemoryRecord, keys: Serde, values: Serde, node: str) -> OutputRecord:
+    key, value = record.key_bytes, record.value_bytes
+    try:
+        return OutputRecord(
+            key=None if key is None else keys.deserialize(key),
+            value=None if value is None else values.deserialize(value),
+            timestamp_ms=record.timestamp_ms,
+            headers=list(record.header_list or ()),
+            partition=record.at.partition,
+        )
+    except Exception as error:
+        raise RecordError(
+            f"cannot decode {record.at}@{record.position}, written by {node!r}, with {keys!r} and "
+            f"{values!r}: {type(error).__name__}: {error}",
+            fix="read it with the serdes it was written with; a serde must decode what it encodes",
+            topic=record.at.topic,
+            partition=record.at.partition,
+            offset=record.position,
+            node=node,
+        ) from error

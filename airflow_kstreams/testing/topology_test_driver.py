@@ -1,0 +1,276 @@
+"""Runs a topology record by record, in the real tasks on topics in memory.
+
+Rule: a piped record is processed at once by the task that reads its partition. Then the task emits what it
+had cached, logs what changed in its stores and commits. What the commit wrote to a topic that the topology
+reads is processed next, record by record in the order it was written, each with a commit of its own, until
+nothing is left.
+
+The tasks are those of a run, stream_task.py; only their host differs: in a run, a task meets the records of
+its whole slice in the order of their timestamps, and commits many of them together, so cached tables emit
+less often there.
+
+Crash argument: when a record fails, its commit never comes, so nothing it wrote becomes visible. Since the
+task's stores may hold a part of it, the driver refuses to go on, where a run would restore the task.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
+from airflow_kstreams.streams.ports import Headers, TopicPartition
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.plan import SubtopologyPlan
+from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
+from airflow_kstreams.testing.input_topics import InputTopics
+from airflow_kstreams.testing.output_topics import OutputRecord, OutputTopics, topic_writers
+from airflow_kstreams.testing.store_view import StoreView
+from airflow_kstreams.testing.topic_counts import hint, topic_counts
+
+
+class TopologyTestDriver:
+    """Tests a topology without broker and Spark; a context manager that closes itself.
+
+    Internal topics may be named as in the topology or with the application id before.
+
+    :param topology: what to test.
+    :param application_id: as in a run; prefixes internal topics and changelogs.
+    :param partitions: partition count per topic, 1 for the others; a repartition topic has what a run would
+        give it unless named here.
+    :param settings: application settings by their dotted names, as in a run; those about clients, commits and
+        runs have nothing to act on here.
+    :raises ConfigError: the application id, a setting or a partition count is wrong.
+    :raises TopologyError: the topology cannot run under this application id, or with these partitions.
+    :raises RecordError: a processor's ``init`` failed.
+
+    >>> from airflow_kstreams.streams import KStreamBuilder, serdes
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> builder.stream("numbers").map_values(lambda value: 2 * value).send_to("doubled")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("numbers", key="a", value=21, timestamp_ms=100)
+    ...     [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("doubled")]
+    [('a', 42, 100)]
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        application_id: str,
+        partitions: Mapping[str, int] | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        checked = ApplicationSettings.parse(application_id, settings)
+        self._topology = topology
+        self._application_id = application_id
+        plan = topology.plan(application_id)
+        counts, task_counts = topic_counts(
+            plan, {self._real(topic): count for topic, count in (partitions or {}).items()}
+        )
+        self._topics = InMemoryTopics(counts)
+        self._outputs = OutputTopics(topic_writers(topology, application_id))
+        self._inputs = InputTopics(topology, application_id, self._topics)
+        self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
+        self._readers: dict[TopicPartition, StreamTask] = {}
+        #: Tasks per subtopology id, by group; subtopologies in running order.
+        self._tasks = {
+            sub.id: [self._task(sub, group, checked) for group in range(task_counts[sub.id])]
+            for sub in plan.subtopologies
+        }
+        self._failed: StreamTask | None = None
+        self._closed = False
+        self._open()
+
+    def pipe_input(
+        self,
+        topic: str,
+        *,
+        key: Any,
+        value: Any,
+        timestamp_ms: int,
+        partition: int | None = 0,
+        headers: Headers | None = None,
+    ) -> None:
+        """Write a record to a topic that the topology reads, and process it with all that follows from it.
+
+        :param key: as the source's key serde takes it, or None.
+        :param value: as the source's value serde takes it, or None.
+        :param timestamp_ms: epoch milliseconds; -1 stands for a record that has none, as in Kafka.
+        :param partition: of the topic; None lets the key decide, as Java's producer does.
+        :param headers: (name, bytes or None) in order.
+        :raises TopologyError: the topology does not read the topic.
+        :raises ConfigError: partition, timestamp or headers cannot be, or the driver is closed.
+        :raises RecordError: the key or value does not fit its serde, or the record or one that follows from
+            it could not be processed; in the second case the driver cannot be used further.
+        :raises StateStoreError: a store holds what its serde does not take; likewise.
+        :raises TaskCorruptedError: an earlier record had failed.
+        """
+        self._check_usable()
+        record = self._inputs.append(
+            self._real(topic),
+            key,
+            value,
+            timestamp_ms=timestamp_ms,
+            partition=partition,
+            headers=headers,
+        )
+        self._follow([record])
+
+    def read_output(
+        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+    ) -> list[OutputRecord]:
+        """Return what the topology wrote to a topic since the last read, in the order it was written.
+
+        Every topic that is written can be read: outputs, intermediate topics, and the changelogs of logged
+        stores, named ``<application id>-<store>-changelog``. Still possible when the driver is closed.
+
+        :param key_serde: of keys; that of the topic's sink or store unless given.
+        :param value_serde: of values; that of the topic's sink or store unless given.
+        :raises TopologyError: the topology does not write the topic, or writes it with several serdes and
+            none is given here.
+        :raises RecordError: a record cannot be decoded.
+        """
+        real = self._real(topic)
+        if real not in self._outputs:
+            names = self._outputs.names
+            raise TopologyError(
+                f"the topology does not write the topic {topic!r}{hint(topic, names)}",
+                fix=f"read a topic it writes: {', '.join(names)}",
+            )
+        return self._outputs.read(real, key_serde, value_serde)
+
+    def store(self, name: str, partition: int = 0) -> StoreView:
+        """Return a view of a store, as it is after the last piped record.
+
+        :param name: of the store.
+        :param partition: the task's group, which is the number of its source partitions.
+        :raises TopologyError: the topology has no store of this name.
+        :raises ConfigError: there is no such partition, or the driver is closed.
+        :raises TaskCorruptedError: an earlier record had failed.
+        """
+        self._check_usable()
+        if name not in self._store_owners:
+            known = sorted(self._store_owners)
+            raise TopologyError(
+                f"the topology has no store {name!r}{hint(name, known)}",
+                fix=f"stores of this topology: {', '.join(known) or 'none'}",
+            )
+        tasks = self._tasks[self._store_owners[name]]
+        if partition not in range(len(tasks)):
+            raise ConfigError(
+                f"store {name!r} has no partition {partition!r}: its subtopology has {len(tasks)} tasks",
+                fix="ask for one of them, or give its source topics more partitions with partitions=",
+            )
+        return StoreView(tasks[partition].stores[name], self._check_usable)
+
+    def close(self) -> None:
+        """Let the processors close and process what they forward; nothing happens the second time, or when a
+        record had failed.
+
+        :raises RecordError: a processor's ``close`` failed, or what it forwarded.
+        """
+        if self._closed:
+            return
+        try:
+            if self._failed is None:
+                self._close_tasks()
+        finally:
+            self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _real(self, topic: str) -> str:
+        return self._topology.real_topic(topic, self._application_id)
+
+    def _task(self, sub: SubtopologyPlan, group: int, settings: ApplicationSettings) -> StreamTask:
+        bounds = {
+            TopicPartition(topic, group): (0, 0)
+            for topic in sub.sources
+            if group < self._topics.partitions[topic]
+        }
+        task = StreamTask(
+            self._topology,
+            task_id=TaskId(subtopology=sub.id, group=group),
+            bounds=bounds,
+            produce=self._topics.produce,
+            settings=settings,
+            progress=TaskProgress(),
+        )
+        self._readers.update(dict.fromkeys(bounds, task))
+        return task
+
+    def _open(self) -> None:
+        """Open every task before any record arrives."""
+        written: list[InMemoryRecord] = []
+        for tasks in self._tasks.values():
+            for task in tasks:
+                written += self._committed(task, task.open)
+        self._follow(written)
+
+    def _close_tasks(self) -> None:
+        """Close the tasks in running order, so that what one forwards finds the next still open."""
+        for tasks in self._tasks.values():
+            for task in tasks:
+                self._follow(self._committed(task, task.close))
+
+    def _follow(self, records: Sequence[InMemoryRecord]) -> None:
+        """Process records and all that follows from them."""
+        waiting = deque(records)
+        while waiting:
+            record = waiting.popleft()
+            task = self._readers[record.at]
+            waiting.extend(self._committed(task, partial(_process, task, record)))
+
+    def _committed(self, task: StreamTask, step: Callable[[], None]) -> list[InMemoryRecord]:
+        """Run a step of a task and commit it.
+
+        :return: the records written to topics that the topology reads.
+        """
+        produce = self._topics.produce
+        try:
+            step()
+            task.flush()
+            for changelog, key, value, timestamp_ms in task.changes():
+                produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
+        except BaseException:
+            self._failed = task
+            raise
+        written = self._topics.commit()
+        self._outputs.add(written)
+        return [record for record in written if record.at in self._readers]
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise ConfigError("the driver is closed", fix="make a new TopologyTestDriver")
+        if self._failed is not None:
+            raise TaskCorruptedError(
+                f"task {self._failed.task_id} failed at an earlier record, which its stores may hold in part",
+                fix="make a new TopologyTestDriver; a run would restore the task from its changelogs",
+                task_id=str(self._failed.task_id),
+            )
+
+
+def _process(task: StreamTask, record: InMemoryRecord) -> None:
+    """Let a task read one record, which stands at the end of its log."""
+    end = record.position + 1
+    task.group.extend(record.at, end)
+    task.add(record.at, [record])
+    task.group.reached(record.at, end)
+    while task.process(1):
+        pass
