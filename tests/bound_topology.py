@@ -11,10 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
+from airflow_kstreams.streams.runtime.stream_clock import StreamClock
 from airflow_kstreams.streams.state import KeyValueStore, make_store
 from airflow_kstreams.streams.topology.components import parents
-from airflow_kstreams.streams.topology.nodes import Forward, Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.topology.nodes import (
+    Forward,
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    StreamTimer,
+)
 from airflow_kstreams.streams.topology.topology import Topology
 from tests.records import FakeRecord
 
@@ -28,14 +37,6 @@ class Output(NamedTuple):
 
 
 @dataclass(slots=True)
-class Context:
-    """The record being processed."""
-
-    record: Record | None = None
-    timestamp_ms: int = 0
-
-
-@dataclass(slots=True)
 class NodeServices:
     """What a node under test may use."""
 
@@ -45,7 +46,7 @@ class NodeServices:
     task_id: str = "0_0"
 
     @property
-    def record_context(self) -> Context:
+    def record_context(self) -> TaskRecordContext:
         return self.owner.context
 
     def store(self, name: str) -> KeyValueStore:
@@ -62,6 +63,12 @@ class NodeServices:
     def on_close(self, callback: Callable[[], None]) -> None:
         self.owner.closes.setdefault(self.node, []).append(callback)
 
+    def stream_time(self) -> Callable[[], int]:
+        return self.owner.clock.node_time(["all"])
+
+    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
+        return self.owner.clock.timer(self.node, ["all"], callback)
+
     def count_dropped(self) -> None:
         self.owner.dropped += 1
 
@@ -76,7 +83,7 @@ class BoundTopology:
     """
 
     topology: Topology
-    context: Context = field(default_factory=Context)
+    context: TaskRecordContext = field(default_factory=TaskRecordContext)
     stores: dict[str, KeyValueStore] = field(default_factory=dict)
     outputs: dict[str, list[Output]] = field(default_factory=dict)
     opens: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
@@ -85,9 +92,11 @@ class BoundTopology:
     dropped: int = 0
     commits_requested: int = 0
     _sources: dict[str, tuple[SourceNode, Forward]] = field(default_factory=dict)
+    clock: StreamClock = field(init=False)
     _offsets: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
+        self.clock = StreamClock(["all"], [node.name for node in self.topology.nodes], self.context)
         self.stores = {spec.name: make_store(spec, self.context) for spec in self.topology.stores}
         bound: dict[str, Forward] = {}
         for node in reversed(self.topology.nodes):
@@ -133,10 +142,14 @@ class BoundTopology:
         node, forward = self._sources[record.topic()]
         self.context.record, self.context.timestamp_ms = record, record.timestamp_ms
         key, value = record.key_bytes, record.value_bytes
+        clock = self.clock.topics["all"]
+        clock.time_ms = max(clock.time_ms, record.timestamp_ms)
         forward(
             None if key is None else node.key_serde.deserialize(key),
             None if value is None else node.value_serde.deserialize(value),
         )
+        if clock.time_ms >= clock.due_ms:
+            self.clock.fire()
 
     def _bind(self, node: Node, below: dict[str, Forward]) -> Forward:
         if isinstance(node, SinkNode):

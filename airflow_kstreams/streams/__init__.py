@@ -19,17 +19,25 @@ from airflow_kstreams.streams.kstream.builder import KStreamBuilder
 from airflow_kstreams.streams.kstream.grouped import KGroupedStream
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.table import KTable
+from airflow_kstreams.streams.kstream.windows import (
+    HoppingWindow,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    Windowed,
+)
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.key_value_store import KeyValueStore
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
-from airflow_kstreams.streams.topology.nodes import StoreSpec
+from airflow_kstreams.streams.topology.nodes import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.topology.topology import Topology
 
 __all__ = [
     "ConfigError",
+    "HoppingWindow",
     "KGroupedStream",
     "KStream",
     "KStreamBuilder",
@@ -41,10 +49,16 @@ __all__ = [
     "ProcessorRecord",
     "RecordError",
     "Serde",
+    "SessionStoreSpec",
+    "SessionWindow",
+    "SlidingWindow",
     "StateStoreError",
     "StoreSpec",
     "Topology",
     "TopologyBuilder",
     "TopologyError",
+    "TumblingWindow",
+    "WindowStoreSpec",
+    "Windowed",
     "serdes",
 ]

@@ -15,8 +15,16 @@ from typing import Any
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
+from airflow_kstreams.streams.runtime.stream_clock import StreamClock, TopicClock
 from airflow_kstreams.streams.state import KeyValueStore, make_store
-from airflow_kstreams.streams.topology.nodes import Forward, Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.topology.nodes import (
+    Forward,
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    StreamTimer,
+)
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
 
 #: Runs a batch of records of one source topic through the topology and returns their largest timestamp.
@@ -35,6 +43,7 @@ class BoundNodeContext:
         self.record_context = owner.record_context
         self._owner = owner
         self._stores = node.stores
+        self._topics = owner.topics_above[node.name]
 
     def store(self, name: str) -> KeyValueStore:
         """Return the task's instance of a connected store.
@@ -56,6 +65,16 @@ class BoundNodeContext:
     def on_close(self, callback: Callable[[], None]) -> None:
         """Register a callback for the orderly end."""
         self._owner.add_close(self.node, callback)
+
+    def stream_time(self) -> Callable[[], int]:
+        """Return a function that gives the node's stream time."""
+        self._owner.timed = True
+        return self._owner.clock.node_time(self._topics)
+
+    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
+        """Make a timer on the node's stream time."""
+        self._owner.timed = True
+        return self._owner.clock.timer(self.node, self._topics, callback)
 
     def count_dropped(self) -> None:
         """Count one record dropped by rule."""
@@ -96,7 +115,15 @@ class ProcessorTopology:
         self._flushes: dict[str, list[Callable[[], None]]] = {}
         self._closes: dict[str, list[Callable[[], None]]] = {}
         self._order = [node.name for node in subtopology.nodes]
+        self._sources: dict[str, tuple[SourceNode, Forward]] = {}
         self._batches: dict[str, RunBatch] = {}
+        #: Whether a node asks for stream time.
+        self.timed = False
+        #: Real names of the source topics that lead to each node.
+        self.topics_above = topics_above(topology, subtopology, application_id)
+        self.clock = StreamClock(
+            sorted(set().union(*self.topics_above.values())), self._order, self.record_context
+        )
         self._bind(topology, subtopology, application_id, produce)
 
     @property
@@ -158,6 +185,13 @@ class ProcessorTopology:
             if isinstance(node, ProcessorNode | SinkNode):
                 for parent in node.parents:
                     children[parent][node.name] = bound
+        for topic, (source, forward) in self._sources.items():
+            loop = source_loop(source, forward, self.record_context)
+            if self.timed:
+                loop = timed_source_loop(
+                    source, forward, self.record_context, self.clock.topics[topic], self.clock
+                )
+            self._batches[topic] = loop
 
     def _bind_node(
         self, node: Node, below: dict[str, Forward], topology: Topology, application_id: str, produce: Produce
@@ -169,7 +203,7 @@ class ProcessorTopology:
             return node.operator.bind(forward, BoundNodeContext(self, node), below)
         for topic in node.topics:
             real_topic = topology.real_topic(topic, application_id)
-            self._batches[real_topic] = source_loop(node, forward, self.record_context)
+            self._sources[real_topic] = (node, forward)
         return forward
 
     def _sink(self, node: SinkNode, topic: str, produce: Produce) -> Forward:
@@ -214,6 +248,52 @@ def source_loop(node: SourceNode, forward: Forward, context: TaskRecordContext) 
         return latest
 
     return run_batch
+
+
+def timed_source_loop(
+    node: SourceNode,
+    forward: Forward,
+    context: TaskRecordContext,
+    topic_clock: TopicClock,
+    clock: StreamClock,
+) -> RunBatch:
+    """Make the loop of a task whose nodes ask for stream time."""
+    deserialize_key = node.key_serde.deserialize
+    deserialize_value = node.value_serde.deserialize
+
+    def run_batch(records: Sequence[Record], _node: str = node.name) -> int:
+        latest = -1
+        for record in records:
+            context.record = record
+            context.timestamp_ms = timestamp_ms = record.timestamp()[1]
+            if timestamp_ms > latest:
+                latest = timestamp_ms
+            if timestamp_ms > topic_clock.time_ms:
+                topic_clock.time_ms = timestamp_ms
+            key = record.key()
+            value = record.value()
+            forward(
+                None if key is None else deserialize_key(key),
+                None if value is None else deserialize_value(value),
+            )
+            if topic_clock.time_ms >= topic_clock.due_ms:
+                clock.fire()
+        return latest
+
+    return run_batch
+
+
+def topics_above(
+    topology: Topology, subtopology: Subtopology, application_id: str
+) -> dict[str, frozenset[str]]:
+    """Return the real names of the source topics that lead to each node."""
+    above: dict[str, frozenset[str]] = {}
+    for node in subtopology.nodes:
+        if isinstance(node, SourceNode):
+            above[node.name] = frozenset(topology.real_topic(topic, application_id) for topic in node.topics)
+        else:
+            above[node.name] = frozenset().union(*(above[parent] for parent in node.parents))
+    return above
 
 
 def fan_out(targets: tuple[Forward, ...]) -> Forward:

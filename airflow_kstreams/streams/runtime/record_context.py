@@ -14,9 +14,9 @@ class TaskRecordContext:
 
     __slots__ = ("record", "timestamp_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, *, timestamp_ms: int = 0) -> None:
         self.record: Record | None = None
-        self.timestamp_ms = 0
+        self.timestamp_ms = timestamp_ms
 
     def headers(self) -> Headers | None:
         """Return the headers of the record being processed, which its results inherit."""

@@ -4,9 +4,9 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.serde.base import Serde
@@ -26,6 +26,10 @@ class CallSite:
         return f"{self.file}:{self.line}"
 
 
+#: Where a store keeps its entries.
+Storage = Literal["memory", "rocksdb"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpec:
     """A state store to make, one instance per task.
@@ -35,6 +39,9 @@ class StoreSpec:
     :param value_serde: of values.
     :param logged: whether the store has a changelog (without one its content does not survive the run).
     :param cached: whether a table operator emits once per dirty key and commit point, rather than per record.
+    :param storage: where entries live: ``memory``, or ``rocksdb`` for more keys than memory holds
+        (needs the extra ``rocksdb``).
+    :param changelog_configs: settings of the changelog topic, by Kafka's names; they win over the engine's.
     """
 
     name: str
@@ -42,6 +49,43 @@ class StoreSpec:
     value_serde: Serde
     logged: bool = True
     cached: bool = True
+    storage: Storage = "memory"
+    changelog_configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def type(self) -> str:
+        """Kind of store; part of the topology hash."""
+        return "key_value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStoreSpec(StoreSpec):
+    """A store of one value per key and window start.
+
+    :param retention_ms: how long an entry is kept after its window's start, in stream time.
+    """
+
+    retention_ms: int
+
+    @property
+    def type(self) -> str:
+        """Kind of store."""
+        return "window"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStoreSpec(StoreSpec):
+    """A store of one value per key and session.
+
+    :param retention_ms: how long an entry is kept after its session's end, in stream time.
+    """
+
+    retention_ms: int
+
+    @property
+    def type(self) -> str:
+        """Kind of store."""
+        return "session"
 
 
 class RecordContext(Protocol):
@@ -58,6 +102,18 @@ class StoreView(Protocol):
 
     def get_entry(self, key: bytes) -> tuple[Any, int] | None: ...
     def put_entry(self, key: bytes, entry: tuple[Any, int] | None) -> None: ...
+
+
+class StreamTimer(Protocol):
+    """Calls back once when a node's stream time reaches a moment; made by ``NodeContext.stream_timer``."""
+
+    def set(self, due_ms: int | None) -> None:
+        """Arm the timer for a moment, in place of an earlier one; None disarms it.
+
+        The callback comes after the record that brought the node's stream time to ``due_ms`` or past it; a
+        moment already reached counts with the next record.
+        """
+        ...
 
 
 class NodeContext(Protocol):
@@ -92,7 +148,23 @@ class NodeContext(Protocol):
         ...
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the orderly end of the task."""
+        """Register a callback for the orderly end of the task, the end of its run; it may forward."""
+        ...
+
+    def stream_time(self) -> Callable[[], int]:
+        """Return a function that gives the node's stream time, epoch ms, -1 before the first record.
+
+        It is the larger one of its parents' and never goes back, not from run to run either. Call this while
+        binding; call the function for every record.
+        """
+        ...
+
+    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
+        """Make a timer on the node's stream time, while binding.
+
+        :param callback: gets the stream time; may set ``record_context.timestamp_ms`` and forward;
+            ``record_context.record`` is None meanwhile.
+        """
         ...
 
     def count_dropped(self) -> None:

@@ -72,10 +72,7 @@ class Topology:
         """
         canonical = {
             "nodes": [_node_facts(node) for node in self.nodes],
-            "stores": [
-                [store.name, store.key_serde.id, store.value_serde.id, store.logged, store.cached]
-                for store in self.stores
-            ],
+            "stores": [_store_facts(store) for store in self.stores],
             "internal_topics": [[topic.name, topic.partitions] for topic in self.internal_topics],
         }
         return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).hexdigest()
@@ -138,6 +135,18 @@ def _node_facts(node: Node) -> list[Any]:
             return ["processor", node.name, node.operator.type, list(node.parents), list(node.stores)]
         case SinkNode():
             return ["sink", node.name, node.topic, list(node.parents), node.key_serde.id, node.value_serde.id]
+
+
+def _store_facts(store: StoreSpec) -> list[Any]:
+    return [
+        store.type,
+        store.name,
+        store.key_serde.id,
+        store.value_serde.id,
+        store.logged,
+        store.cached,
+        getattr(store, "retention_ms", None),
+    ]
 
 
 def _check_engine_topics(plan: TopologyPlan, user_topics: set[str]) -> None:

@@ -6,18 +6,18 @@ import pytest
 
 from airflow_kstreams.streams import StoreSpec, serdes
 from airflow_kstreams.streams.errors import StateStoreError
+from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.state import KeyValueStore, make_store
 from airflow_kstreams.streams.topology.nodes import RecordContext
-from tests.bound_topology import Context
 
 
 @pytest.fixture
-def context() -> Context:
-    return Context(timestamp_ms=10)
+def context() -> TaskRecordContext:
+    return TaskRecordContext(timestamp_ms=10)
 
 
 @pytest.fixture
-def store(context: Context) -> KeyValueStore:
+def store(context: TaskRecordContext) -> KeyValueStore:
     return _store(context)
 
 
@@ -78,7 +78,7 @@ def test_iteration_goes_on_when_the_store_changes_meanwhile(store: KeyValueStore
 
 
 def test_user_put_takes_the_timestamp_when_a_record_is_processed(
-    store: KeyValueStore, context: Context
+    store: KeyValueStore, context: TaskRecordContext
 ) -> None:
     context.timestamp_ms = 77
     store.put("a", 1)
@@ -91,7 +91,7 @@ def test_key_none_is_refused_when_used(store: KeyValueStore) -> None:
 
 
 def test_changes_come_once_per_key_in_first_change_order_when_drained(
-    store: KeyValueStore, context: Context
+    store: KeyValueStore, context: TaskRecordContext
 ) -> None:
     store.put("b", 1)
     store.put("a", 1)
@@ -109,7 +109,7 @@ def test_change_holds_the_newest_state_when_value_is_changed_in_place(store: Key
 
 
 def test_deletion_is_a_tombstone_with_its_own_time_when_drained(
-    store: KeyValueStore, context: Context
+    store: KeyValueStore, context: TaskRecordContext
 ) -> None:
     store.put("a", 1)
     list(store.drain_changes())
@@ -119,7 +119,7 @@ def test_deletion_is_a_tombstone_with_its_own_time_when_drained(
 
 
 def test_tombstone_keeps_its_time_when_the_key_is_deleted_again(
-    store: KeyValueStore, context: Context
+    store: KeyValueStore, context: TaskRecordContext
 ) -> None:
     store.put("a", 1)
     store.delete("a")
@@ -143,7 +143,7 @@ def test_restored_entries_are_no_changes_when_drained(store: KeyValueStore) -> N
     assert list(store.drain_changes()) == []
 
 
-def test_changes_are_not_collected_when_the_store_is_not_logged(context: Context) -> None:
+def test_changes_are_not_collected_when_the_store_is_not_logged(context: TaskRecordContext) -> None:
     store = _store(context, logged=False)
     store.put("a", 1)
     store.put("b", 1)
