@@ -26,6 +26,7 @@ from airflow_kstreams.streams.kstream.windows import (
     TumblingWindow,
     Windowed,
 )
+from airflow_kstreams.streams.processor import timestamps
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.streams.serde import serdes
@@ -61,4 +62,5 @@ __all__ = [
     "WindowStoreSpec",
     "Windowed",
     "serdes",
+    "timestamps",
 ]

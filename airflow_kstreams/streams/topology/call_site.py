@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_kstreams.streams.topology.nodes import CallSite
-
 _PACKAGE = f"{Path(__file__).resolve().parents[2]}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSite:
+    """The user's file and line that defined a node, for messages."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
 
 
 def call_site() -> CallSite:

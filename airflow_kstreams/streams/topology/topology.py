@@ -130,7 +130,10 @@ class Topology:
 def _node_facts(node: Node) -> list[Any]:
     match node:
         case SourceNode():
-            return ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+            facts = ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+            if node.timestamps is not None:
+                facts.append(f"{node.timestamps.id}/{node.timestamps.invalid}")
+            return facts
         case ProcessorNode():
             return ["processor", node.name, node.operator.type, list(node.parents), list(node.stores)]
         case SinkNode():
