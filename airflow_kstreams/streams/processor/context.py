@@ -138,6 +138,10 @@ class ProcessorContext:
                 f"{where} schedules an interval of {interval_ms!r} ms",
                 fix="give whole milliseconds from 1 on",
             )
+        if clock not in ("stream_time", "wall_clock"):
+            raise TopologyError(
+                f"{where} schedules by the clock {clock!r}", fix="choose 'stream_time' or 'wall_clock'"
+            )
         punctuate = callback or self._punctuate
         if not callable(punctuate):
             raise TopologyError(
@@ -146,11 +150,7 @@ class ProcessorContext:
             )
         if clock == "wall_clock":
             return Punctuation.by_wall_clock(self._context, interval_ms, punctuate)
-        if clock == "stream_time":
-            return Punctuation.by_stream_time(self._context, interval_ms, punctuate, self._stream_time)
-        raise TopologyError(
-            f"{where} schedules by the clock {clock!r}", fix="choose 'stream_time' or 'wall_clock'"
-        )
+        return Punctuation.by_stream_time(self._context, interval_ms, punctuate, self._stream_time)
 
     def state_store(self, name: str) -> Any:
         """Return this task's instance of a store that the processor is connected to, a
