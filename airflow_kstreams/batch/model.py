@@ -89,7 +89,9 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     :param task_id: ``<subtopology>_<group>``.
     :param records_in: records consumed.
     :param records_out: records sent, changelog and notifications excluded.
-    :param records_dropped: records dropped by rule (null keys under a group operator, late records).
+    :param records_dropped: records dropped by rule (null keys under a group, late records), and those
+        an error handler skipped.
+    :param records_dead_lettered: records sent to the dead-letter topic.
     :param restored: changelog records read at start.
     :param commits: transactions committed.
     :param seconds: wall time of the attempt that finished it.
@@ -102,6 +104,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     records_in: int = 0
     records_out: int = 0
     records_dropped: int = 0
+    records_dead_lettered: int = 0
     restored: int = 0
     commits: int = 0
     seconds: float = 0.0

@@ -98,6 +98,7 @@ def ensure_topics(
     refuse_regrouping(recorded, plan, with_changelogs(plan, grouped, found))
     tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
     _create_internal(admin, plan, found, (counts, tasks), settings)
+    _ensure_dead_letter_topic(admin, plan, settings)
     described = admin.describe_topics({*plan.sources, *plan.changelogs})
     return SourceTopics(
         partitions={topic: counts[topic] for topic in plan.sources},
@@ -123,6 +124,31 @@ def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]
                 fix="restore the topic, or reset the application and begin a new run",
                 run_id=slice_.run_id,
             )
+
+
+def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> None:
+    """Create the dead-letter topic if records may go there and the user has not named one.
+
+    It has one partition, so that dead letters keep the order in which a task met them.
+    """
+    if not settings.dead_letters:
+        return
+    topic = settings.dead_letter_topic
+    if topic in plan.sources or topic in plan.changelogs:
+        raise ConfigError(
+            f"the dead-letter topic {topic!r} is also read by the topology, or is a changelog",
+            fix="name another one by errors.dead.letter.queue.topic.name; process dead letters in an "
+            "application of their own",
+        )
+    if admin.describe_topics([topic]):
+        return
+    if settings.errors_dead_letter_queue_topic_name:
+        raise ConfigError(
+            f"the dead-letter topic {topic!r} does not exist",
+            fix="create it with: kafka-topics.sh --bootstrap-server <broker> --create "
+            f"--topic {topic} --partitions <count>; or leave errors.dead.letter.queue.topic.name out",
+        )
+    admin.create_topics([_spec(topic, 1, _REPARTITION, settings)])
 
 
 def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, TopicDescription]) -> None:

@@ -28,6 +28,7 @@ from airflow_kstreams.streams.kstream.windows import (
 )
 from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, FixedGroups, PartitionGrouper
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.processor import timestamps
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.streams.serde import serdes
@@ -67,4 +68,5 @@ __all__ = [
     "WindowStoreSpec",
     "Windowed",
     "serdes",
+    "timestamps",
 ]

@@ -46,6 +46,8 @@ class TopologyTestDriver:
         give it unless named here.
     :param settings: application settings by their dotted names, as in a run; those about clients, commits and
         runs have nothing to act on here.
+    :param wall_clock_ms: where the wall clock stands, epoch milliseconds; it moves by
+        :meth:`advance_wall_clock` alone.
     :raises ConfigError: the application id, a setting or a partition count is wrong.
     :raises TopologyError: the topology cannot run under this application id, or with these partitions.
     :raises RecordError: a processor's ``init`` failed.
@@ -66,8 +68,10 @@ class TopologyTestDriver:
         application_id: str,
         partitions: Mapping[str, int] | None = None,
         settings: Mapping[str, object] | None = None,
+        wall_clock_ms: int = 0,
     ) -> None:
         checked = ApplicationSettings.parse(application_id, settings)
+        self._now_ms = wall_clock_ms
         self._topology = topology
         self._application_id = application_id
         plan = topology.plan(application_id)
@@ -126,13 +130,34 @@ class TopologyTestDriver:
         )
         self._follow([record])
 
+    def advance_wall_clock(self, by_ms: int) -> None:
+        """Move the wall clock, and let what was scheduled by it run where it is due.
+
+        As in a run, each comes once, however many of its intervals have passed.
+
+        :param by_ms: milliseconds, 0 or more.
+        :raises ConfigError: it would go back, or the driver is closed.
+        :raises RecordError: a punctuation failed, or what it forwarded.
+        """
+        self._check_usable()
+        if not isinstance(by_ms, int) or by_ms < 0:
+            raise ConfigError(
+                f"the wall clock cannot move by {by_ms!r} ms", fix="give milliseconds from 0 on"
+            )
+        self._now_ms += by_ms
+        for tasks in self._tasks.values():
+            for task in tasks:
+                self._follow(self._committed(task, task.punctuate))
+
     def read_output(
         self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
     ) -> list[OutputRecord]:
         """Return what the topology wrote to a topic since the last read, in the order it was written.
 
-        Every topic that is written can be read: outputs, intermediate topics, and the changelogs of logged
-        stores, named ``<application id>-<store>-changelog``. Still possible when the driver is closed.
+        Every topic that is written can be read: outputs, intermediate topics, the changelogs of logged
+        stores, named ``<application id>-<store>-changelog``, and, as bytes unless serdes are given, what
+        processors sent by name and the dead-letter topic, named ``<application id>-dead-letter``. Still
+        possible when the driver is closed.
 
         :param key_serde: of keys; that of the topic's sink or store unless given.
         :param value_serde: of values; that of the topic's sink or store unless given.
@@ -213,6 +238,7 @@ class TopologyTestDriver:
             produce=self._topics.produce,
             settings=settings,
             progress=TaskProgress(),
+            now_ms=lambda: self._now_ms,
         )
         self._readers.update(dict.fromkeys(bounds, task))
         return task
@@ -239,7 +265,7 @@ class TopologyTestDriver:
             task = self._readers[record.at]
             waiting.extend(self._committed(task, partial(_process, task, record)))
 
-    def _committed(self, task: StreamTask, step: Callable[[], None]) -> list[InMemoryRecord]:
+    def _committed(self, task: StreamTask, step: Callable[[], object]) -> list[InMemoryRecord]:
         """Run a step of a task and commit it.
 
         :return: the records written to topics that the topology reads.

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import CallSite
+from airflow_kstreams.streams.topology.call_site import CallSite, call_site
 
 
 class PartitionGrouper(Protocol):

@@ -13,12 +13,12 @@ from airflow_kstreams.streams.partitioning.partition_grouper import (
 )
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef
+from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import call_site
+from airflow_kstreams.streams.topology.call_site import CallSite, call_site
 from airflow_kstreams.streams.topology.names import is_legal_topic
 from airflow_kstreams.streams.topology.nodes import (
-    CallSite,
     InternalTopic,
     Node,
     Operator,
@@ -64,7 +64,12 @@ class TopologyBuilder:
         self._internal_owners: dict[str, tuple[str, ...]] = {}
 
     def add_source(
-        self, name: str, *topics: str, key_serde: Serde | None = None, value_serde: Serde | None = None
+        self,
+        name: str,
+        *topics: str,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        timestamps: TimestampExtractor | None = None,
     ) -> Self:
         """Add a node that reads topics.
 
@@ -72,6 +77,7 @@ class TopologyBuilder:
         :param topics: one or more.
         :param key_serde: of keys; bytes unless given.
         :param value_serde: of values; bytes unless given.
+        :param timestamps: where the records' timestamps come from; their own unless given.
         :raises TopologyError: the name is taken, or a topic's name is illegal or given twice.
         """
         site = call_site()
@@ -87,6 +93,7 @@ class TopologyBuilder:
                 topics=topics,
                 key_serde=key_serde or serdes.bytes(),
                 value_serde=value_serde or serdes.bytes(),
+                timestamps=timestamps,
                 site=site,
             )
         )

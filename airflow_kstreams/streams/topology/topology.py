@@ -16,11 +16,11 @@ from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, Pa
 from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
 from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.streams.topology import components
+from airflow_kstreams.streams.topology.call_site import CallSite
 from airflow_kstreams.streams.topology.components import Subtopology
 from airflow_kstreams.streams.topology.description import describe
 from airflow_kstreams.streams.topology.names import is_legal_topic
 from airflow_kstreams.streams.topology.nodes import (
-    CallSite,
     InternalTopic,
     Node,
     ProcessorNode,
@@ -174,7 +174,10 @@ class Topology:
 def _node_facts(node: Node) -> list[Any]:
     match node:
         case SourceNode():
-            return ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+            facts = ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+            if node.timestamps is not None:
+                facts.append(f"{node.timestamps.id}/{node.timestamps.invalid}")
+            return facts
         case ProcessorNode():
             return ["processor", node.name, node.operator.type, list(node.parents), list(node.stores)]
         case SinkNode():

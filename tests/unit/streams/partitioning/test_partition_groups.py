@@ -17,7 +17,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
     partitions_in,
 )
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.topology.nodes import CallSite
+from airflow_kstreams.streams.topology.call_site import CallSite
 
 COUNTS = {"left": 3, "right": 3}
 SITE = CallSite(file="app.py", line=7)
