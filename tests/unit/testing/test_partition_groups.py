@@ -51,5 +51,5 @@ def test_partitions_of_a_group_share_its_state_when_a_grouper_put_them_together(
 
 
 def test_topology_is_refused_when_its_groups_cannot_be() -> None:
-    with pytest.raises(TopologyError, match="leaves partitions out .* with 2 partitions of 'in'"):
+    with pytest.raises(TopologyError, match=r"leaves partitions out .* with 2 partitions of 'in'"):
         TopologyTestDriver(counts(NoGroups()), application_id="app", partitions={"in": 2})
