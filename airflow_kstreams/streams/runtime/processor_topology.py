@@ -123,16 +123,24 @@ class ProcessorTopology:
         run_batch = self._batches[chosen.partition.topic]
         return run_batch(chosen.records, chosen.timestamps_ms, chosen.stream_times_ms)
 
-    def open(self) -> None:
-        """Let every node start, in topological order."""
+    def open(self, time_ms: int) -> None:
+        """Let every node start, in topological order.
+
+        :param time_ms: timestamp of what they forward.
+        """
+        self.record_context.timestamp_ms = max(time_ms, 0)
         self._call(self._opens)
 
     def flush(self) -> None:
         """Let every cached node emit, in topological order."""
         self._call(self._flushes)
 
-    def close(self) -> None:
-        """Let every node come to its end, in topological order."""
+    def close(self, time_ms: int) -> None:
+        """Let every node come to its end, in topological order.
+
+        :param time_ms: timestamp of what they forward.
+        """
+        self.record_context.timestamp_ms = max(time_ms, 0)
         self._call(self._closes)
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None:

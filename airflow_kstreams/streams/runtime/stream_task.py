@@ -147,7 +147,7 @@ class StreamTask:
 
         :raises RecordError: a processor's init failed.
         """
-        self._guarded(self._bound.open)
+        self._guarded(lambda: self._bound.open(self._latest_ms()))
 
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
         """Buffer fetched records of one partition."""
@@ -210,7 +210,15 @@ class StreamTask:
         :raises RecordError: a processor's close failed.
         """
         self._guarded(self._bound.flush)
-        self._guarded(self._bound.close)
+        self._guarded(lambda: self._bound.close(self._latest_ms()))
+
+    def _latest_ms(self) -> int:
+        """Return the largest timestamp of all records processed so far, in this run or before it.
+
+        It travels with the offsets, so what is forwarded at the end has the same time in an attempt that has
+        nothing left to process.
+        """
+        return max((latest_ms for _, latest_ms in self.group.partition_times().values()), default=-1)
 
     def _guarded(self, step: Callable[[], T]) -> T:
         try:
