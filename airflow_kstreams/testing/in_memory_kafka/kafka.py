@@ -123,6 +123,10 @@ class InMemoryKafka:
         """Return the names of all topics, in the order they were created."""
         return list(self._broker.topics)
 
+    def partitions(self, topic: str) -> Sequence[TopicPartition]:
+        """Return the partitions of a topic."""
+        return [log.at for log in self._logs(topic)]
+
     def observe(self, observer: Callable[[Commit], None]) -> None:
         """Have a function told of everything that becomes final, in that order."""
         self._broker.observer = observer
