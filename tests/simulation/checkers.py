@@ -5,13 +5,15 @@ Each checker takes the history and raises ``ViolationError`` with what it found.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.simulation.applications import APPLICATION_ID, Application, Copy, Fold
-from tests.simulation.history import METADATA, Entry, History
+from tests.simulation.history import LEDGER, Entry, FinishedRun, History
 
 
 class ViolationError(Exception):
@@ -144,6 +146,50 @@ def notifications_are_complete(history: History, expected: Expectations) -> None
                     raise ViolationError(f"run {run_id} stopped before the notification {key}")
 
 
+def stops_cover_what_was_written(history: History, expected: Expectations) -> None:
+    """All that a run's tasks wrote to an intermediate topic lies before its stop, so that the run reads it."""
+    if not expected.exactly_once:
+        return  # an attempt that was given up may still write, and nothing fences it
+    for run in history.finished:
+        for partition, stop in run.intermediate_stops.items():
+            for entry in history.logs.get(partition, ()):
+                ours = (partition.topic, entry.value) not in expected.outsiders
+                if ours and entry.commit < run.commit and entry.offset >= stop:
+                    raise ViolationError(
+                        f"run {run.run_id} stopped {partition} at {stop} and left {entry.value!r} at "
+                        f"{entry.offset} to the next"
+                    )
+
+
+def slices_are_final(history: History, expected: Expectations) -> None:
+    """Nothing in a slice was still undecided when the run began."""
+    begun: dict[str, int] = {}
+    for entry in history.metadata:
+        if entry.key == APPLICATION_ID and entry.value == "0":
+            begun.setdefault(entry.headers["kstreams.run"], entry.commit)
+    for run in history.finished:
+        for partition, (start, stop) in run.spans.items():
+            for entry in history.logs.get(partition, ()):
+                if start <= entry.offset < stop and entry.commit > begun[run.run_id]:
+                    raise ViolationError(
+                        f"run {run.run_id} read {partition}@{entry.offset}, which was undecided when it began"
+                    )
+
+
+def leases_are_respected(history: History, expected: Expectations) -> None:
+    """Nobody takes a lease that is in force, except a newer attempt of the same run."""
+    held: dict[str, Any] = {}
+    for entry in history.topic(LEDGER).get(0, []):
+        if entry.key != "__lease__" or entry.value is None:
+            continue
+        lease = json.loads(entry.value)
+        same = held and (lease["owner_run_id"], lease["order"]) == (held["owner_run_id"], held["order"])
+        newer = held and lease["owner_run_id"] == held["owner_run_id"] and lease["order"] > held["order"]
+        if held and not (same or newer) and held["expires_ms"] > history.commits[entry.commit].at_ms:
+            raise ViolationError(f"{lease['owner']} took the lease that {held['owner']} held")
+        held = lease
+
+
 def outputs_are_exact(history: History, expected: Expectations) -> None:
     """What each stage wrote is what its oracle says of what the finished runs read."""
     for stage in expected.application.stages:
@@ -161,6 +207,9 @@ CHECKERS: tuple[Checker, ...] = (
     slices_join,
     offsets_reach_their_stops,
     notifications_are_complete,
+    stops_cover_what_was_written,
+    slices_are_final,
+    leases_are_respected,
     outputs_are_exact,
 )
 
@@ -260,16 +309,15 @@ def _by_commit(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda entry: (entry.commit, entry.offset))
 
 
-def _empty(history: History, run: object) -> bool:
+def _empty(history: History, run: FinishedRun) -> bool:
     """Whether there was nothing to read, so that no task ran and none notified."""
-    spans = run.spans  # type: ignore[attr-defined]
-    stops = run.intermediate_stops  # type: ignore[attr-defined]
-    before = {}
+    before: dict[TopicPartition, int] = {}
     for earlier in history.finished:
         if earlier is run:
             break
         before = earlier.intermediate_stops
-    ranges = {**spans, **{tp: (before.get(tp, 0), stop) for tp, stop in stops.items()}}
+    stops = run.intermediate_stops
+    ranges = {**run.spans, **{tp: (before.get(tp, 0), stop) for tp, stop in stops.items()}}
     return not any(
         start <= entry.offset < stop
         for partition, (start, stop) in ranges.items()
@@ -292,6 +340,3 @@ def _some(
 ) -> str:
     named = [f"{result} of {origin.get(result, 'nowhere')}" for result in sorted(counted)[:most]]
     return f"{len(counted)} ({'; '.join(named)})" if named else "nothing"
-
-
-__all__ = ["CHECKERS", "METADATA", "Expectations", "ViolationError", "check"]

@@ -47,6 +47,8 @@ UNCALLED = frozenset({"admin.delete_topics"})
 _OFTEN = {
     "reader.poll": 60,
     "writer.produce": 80,
+    "writer.send_offsets": 16,
+    "writer.commit": 20,
     "admin.describe_topics": 40,
     "admin.end_offsets": 60,
     "admin.start_offsets": 40,
@@ -94,16 +96,29 @@ class PlannedFault:
     """One fault: at the first call of this name, made by this role, from the n-th on.
 
     :param role: None for any.
+    :param after: counts calls from when this one happened; None from the beginning.
     """
 
     call: str
     fault: Fault
     number: int
     role: str | None = None
+    after: PlannedFault | None = None
     fired: bool = False
+    calls: int = 0
 
     def __str__(self) -> str:
-        return f"{self.fault.value} at {self.call} no. {self.number}{f' of {self.role}' if self.role else ''}"
+        role = f" of a {self.role}" if self.role else ""
+        after = " after that" if self.after else ""
+        return f"{self.fault.value} at {self.call} no. {self.number}{after}{role}"
+
+    def happens(self, call: str, role: str) -> bool:
+        """Count a call and say whether the fault happens at it."""
+        if self.fired or call != self.call or (self.after is not None and not self.after.fired):
+            return False
+        self.calls += 1
+        self.fired = self.calls >= self.number and self.role in (None, role)
+        return self.fired
 
 
 def plan_of(cell: tuple[str, Fault], random: Random) -> list[PlannedFault]:
@@ -114,6 +129,13 @@ def plan_of(cell: tuple[str, Fault], random: Random) -> list[PlannedFault]:
         first = random.choice(("writer.flush", "writer.send_offsets", "writer.commit"))
         fault = random.choice((Fault.ABORTABLE, Fault.ABORTABLE, Fault.ERROR))
         plan.append(PlannedFault(call=first, fault=fault, number=random.randint(1, 4), role="task"))
+    if cell[1] is Fault.REPEATED and random.random() < 0.7:
+        # What a repeated request did to a later transaction shows when that one comes to nothing.
+        later = random.choice(("writer.flush", "writer.send_offsets", "writer.commit"))
+        fault = random.choice((Fault.CRASH_BEFORE, Fault.ERROR, Fault.ABORTABLE))
+        plan.append(
+            PlannedFault(call=later, fault=fault, number=random.randint(1, 2), role="task", after=plan[0])
+        )
     plan += [_planned(random.choice(CELLS), random) for _ in range(random.choice((0, 0, 1, 1, 2)))]
     return plan
 

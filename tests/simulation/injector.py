@@ -58,16 +58,8 @@ class FaultInjector:
     def due(self, call: str, process: Process) -> Fault | None:
         """Count a call and return the fault that happens at it."""
         self.calls[call] += 1
-        for planned in self.plan:
-            if (
-                not planned.fired
-                and planned.call == call
-                and self.calls[call] >= planned.number
-                and planned.role in (None, process.role)
-            ):
-                planned.fired = True
-                return planned.fault
-        return None
+        happening = [planned for planned in self.plan if planned.happens(call, process.role)]
+        return happening[0].fault if happening else None
 
     def crash(self, process: Process) -> None:
         """Kill a process. Some of its tasks die with it, some live on for a while, not knowing."""
@@ -155,7 +147,7 @@ class _ProcessInterceptor:
         elif fault is Fault.REPEATED:
             result = effect()
             if isinstance(client, InMemoryTransactionalWriter):
-                client.repeat_last_request(random.choice((1, 3, 10, 30, 100, 400)))
+                client.repeat_last_request(random.choice((1, 2, 3, 5, 8, 30, 200)))
             return result
         return effect()
 

@@ -102,6 +102,9 @@ def scenario_of(seed: int) -> Scenario:
         name = random.choice(("fold", "merged"))
     elif cell[0] == "writer.abort":
         settings["processing.guarantee"] = "exactly_once"
+    elif cell[1] is Fault.REPEATED:
+        # Repetition hits transactions that follow each other closely.
+        settings |= {"commit.interval.ms": 1, "commit.every.records": random.choice((1, 2))}
     application = APPLICATIONS[name]
     topics = (*application.inputs, *application.through, "out")
     partitions = {topic: random.choice((2, 2, 2, 3)) for topic in topics}
@@ -218,7 +221,10 @@ class _Run:
         self._run_ids.add(run_id)
 
     def _start_second(self) -> None:
-        """Start another scheduler, for the same run or for another one."""
+        """Start another scheduler, for the same run or for another one, or have somebody finish the run."""
+        if self._random.random() < 0.2:
+            self._others.append(self._scheduler.early_finish(self._run_id))
+            return
         other = self._random.random() < 0.4
         run_id, clear_number = (f"{self._run_id}-other", 0) if other else (self._run_id, 1)
         self._others.append(
