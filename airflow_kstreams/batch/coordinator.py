@@ -195,9 +195,11 @@ class Coordinator:
         except TaskFencedError:
             if self._lease is None:
                 raise self._lost_race(caller) from None
-        # Whoever fenced the owner of the lease was refused, or has taken over; the ledger tells which.
+        # Whoever fenced the owner of the lease was refused, has taken over, or has finished the run itself;
+        # the ledger tells which.
         self._reclaim(self._lease)
-        return self._finish_claimed(run_id, caller)
+        ledger = self._read_ledger()
+        return ledger.runs[run_id] if run_id in ledger.runs else self._finish_claimed(run_id, caller)
 
     def close(self) -> None:
         """Give up a lease that is still held and close the clients."""
