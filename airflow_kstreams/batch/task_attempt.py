@@ -65,6 +65,7 @@ class TaskAttempt:
     """One attempt; a context manager that closes its clients and aborts what is open.
 
     :param number: which attempt of the task runner this is, from 1.
+    :param fruitless: how many attempts, this one included, there were since one committed anything.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class TaskAttempt:
         settings: ApplicationSettings,
         clock: Clock,
         number: int,
+        fruitless: int,
     ) -> None:
         self._topology = topology
         self._assignment = assignment
@@ -84,6 +86,7 @@ class TaskAttempt:
         self._settings = settings
         self._clock = clock
         self._number = number
+        self._fruitless = fruitless
         self._clients = ExitStack()
         self._commit: TaskCommit | None = None
 
@@ -149,7 +152,14 @@ class TaskAttempt:
         )
         self._commit.begin()  # what processors forward in init belongs to the first transaction
         task.open()
-        loop = TaskLoop(task, clients, self._commit, settings=self._settings, clock=self._clock)
+        loop = TaskLoop(
+            task,
+            clients,
+            self._commit,
+            settings=self._settings,
+            clock=self._clock,
+            patient=self._fruitless == 1,
+        )
         return loop.run(share.bounds, run_id=slice_.run_id).report()  # step 5
 
     def _writers(self) -> tuple[WriterPort, WriterPort | None]:

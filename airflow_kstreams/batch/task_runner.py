@@ -101,6 +101,7 @@ class TaskRunner:
             settings=self._settings,
             clock=self._clock,
             number=self._attempts,
+            fruitless=self._fruitless,
         ) as attempt:
             try:
                 return attempt.run()
