@@ -67,7 +67,11 @@ class Scheduler:
         return holder[0]
 
     def _operator(
-        self, role: str, run_id: str, clear_number: int, execute: Callable[[Process, str, tuple[int, int]], Any]
+        self,
+        role: str,
+        run_id: str,
+        clear_number: int,
+        execute: Callable[[Process, str, tuple[int, int]], Any],
     ) -> None:
         for number in range(1, MAX_TRIES + 1):
             holder: list[Process] = []

@@ -73,7 +73,9 @@ def _joined(key: str, value: str, so_far: str) -> str:
 
 def _chain() -> Topology:
     builder = _builder()
-    builder.stream("a").map_values(lambda v: v + "m").through("b").map_values(lambda v: v + "n").send_to("out")
+    builder.stream("a").map_values(lambda v: v + "m").through("b").map_values(lambda v: v + "n").send_to(
+        "out"
+    )
     return builder.build()
 
 

@@ -70,9 +70,10 @@ def run_campaign(
     runs: int,
     first_seed: int = 0,
     workers: int | None = None,
+    most_violations: int = 3,
     progress: Callable[[Campaign], None] | None = None,
 ) -> Campaign:
-    """Run seeds until so many runs had a fault, and at least three violations or none were found.
+    """Run seeds until so many runs had a fault, or too many violations were found.
 
     :param runs: how many runs must have had a fault.
     :param workers: processes; one per core unless given.
@@ -88,7 +89,7 @@ def run_campaign(
             campaign.seconds = time.monotonic() - started
             if progress is not None:
                 progress(campaign)
-            if campaign.counted >= runs or len(campaign.violations) >= 3:
+            if campaign.counted >= runs or len(campaign.violations) >= most_violations:
                 break
         pool.terminate()
     return campaign

@@ -20,7 +20,13 @@ class Producers:
     """
 
     def __init__(
-        self, world: World, kafka: InMemoryKafka, random: Random, *, inputs: Sequence[str], through: Sequence[str]
+        self,
+        world: World,
+        kafka: InMemoryKafka,
+        random: Random,
+        *,
+        inputs: Sequence[str],
+        through: Sequence[str],
     ) -> None:
         self._world = world
         self._kafka = kafka
@@ -73,4 +79,9 @@ class Producers:
         random = self._random
         value = str(next(self._numbers)).encode()
         late_ms = random.choice((0, 0, 0, 5, 500))
-        return random.choice(self._inputs), value, random.choice(_KEYS).encode(), self._world.now_ms() - late_ms
+        return (
+            random.choice(self._inputs),
+            value,
+            random.choice(_KEYS).encode(),
+            self._world.now_ms() - late_ms,
+        )

@@ -151,9 +151,7 @@ def simulate(seed: int, *, trace: Trace | None = None) -> Outcome:
 class _Run:
     """The processes of one seed."""
 
-    def __init__(
-        self, scenario: Scenario, world: World, kafka: InMemoryKafka, trace: Trace | None
-    ) -> None:
+    def __init__(self, scenario: Scenario, world: World, kafka: InMemoryKafka, trace: Trace | None) -> None:
         self._scenario = scenario
         self._world = world
         self._kafka = kafka
@@ -190,9 +188,7 @@ class _Run:
         for number in range(self._scenario.runs):
             self._producers.batch()
             if self._scenario.writes_on:
-                self._others.append(
-                    self._world.start("producers", "producer", self._producers.keep_writing)
-                )
+                self._others.append(self._world.start("producers", "producer", self._producers.keep_writing))
             if number:
                 self._clean_logs()
             self._run_id = f"run-{number + 1}"
@@ -249,7 +245,11 @@ def _fingerprint(history: History, world: World) -> str:
     """Return a hash over all that became final and when; offset metadata holds the machine's own numbers."""
     digest = hashlib.sha256(f"{world.seconds:.3f}".encode())
     for commit in history.commits:
-        records = [(r.topic(), r.partition(), r.position, r.key(), r.value()) for r in commit.records if r.topic()[-5:] != "-runs"]
+        records = [
+            (r.topic(), r.partition(), r.position, r.key(), r.value())
+            for r in commit.records
+            if r.topic()[-5:] != "-runs"
+        ]
         offsets = [sorted((tp, o.offset) for tp, o in group.items()) for group in commit.offsets.values()]
         digest.update(repr((commit.at_ms, commit.transactional_id, records, offsets)).encode())
     return digest.hexdigest()[:16]

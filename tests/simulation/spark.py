@@ -53,7 +53,9 @@ class Executors:
 class SimulatedJobs(RunJobs):
     """``RunJobs`` whose jobs are processes of the world."""
 
-    def __init__(self, *, topology: Topology, injector: FaultInjector, session: Executors, **jobs: Any) -> None:
+    def __init__(
+        self, *, topology: Topology, injector: FaultInjector, session: Executors, **jobs: Any
+    ) -> None:
         super().__init__(session=session, source=None, client_config_path="", **jobs)  # type: ignore[arg-type]
         self._topology = topology
         self._injector = injector
