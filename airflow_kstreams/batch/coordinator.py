@@ -51,6 +51,7 @@ from airflow_kstreams.batch.stops import unfinished_groups
 from airflow_kstreams.batch.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.streams.errors import (
     ConfigError,
+    KafkaClientError,
     KStreamsError,
     RunBusyError,
     RunError,
@@ -195,6 +196,11 @@ class Coordinator:
         except TaskFencedError:
             if self._lease is None:
                 raise self._lost_race(caller) from None
+        except KafkaClientError as error:
+            # Somebody else may have finished the run meanwhile, and purged what was being read here.
+            if error.is_retriable or run_id not in (ledger := self._read_ledger()).runs:
+                raise
+            return ledger.runs[run_id]
         # Whoever fenced the owner of the lease was refused, has taken over, or has finished the run itself;
         # the ledger tells which.
         self._reclaim(self._lease)
