@@ -162,16 +162,14 @@ class TaskAttempt:
         )
         return loop.run(share.bounds, run_id=slice_.run_id).report()  # step 5
 
-    def _writers(self) -> tuple[WriterPort, WriterPort | None]:
-        """Make the writers of outputs and of state; initialising the latter fences older attempts."""
-        subtopology = next(s for s in self._topology.subtopologies() if s.id == self._task_id.subtopology)
-        stateful = any(spec.logged for spec in subtopology.stores)
-        state = self._transactional_writer() if self._settings.exactly_once or stateful else None
-        if state is not None and self._settings.exactly_once:
-            return state, state
+    def _writers(self) -> tuple[WriterPort, WriterPort]:
+        """Make the writers of outputs and of what decides; initialising the latter fences older attempts."""
+        deciding = self._transactional_writer()
+        if self._settings.exactly_once:
+            return deciding, deciding
         outputs = self._cluster.writer(transactional_id=None)
         self._clients.callback(outputs.close)
-        return outputs, state
+        return outputs, deciding
 
     def _transactional_writer(self) -> WriterPort:
         writer = self._cluster.writer(

@@ -118,7 +118,7 @@ class TaskLoop:
 
     def _refuse_suspect(self) -> None:
         """Leave a writer whose commit was suspicious: a repeated request could hit a later transaction."""
-        if self._clients.committing.suspect:
+        if self._clients.state.suspect:
             raise TransactionAbortedError(
                 f"task {self._task.task_id}: a commit was slow or repeated, its producer is not used again",
                 fix="nothing: the task resumes from its committed offsets with a new producer",
