@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from airflow_kstreams.batch.coordinator import Coordinator
 from airflow_kstreams.batch.run_spec import RunSpec
@@ -21,6 +20,14 @@ MAX_TRIES = 25
 
 class RunFailedError(Exception):
     """A DAG run failed although a scheduler tried as often as it could."""
+
+
+#: What an operator does in its process, given the run and its order.
+Execute = Callable[[Process, str, tuple[int, int]], None]
+
+
+def _execute(execute: Execute, holder: list[Process], run_id: str, order: tuple[int, int]) -> None:
+    execute(holder[0], run_id, order)
 
 
 class Scheduler:
@@ -71,13 +78,14 @@ class Scheduler:
         role: str,
         run_id: str,
         clear_number: int,
-        execute: Callable[[Process, str, tuple[int, int]], Any],
+        execute: Execute,
     ) -> None:
         for number in range(1, MAX_TRIES + 1):
             holder: list[Process] = []
             order = (clear_number, number)
             name = f"{role} {run_id} {clear_number}.{number}"
-            process = self._world.start(name, role, lambda order=order: execute(holder[0], run_id, order))
+            body = partial(_execute, execute, holder, run_id, order)
+            process = self._world.start(name, role, body)
             holder.append(process)
             ending = process.wait()
             if not (ending.died or ending.lost or ending.error):

@@ -71,6 +71,10 @@ def _joined(key: str, value: str, so_far: str) -> str:
     return f"{so_far}|{value}" if so_far else value
 
 
+def _appended(mark: str) -> Callable[[str], str]:
+    return lambda value: value + mark
+
+
 def _chain() -> Topology:
     builder = _builder()
     builder.stream("a").map_values(lambda v: v + "m").through("b").map_values(lambda v: v + "n").send_to(
@@ -82,8 +86,8 @@ def _chain() -> Topology:
 def _long_chain() -> Topology:
     builder = _builder()
     stream = builder.stream("a")
-    for topic, mark in (("b", "m"), ("c", "n"), ("d", "o")):
-        stream = stream.map_values(lambda v, mark=mark: v + mark).through(topic)
+    for topic, append in (("b", _appended("m")), ("c", _appended("n")), ("d", _appended("o"))):
+        stream = stream.map_values(append).through(topic)
     stream.send_to("out")
     return builder.build()
 

@@ -106,7 +106,7 @@ def offsets_reach_their_stops(history: History, expected: Expectations) -> None:
         commits[commit.commit].append(commit)
     for number in range(len(history.commits)):
         for commit in commits.get(number, ()):
-            if expected.exactly_once and commit.offset < at.get(commit.partition, 0):
+            if commit.offset < at.get(commit.partition, 0):
                 raise ViolationError(
                     f"committed offset of {commit.partition} went back from {at[commit.partition]} to "
                     f"{commit.offset}"

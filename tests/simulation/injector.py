@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from airflow_kstreams.streams.errors import KafkaClientError, TransactionAbortedError
+from airflow_kstreams.streams.ports import CommittedOffset, Fetched, TopicDescription, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka.writer import (
     InMemoryIdempotentWriter,
@@ -177,13 +178,13 @@ def _shown(arguments: tuple[Any, ...]) -> str:
 def _result(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_result(k)}: {_result(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, tuple | list) and hasattr(value, "records"):
+    if isinstance(value, Fetched):
         return f"{_result(value.records)} ends {_result(value.ends)}"
-    if hasattr(value, "offset") and not callable(value.offset):
+    if isinstance(value, CommittedOffset):
         return str(value.offset)
-    if hasattr(value, "topic_id"):
+    if isinstance(value, TopicDescription):
         return f"{value.partitions} partitions"
-    if hasattr(value, "topic") and isinstance(value.topic, str):
+    if isinstance(value, TopicPartition):
         return str(value)
     if isinstance(value, list) and len(value) and hasattr(value[0], "value"):
         return " ".join(f"{record.offset()}={record.value()!r}" for record in value)

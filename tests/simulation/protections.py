@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from airflow_kstreams.batch import coordinator, offsets, task_attempt
+from airflow_kstreams.batch import offsets
 from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.ledger import read_ledger
+from airflow_kstreams.batch.metadata import read_metadata
 from airflow_kstreams.batch.model import RunState
 from airflow_kstreams.batch.session import CoordinatorSession
 from airflow_kstreams.batch.task_attempt import TaskAttempt
 from airflow_kstreams.batch.task_commit import TaskCommit
-from airflow_kstreams.batch.task_slice import TaskSlice
+from airflow_kstreams.batch.task_restore import restore_stores
+from airflow_kstreams.batch.task_slice import TaskSlice, task_slice
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyReader, FaultyWriter
@@ -64,7 +67,6 @@ def _id_per_attempt() -> SwitchedOff:
 def _offsets_before_the_fence() -> SwitchedOff:
     """An attempt reads the committed offsets, and then claims its transactional id."""
     claim = TaskAttempt._writers
-    slice_of = task_attempt.task_slice
 
     def writers(self: TaskAttempt) -> Any:
         group = self._task_id.group
@@ -72,7 +74,6 @@ def _offsets_before_the_fence() -> SwitchedOff:
         reader = self._cluster.reader(group_id="sim", isolation="read_uncommitted")
         early = reader.committed([TopicPartition(topic, group) for topic in sub.sources])
         made = claim(self)
-        made[0].early = early  # type: ignore[attr-defined]
         self._assignment = _Remembering(self._assignment, early)  # type: ignore[assignment]
         return made
 
@@ -86,36 +87,35 @@ def _offsets_before_the_fence() -> SwitchedOff:
 
     remembered: list[Any] = []
 
-    def task_slice(slice_: Any, folded: Any, task_id: Any, reader: Any, admin: Any) -> TaskSlice:
+    def early_slice(slice_: Any, folded: Any, task_id: Any, reader: Any, admin: Any) -> TaskSlice:
         early = remembered.pop()
 
         class Early:
             def committed(self, partitions: Any) -> Any:
                 return {tp: early[tp] for tp in partitions if tp in early}
 
-        return slice_of(slice_, folded, task_id, Early(), admin)  # type: ignore[arg-type]
+        return task_slice(slice_, folded, task_id, Early(), admin)  # type: ignore[arg-type]
 
     return _both(
         mock.patch.object(TaskAttempt, "_writers", writers),
-        mock.patch.object(task_attempt, "task_slice", task_slice),
+        mock.patch("airflow_kstreams.batch.task_attempt.task_slice", early_slice),
     )
 
 
 def _state_survives_an_abort() -> SwitchedOff:
     """The next attempt of a process goes on with the stores of the one that failed."""
-    restore = task_attempt.restore_stores
     kept: dict[int, Any] = {}
 
-    def restore_stores(task: Any, cluster: Any, *rest: Any) -> int:
+    def keeping(task: Any, cluster: Any, *rest: Any) -> int:
         before = kept.get(id(cluster))
-        restored = restore(task, cluster, *rest)
+        restored = restore_stores(task, cluster, *rest)
         if before is not None and before[0] is cluster:
             for name, store in task.stores.items():
                 store._entries.update(before[1].stores[name]._entries)
         kept[id(cluster)] = (cluster, task)
         return restored
 
-    return mock.patch.object(task_attempt, "restore_stores", restore_stores)
+    return mock.patch("airflow_kstreams.batch.task_attempt.restore_stores", keeping)
 
 
 def _idle_tasks_are_silent() -> SwitchedOff:
@@ -179,17 +179,16 @@ def _finish_anywhere() -> SwitchedOff:
 
 def _ledger_is_not_asked() -> SwitchedOff:
     """Begin does not look whether the run is finished already."""
-    read = coordinator.read_ledger
 
     class Forgetful(dict):  # type: ignore[type-arg]
         def __contains__(self, key: object) -> bool:
             return False
 
-    def read_ledger(*arguments: Any, **named: Any) -> Any:
-        ledger = read(*arguments, **named)
+    def forgetting(*arguments: Any, **named: Any) -> Any:
+        ledger = read_ledger(*arguments, **named)
         return dataclasses.replace(ledger, runs=Forgetful(ledger.runs))
 
-    return mock.patch.object(coordinator, "read_ledger", read_ledger)
+    return mock.patch("airflow_kstreams.batch.coordinator.read_ledger", forgetting)
 
 
 def _changelog_apart() -> SwitchedOff:
@@ -241,14 +240,13 @@ def _stop_at_the_high_watermark() -> SwitchedOff:
 
 def _fold_what_is_stable() -> SwitchedOff:
     """The metadata topic and the ledger are read up to whatever is stable."""
-    metadata, ledger = coordinator.read_metadata, coordinator.read_ledger
 
     def stable(read: Any) -> Any:
         return lambda *arguments, **named: read(*arguments, **{**named, "wait_ms": 0})
 
     return _both(
-        mock.patch.object(coordinator, "read_metadata", stable(metadata)),
-        mock.patch.object(coordinator, "read_ledger", stable(ledger)),
+        mock.patch("airflow_kstreams.batch.coordinator.read_metadata", stable(read_metadata)),
+        mock.patch("airflow_kstreams.batch.coordinator.read_ledger", stable(read_ledger)),
     )
 
 

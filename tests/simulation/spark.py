@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from airflow_kstreams.batch.coordinator import Coordinator
@@ -71,7 +72,8 @@ class SimulatedJobs(RunJobs):
         for attempt in range(1, _SPARK_TRIES + 1):
             slice_, settings = self._slice, self._settings
             name = f"task {subtopology}_{group} g{slice_.generation}.{attempt}"
-            process: Process = self._executors.task(name, lambda: runner.run())
+            runners: list[TaskRunner] = []
+            process = self._executors.task(name, partial(_run_first, runners))
             runner = TaskRunner(
                 topology=self._topology,
                 assignment=TaskAssignment(
@@ -83,6 +85,7 @@ class SimulatedJobs(RunJobs):
                 settings=settings,
                 clock=self._injector.world,
             )
+            runners.append(runner)
             ending = process.wait()
             if ending.error is None and not ending.died and not ending.lost:
                 report: TaskReport = ending.value
@@ -97,6 +100,10 @@ class SimulatedJobs(RunJobs):
                     break
         assert failure is not None
         raise failure
+
+
+def _run_first(runners: list[TaskRunner]) -> TaskReport:
+    return runners[0].run()
 
 
 class SimulatedDriver(Driver):
