@@ -51,10 +51,12 @@ from airflow_kstreams.batch.stops import unfinished_groups
 from airflow_kstreams.batch.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.streams.errors import (
     ConfigError,
+    DataLossError,
     KafkaClientError,
     KStreamsError,
     RunBusyError,
     RunError,
+    RunSupersededError,
     TaskFencedError,
 )
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -82,6 +84,7 @@ class Coordinator:
         self._cluster = cluster
         self._session = CoordinatorSession(cluster, settings.application_id)
         self._lease: Lease | None = None
+        self._superseded: RunSupersededError | None = None
 
     def begin(
         self,
@@ -126,6 +129,12 @@ class Coordinator:
             return self._begin_claimed(caller, plan, groups)
         except TaskFencedError:
             raise self._lost_race(caller) from None
+        except (DataLossError, KafkaClientError) as error:
+            # What looks like lost records may be another coordinator's work, seen half before and half after:
+            # it moved offsets and purged what they left behind.
+            if error.is_retriable or self._read_ledger() == ledger:
+                raise
+            raise self._lost_race(caller) from error
 
     def keep_lease(self, *, on_superseded: Callable[[], None] | None = None) -> LeaseKeeper:
         """Return a context manager that renews the lease that ``begin`` took, and gives it up at the end.
@@ -148,15 +157,17 @@ class Coordinator:
         :raises RunSupersededError: another driver owns the slice.
         :raises KafkaClientError: the broker did not answer; the lease lasts until it runs out.
         """
-        lease = self._held()
-        renewed = msgspec.structs.replace(lease, expires_ms=self._clock.now_ms() + self._settings.lease_ms)
-        try:
-            if not self._session.claimed:
+        with self._session.writing:
+            lease = self._held()
+            expires_ms = self._clock.now_ms() + self._settings.lease_ms
+            renewed = msgspec.structs.replace(lease, expires_ms=expires_ms)
+            try:
+                if not self._session.claimed:
+                    self._reclaim(lease)
+                self._session.write([lease_record(self._app, renewed)])
+            except TaskFencedError:
                 self._reclaim(lease)
-            self._session.write([lease_record(self._app, renewed)])
-        except TaskFencedError:
-            self._reclaim(lease)
-            self._session.write([lease_record(self._app, renewed)])
+                self._session.write([lease_record(self._app, renewed)])
 
     def release(self) -> None:
         """Give the lease up, so that the next owner need not wait for its end."""
@@ -380,6 +391,8 @@ class Coordinator:
         )
 
     def _held(self) -> Lease:
+        if self._superseded is not None:
+            raise self._superseded
         if self._lease is None:
             raise ConfigError("no lease is held", fix="call begin with hold_lease=True first")
         return self._lease
@@ -391,7 +404,8 @@ class Coordinator:
         if found is None or not self._is_mine(found) or found.expires_ms == 0:
             # Nothing is ours to release any more: a late release would overwrite the new owner's lease.
             self._lease = None
-            raise superseded(self._app, lease, found)
+            self._superseded = superseded(self._app, lease, found)
+            raise self._superseded
 
     def _refuse_other_topology(self, slice_: Slice, plan: TopologyPlan) -> None:
         if slice_.plan.topology.topology_hash != plan.topology_hash:

@@ -1,9 +1,9 @@
-"""Two finishers of one run at the same moment, on the in-memory Kafka."""
+"""Two coordinators of one application at the same moment, on the in-memory Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -25,18 +25,23 @@ REPARTITION = f"{APP}-counts-repartition"
 SETTINGS = ApplicationSettings.parse(APP, {"processing.guarantee": "exactly_once"})
 
 
-class At:
-    """Does something once, before a call."""
+class Step(NamedTuple):
+    """What to do before the next call of a name whose arguments mention something."""
+
+    call: str
+    about: str
+    action: Callable[[], object]
+
+
+class Steps:
+    """An interceptor that takes steps one after the other."""
 
     def __init__(self) -> None:
-        self.call_name = ""
-        self.about = ""
-        self.action: Callable[[], object] | None = None
+        self.left: list[Step] = []
 
     def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
-        if name == self.call_name and self.about in str(arguments) and self.action is not None:
-            action, self.action = self.action, None
-            action()
+        if self.left and name == self.left[0].call and self.left[0].about in str(arguments):
+            self.left.pop(0).action()
         return effect()
 
 
@@ -82,8 +87,8 @@ def run_tasks(kafka: InMemoryKafka, topology: Topology, slice_: Slice) -> None:
 def test_run_is_finished_once_when_somebody_else_finishes_it_meanwhile(
     kafka: InMemoryKafka, topology: Topology, call: str, about: str, holds_lease: bool
 ) -> None:
-    at = At()
-    cluster = FaultyCluster(kafka, at)
+    steps = Steps()
+    cluster = FaultyCluster(kafka, steps)
     owner = Coordinator(cluster, SETTINGS, clock=kafka.clock)
     begun = owner.begin("run", topology.plan(APP), hold_lease=True)
     assert begun.slice is not None
@@ -93,15 +98,37 @@ def test_run_is_finished_once_when_somebody_else_finishes_it_meanwhile(
         owner.close()
         finisher = Coordinator(cluster, SETTINGS, clock=kafka.clock)
     other = Coordinator(kafka, SETTINGS, clock=kafka.clock)
-    at.call_name, at.about, at.action = call, about, lambda: other.finish("run")
-    try:
-        summary = finisher.finish("run")
-    except RunBusyError:
-        assert not holds_lease
-        summary = finisher.finish("run")
-    assert at.action is None
-    assert summary == other.finish("run")
+    steps.left.append(Step(call, about, lambda: other.finish("run")))
+    summaries = []
+    for _ in range(2):
+        try:
+            summaries.append(finisher.finish("run"))
+        except RunBusyError:
+            assert not holds_lease
+    assert not steps.left
+    assert {summary.finished_ms for summary in summaries} == {other.finish("run").finished_ms}
     markers = [
         r for r in kafka.records(metadata_topic(APP)) if (r.key(), r.value()) == (APP.encode(), FINISHED)
     ]
     assert len(markers) == 1
+
+
+def test_begin_is_told_to_wait_when_what_looks_like_lost_records_is_another_run_at_work(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    other = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+
+    def process() -> None:
+        begun = other.begin("other", topology.plan(APP), hold_lease=True)
+        assert begun.slice is not None
+        run_tasks(kafka, topology, begun.slice)
+
+    steps = Steps()
+    steps.left += [
+        Step("admin.end_offsets", REPARTITION, process),
+        Step("reader.assign", REPARTITION, lambda: other.finish("other")),
+    ]
+    late = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    with pytest.raises(RunBusyError):
+        late.begin("run", topology.plan(APP), hold_lease=False)
+    assert not steps.left
