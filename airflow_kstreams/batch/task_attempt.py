@@ -65,7 +65,7 @@ class TaskAttempt:
     """One attempt; a context manager that closes its clients and aborts what is open.
 
     :param number: which attempt of the task runner this is, from 1.
-    :param fruitless: how many attempts, this one included, there were since one committed anything.
+    :param patient: whether a transaction that grows too old is blamed on the machine or the broker.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TaskAttempt:
         settings: ApplicationSettings,
         clock: Clock,
         number: int,
-        fruitless: int,
+        patient: bool,
     ) -> None:
         self._topology = topology
         self._assignment = assignment
@@ -86,9 +86,10 @@ class TaskAttempt:
         self._settings = settings
         self._clock = clock
         self._number = number
-        self._fruitless = fruitless
+        self._patient = patient
         self._clients = ExitStack()
         self._commit: TaskCommit | None = None
+        self._loop: TaskLoop | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -109,6 +110,11 @@ class TaskAttempt:
     def commits(self) -> int:
         """Commits this attempt made."""
         return self._commit.commits if self._commit is not None else 0
+
+    @property
+    def grew_old(self) -> bool:
+        """Whether it gave up a transaction that had grown too old."""
+        return self._loop is not None and self._loop.grew_old
 
     def run(self) -> TaskReport:
         """Run the five steps and return what was committed for the slice in all.
@@ -152,15 +158,15 @@ class TaskAttempt:
         )
         self._commit.begin()  # what processors forward in init belongs to the first transaction
         task.open()
-        loop = TaskLoop(
+        self._loop = TaskLoop(
             task,
             clients,
             self._commit,
             settings=self._settings,
             clock=self._clock,
-            patient=self._fruitless == 1,
+            patient=self._patient,
         )
-        return loop.run(share.bounds, run_id=slice_.run_id).report()  # step 5
+        return self._loop.run(share.bounds, run_id=slice_.run_id).report()  # step 5
 
     def _writers(self) -> tuple[WriterPort, WriterPort]:
         """Make the writers of outputs and of what decides; initialising the latter fences older attempts."""

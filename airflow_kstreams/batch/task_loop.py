@@ -27,8 +27,9 @@ class TaskLoop:
     :param task: restored and open.
     :param clients: of the attempt.
     :param commit: commits the task.
-    :param patient: whether a transaction that grows too old is first blamed on the machine or the broker (a
-        pause, a slow answer), so that another attempt is made; else on the task's own functions.
+    :param patient: whether a transaction that grows too old is blamed on the machine or the broker (a pause,
+        a slow answer), so that another attempt is made; else on the task's own functions.
+    :ivar grew_old: whether that happened.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class TaskLoop:
         self._settings = settings
         self._clock = clock
         self._patient = patient
+        self.grew_old = False
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._chunk = _CHUNK_FIRST
@@ -93,6 +95,7 @@ class TaskLoop:
             "set commit.every.records lower, so that the task's functions need less time between two commit "
             "points, or transaction.timeout.ms higher, then retry the run: its slice is kept"
         )
+        self.grew_old = True
         if self._patient:
             raise TransactionAbortedError(cause, fix=fix, task_id=str(self._task.task_id))
         raise ConfigError(cause, fix=fix)

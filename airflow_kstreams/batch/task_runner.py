@@ -44,6 +44,9 @@ from airflow_kstreams.streams.topology.topology import Topology
 log = logging.getLogger(__name__)
 
 _FENCED_POLL_SECONDS = 0.5
+#: How many attempts in a row may find their transaction too old before the task's functions are blamed for it
+#: rather than a machine or broker that stood still.
+_PAUSES_FORGIVEN = 2
 
 
 class TaskRunner:
@@ -70,6 +73,7 @@ class TaskRunner:
         self._clock = clock or SystemClock()
         self._attempts = 0
         self._fruitless = 0
+        self._grown_old = 0
 
     def run(self) -> TaskReport:
         """Run attempts until the task is done.
@@ -101,13 +105,14 @@ class TaskRunner:
             settings=self._settings,
             clock=self._clock,
             number=self._attempts,
-            fruitless=self._fruitless,
+            patient=self._grown_old < _PAUSES_FORGIVEN,
         ) as attempt:
             try:
                 return attempt.run()
             finally:
                 if attempt.commits:
-                    self._fruitless = 0
+                    self._fruitless = self._grown_old = 0
+                self._grown_old += attempt.grew_old
 
     def _done_by_another(self, fenced: TaskFencedError) -> TaskReport:
         """Watch the attempt that fenced this one; success is reported only when the stop offsets are
