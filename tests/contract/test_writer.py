@@ -264,8 +264,10 @@ def test_record_is_named_when_the_client_refuses_it(contract: Contract) -> None:
 def test_record_is_named_when_the_broker_refuses_it(
     contract: Contract, transactional_id: str | None, reason: str
 ) -> None:
-    config = {"max_message_bytes": "2000"} if reason == "too large" else {"cleanup_policy": "compact"}
-    topic = contract.topic(**config)
+    if reason == "too large":
+        topic = contract.topic(max_message_bytes="2000")
+    else:
+        topic = contract.topic(cleanup_policy="compact")
     writer = contract.writer(transactional_id)
     writer.begin()
     writer.produce(topic, Random(0).randbytes(20_000 if reason == "too large" else 9), None)

@@ -22,6 +22,19 @@ T = TypeVar("T")
 #: No other process can notice these calls, so there is no need to let one go on.
 _UNNOTICED = frozenset({"writer.produce", "writer.begin", "reader.pause", "reader.resume", "cluster.admin"})
 
+#: After these the caller gets no result.
+_ENDINGS = frozenset(
+    {
+        Fault.CRASH_BEFORE,
+        Fault.CRASH_AFTER,
+        Fault.ERROR,
+        Fault.FATAL,
+        Fault.LOST_ANSWER,
+        Fault.RESTART,
+        Fault.ABORTABLE,
+    }
+)
+
 
 class FaultInjector:
     """Gives every process its own view of the cluster, and lets faults happen there.
@@ -110,47 +123,45 @@ class _ProcessInterceptor:
         return result
 
     def _happen(self, fault: Fault, name: str, client: object, effect: Callable[[], T]) -> T:
-        injector, process, random = self._injector, self._process, self._injector.random
-        world, kafka = injector.world, injector.kafka
+        injector, random = self._injector, self._injector.random
         injector.fired[(name, fault)] += 1
-        if fault is Fault.CRASH_BEFORE:
-            injector.crash(process)
-            raise ProcessDied
-        if fault is Fault.CRASH_AFTER:
-            effect()
-            injector.crash(process)
-            raise ProcessDied
-        if fault in (Fault.ERROR, Fault.FATAL):
-            raise self._failed(name, client, fatal=fault is Fault.FATAL)
-        if fault is Fault.LOST_ANSWER:
-            effect()
-            raise self._failed(name, client, fatal=False)
+        if fault in _ENDINGS:
+            return self._end(fault, name, client, effect)
         if fault is Fault.DELAY:
-            world.sleep(random.choice((0.3, 2.0, 8.0, 14.0, 30.0)))
+            injector.world.sleep(random.choice((0.3, 2.0, 8.0, 14.0, 30.0)))
         elif fault is Fault.ZOMBIE:
-            process.lose()
-            world.sleep(random.choice((0.05, 0.3, 1.0, 5.0, 14.0, 40.0)))
+            self._process.lose()
+            injector.world.sleep(random.choice((0.05, 0.3, 1.0, 5.0, 14.0, 40.0)))
         elif fault is Fault.SECOND_OWNER:
             injector.second_owner()
-            world.sleep(random.choice((0.0, 0.1, 1.0, 12.0)))
-        elif fault is Fault.RESTART:
-            if random.random() < 0.5:
-                effect()
-            kafka.restart()
-            raise self._failed(name, client, fatal=False)
+            injector.world.sleep(random.choice((0.0, 0.1, 1.0, 12.0)))
         elif fault is Fault.TIMED_OUT and isinstance(client, InMemoryTransactionalWriter):
-            kafka.time_out_transaction(client.transactional_id)
-        elif fault is Fault.ABORTABLE:
+            injector.kafka.time_out_transaction(client.transactional_id)
+        result = effect()
+        if fault is Fault.REPEATED and isinstance(client, InMemoryTransactionalWriter):
+            client.repeat_last_request(random.choice((1, 2, 3, 5, 8, 30, 200)))
+        return result
+
+    def _end(self, fault: Fault, name: str, client: object, effect: Callable[[], T]) -> T:
+        """Let the call end otherwise than by returning, with or without its effect."""
+        injector = self._injector
+        if fault in (Fault.CRASH_AFTER, Fault.LOST_ANSWER) or (
+            fault is Fault.RESTART and injector.random.random() < 0.5
+        ):
+            effect()
+        if fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER):
+            injector.crash(self._process)
+            raise ProcessDied
+        if fault is Fault.RESTART:
+            injector.kafka.restart()
+        if fault is Fault.ABORTABLE:
             _spoil(client)
             raise TransactionAbortedError(
-                f"{name}: injected: the transaction must be aborted", fix="nothing", task_id=process.name
+                f"{name}: injected: the transaction must be aborted",
+                fix="nothing",
+                task_id=self._process.name,
             )
-        elif fault is Fault.REPEATED:
-            result = effect()
-            if isinstance(client, InMemoryTransactionalWriter):
-                client.repeat_last_request(random.choice((1, 2, 3, 5, 8, 30, 200)))
-            return result
-        return effect()
+        raise self._failed(name, client, fatal=fault is Fault.FATAL)
 
     def _failed(self, name: str, client: object, *, fatal: bool) -> KafkaClientError:
         if name.startswith("writer."):
