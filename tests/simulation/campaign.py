@@ -7,13 +7,17 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from tests.simulation.faults import CELLS, Fault, port_calls, possible
+from tests.simulation.protections import PROTECTIONS
 from tests.simulation.scenario import Outcome, simulate
 
 _CHUNK = 25
+#: Protections that are switched off in this worker, for as long as it lives.
+_OFF = ExitStack()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,18 +75,20 @@ def run_campaign(
     first_seed: int = 0,
     workers: int | None = None,
     most_violations: int = 3,
+    without: Sequence[str] = (),
     progress: Callable[[Campaign], None] | None = None,
 ) -> Campaign:
     """Run seeds until so many runs had a fault, or too many violations were found.
 
     :param runs: how many runs must have had a fault.
     :param workers: processes; one per core unless given.
+    :param without: names of protections that are switched off.
     :param progress: called now and then.
     """
     campaign = Campaign()
     started = time.monotonic()
     count = workers or os.cpu_count() or 1
-    with multiprocessing.get_context("spawn").Pool(count, initializer=_prepare) as pool:
+    with multiprocessing.get_context("spawn").Pool(count, _prepare, (tuple(without),)) as pool:
         for outcomes in pool.imap(_simulate_some, _chunks(first_seed, runs)):
             for outcome in outcomes:
                 campaign.add(outcome)
@@ -101,7 +107,9 @@ def _chunks(first_seed: int, runs: int) -> Iterator[range]:
         yield range(start, start + _CHUNK)
 
 
-def _prepare() -> None:
+def _prepare(without: tuple[str, ...]) -> None:
+    for name in without:
+        _OFF.enter_context(PROTECTIONS[name].off())
     gc.freeze()
 
 

@@ -72,7 +72,7 @@ class FaultInjector:
     def due(self, call: str, process: Process) -> Fault | None:
         """Count a call and return the fault that happens at it."""
         self.calls[call] += 1
-        happening = [planned for planned in self.plan if planned.happens(call, process.role)]
+        happening = [planned for planned in self.plan if planned.happens(call, process)]
         return happening[0].fault if happening else None
 
     def crash(self, process: Process) -> None:
@@ -139,7 +139,7 @@ class _ProcessInterceptor:
             injector.kafka.time_out_transaction(client.transactional_id)
         result = effect()
         if fault is Fault.REPEATED and isinstance(client, InMemoryTransactionalWriter):
-            client.repeat_last_request(random.choice((1, 2, 3, 5, 8, 30, 200)))
+            client.repeat_last_request(random.randint(1, 4))
         return result
 
     def _end(self, fault: Fault, name: str, client: object, effect: Callable[[], T]) -> T:

@@ -7,8 +7,8 @@ and some seed must then break a checker, or never end.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -16,7 +16,7 @@ from unittest import mock
 from airflow_kstreams.batch import offsets
 from airflow_kstreams.batch.coordinator import Coordinator
 from airflow_kstreams.batch.ledger import read_ledger
-from airflow_kstreams.batch.metadata import read_metadata
+from airflow_kstreams.batch.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.model import RunState
 from airflow_kstreams.batch.session import CoordinatorSession
 from airflow_kstreams.batch.task_attempt import TaskAttempt
@@ -133,8 +133,6 @@ def _notify_the_stable_offset() -> SwitchedOff:
     """A notification carries the last stable offset, before which the task's own transaction does not lie."""
 
     def notify(self: TaskCommit, writer: Any) -> None:
-        from airflow_kstreams.batch.metadata_records import PARTITION, notification_record
-
         if not self._share.notify:
             return
         ends = self._clients.admin.end_offsets(self._share.intermediates, isolation="read_committed")
@@ -238,18 +236,6 @@ def _stop_at_the_high_watermark() -> SwitchedOff:
     return mock.patch("airflow_kstreams.batch.begin.log_bounds", log_bounds)
 
 
-def _fold_what_is_stable() -> SwitchedOff:
-    """The metadata topic and the ledger are read up to whatever is stable."""
-
-    def stable(read: Any) -> Any:
-        return lambda *arguments, **named: read(*arguments, **{**named, "wait_ms": 0})
-
-    return _both(
-        mock.patch("airflow_kstreams.batch.coordinator.read_metadata", stable(read_metadata)),
-        mock.patch("airflow_kstreams.batch.coordinator.read_ledger", stable(read_ledger)),
-    )
-
-
 def _others_are_dropped() -> SwitchedOff:
     """A begin that finds another run's unfinished slice drops it."""
     resume = Coordinator._begin_claimed
@@ -278,13 +264,12 @@ def _read_uncommitted() -> SwitchedOff:
     return mock.patch.object(InMemoryKafka, "reader", uncommitted)
 
 
-def _both(*patches: Any) -> SwitchedOff:
-    from contextlib import ExitStack
-
-    stack = ExitStack()
-    for patch in patches:
-        stack.enter_context(patch)
-    return stack
+@contextmanager
+def _both(*patches: SwitchedOff) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
 
 
 def _innermost(writer: Any) -> Any:
@@ -308,7 +293,6 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="offsets in the transaction", section="5.4", off=_offsets_apart),
         Protection(name="decide after claiming", section="4 begin", off=_decide_before_claiming),
         Protection(name="stop at the stable offset", section="4 stop", off=_stop_at_the_high_watermark),
-        Protection(name="fold to the high watermark", section="4 fold", off=_fold_what_is_stable),
         Protection(name="unfinished runs come first", section="4 begin 0", off=_others_are_dropped),
         Protection(name="read committed", section="4 stop", off=_read_uncommitted),
     )

@@ -17,7 +17,7 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.simulation.airflow import RunFailedError, Scheduler
 from tests.simulation.applications import APPLICATION_ID, APPLICATIONS, Application
 from tests.simulation.checkers import Expectations, ViolationError, check
-from tests.simulation.faults import CELLS, Fault, PlannedFault, plan_of
+from tests.simulation.faults import CYCLE, Fault, PlannedFault, plan_of
 from tests.simulation.history import History
 from tests.simulation.injector import FaultInjector
 from tests.simulation.producers import Producers
@@ -35,6 +35,8 @@ class Scenario:
     :param settings: of the application, by dotted name.
     :param runs: how many DAG runs follow each other.
     :param writes_on: whether records arrive while runs go on.
+    :param cleans: whether the log cleaner runs.
+    :param separate_finish: whether an operator of its own finishes the run, or the driver does.
     """
 
     seed: int
@@ -43,6 +45,7 @@ class Scenario:
     settings: dict[str, Any]
     runs: int
     writes_on: bool
+    cleans: bool
     separate_finish: bool
     plan: tuple[PlannedFault, ...]
 
@@ -80,7 +83,7 @@ def scenario_of(seed: int) -> Scenario:
     """Return the scenario of a seed."""
     random = Random(f"{seed} scenario")
     # Neighbouring seeds take different cells, and every cell comes again after as many seeds as there are.
-    cell = CELLS[seed * 7919 % len(CELLS)]
+    cell = CYCLE[seed * 7919 % len(CYCLE)]
     settings: dict[str, Any] = {
         "processing.guarantee": random.choice(("exactly_once",) * 5 + ("at_least_once",)),
         "commit.interval.ms": random.choice((1, 20, 5_000)),
@@ -115,6 +118,7 @@ def scenario_of(seed: int) -> Scenario:
         settings=settings,
         runs=random.choice((1, 1, 2)),
         writes_on=random.random() < 0.5,
+        cleans=random.random() < 0.4,
         separate_finish=random.random() < 0.5,
         plan=tuple(plan_of(cell, random)),
     )
@@ -185,12 +189,12 @@ class _Run:
 
     def main(self) -> None:
         """Let producers write and DAG runs follow each other."""
+        if self._scenario.cleans:
+            self._world.start("cleaner", "cleaner", self._clean_logs)
         for number in range(self._scenario.runs):
             self._producers.batch()
             if self._scenario.writes_on:
                 self._others.append(self._world.start("producers", "producer", self._producers.keep_writing))
-            if number:
-                self._clean_logs()
             self._run_id = f"run-{number + 1}"
             self._dag_run(self._run_id, 0)
         for other in self._others:
@@ -230,10 +234,11 @@ class _Run:
         )
 
     def _clean_logs(self) -> None:
-        """Let the log cleaner run between two runs."""
-        if self._random.random() < 0.5:
+        """Let the log cleaner run over everything that is compacted, now and then."""
+        while True:
+            self._world.sleep(self._random.choice((0.02, 0.1, 0.5, 5.0)))
             for topic in self._kafka.compacted_topics():
-                self._kafka.compact(topic, drop_tombstones=self._random.random() < 0.5)
+                self._kafka.compact(topic, drop_tombstones=self._random.random() < 0.2)
 
 
 @cache

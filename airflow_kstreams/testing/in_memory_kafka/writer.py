@@ -7,6 +7,7 @@ leave earlier, as they do when a client's own thread sends them. What waits when
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from airflow_kstreams.streams.errors import (
@@ -184,31 +185,27 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
         self._registered = False
         self._fenced = False
         self._last_request: Callable[[], object] | None = None
+        self._copy: Callable[[], object] | None = None
+        self._copy_after = 0
 
     def spoil(self) -> None:
         """Lose the connection: a request may have been repeated, so the writer is suspect from now on."""
         self._suspect = True
 
-    def repeat_last_request(self, after_ms: int) -> bool:
+    def repeat_last_request(self, after_requests: int) -> bool:
         """Let a second copy of the last request about a transaction reach the coordinator later.
 
-        That is what a client does that got no answer; the copy acts on whatever is open then. The writer
-        becomes suspect, because the real one notices the lost connection.
+        That is what a client does that got no answer; the copy acts on whatever is open when it arrives. The
+        writer becomes suspect, because the real one notices the lost connection.
 
+        :param after_requests: how many more partitions and offsets this writer adds to transactions before
+            the copy arrives.
         :return: whether there was such a request.
         """
-        request = self._last_request
-        if request is None:
-            return False
         self.spoil()
-
-        def arrive() -> None:
-            try:
-                request()
-            except (FencedError, ConcurrentError, InvalidTransactionError):
-                return
-
-        self._broker.later(max(1, after_ms), arrive)
+        if self._last_request is None:
+            return False
+        self._copy, self._copy_after = self._last_request, after_requests
         return True
 
     def init_transactions(self) -> None:
@@ -281,6 +278,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
         self._guarded(what, lambda: self._awaited(lambda: coordinator.add_offsets(claim, group, found)))
         self._registered = True
         self._last_request = lambda: coordinator.add_offsets(claim, group, found)
+        self._let_copy_arrive()
 
     def commit(self) -> None:
         """Deliver every record and commit.
@@ -344,6 +342,16 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
                 log.append(content, transaction)
             else:
                 self._failure = _refused(at.topic, at.partition, refusal)
+            self._let_copy_arrive()
+
+    def _let_copy_arrive(self) -> None:
+        if self._copy is None:
+            return
+        self._copy_after -= 1
+        if self._copy_after <= 0:
+            copy, self._copy = self._copy, None
+            with suppress(FencedError, ConcurrentError, InvalidTransactionError):
+                copy()
 
     def _guarded(self, what: str, request: Callable[[], object]) -> None:
         """Make a request; wait while the coordinator asks to come again, convert fencing."""
