@@ -64,6 +64,8 @@ class TaskOnLogs:
     changelogs: dict[str, list[tuple[bytes, bytes | None, int]]] = field(default_factory=dict)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     progress: TaskProgress = field(default_factory=TaskProgress)
+    #: The stores of the attempt that came to its end.
+    live: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, stops: Mapping[TopicPartition, int] | None = None) -> None:
         """Run a slice up to some stop offsets, the ends of the logs unless given."""
@@ -97,6 +99,7 @@ class TaskOnLogs:
         if steps < crash_after:
             return False  # in the last moment
         self._commit(task, open_outputs)
+        self.live = task.stores
         return True
 
     def _restored(self, stops: Mapping[TopicPartition, int], outputs: list[Written]) -> StreamTask:

@@ -22,11 +22,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
+from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.input_topics import InputTopics
@@ -75,8 +75,8 @@ class TopologyTestDriver:
         self._topology = topology
         self._application_id = application_id
         plan = topology.plan(application_id)
-        counts, task_counts = topic_counts(
-            plan, {self._real(topic): count for topic, count in (partitions or {}).items()}
+        counts, groups = topic_counts(
+            topology, plan, {self._real(topic): count for topic, count in (partitions or {}).items()}
         )
         self._topics = InMemoryTopics(counts)
         self._outputs = OutputTopics(topic_writers(topology, application_id))
@@ -85,7 +85,10 @@ class TopologyTestDriver:
         self._readers: dict[TopicPartition, StreamTask] = {}
         #: Tasks per subtopology id, by group; subtopologies in running order.
         self._tasks = {
-            sub.id: [self._task(sub, group, checked) for group in range(task_counts[sub.id])]
+            sub.id: [
+                self._task(TaskId(subtopology=sub.id, group=number), partitions_in(group), checked)
+                for number, group in enumerate(groups[sub.id])
+            ]
             for sub in plan.subtopologies
         }
         self._failed: StreamTask | None = None
@@ -191,7 +194,8 @@ class TopologyTestDriver:
         """Return a view of a store, as it is after the last piped record.
 
         :param name: of the store.
-        :param partition: the task's group, which is the number of its source partitions.
+        :param partition: the task's group, which is the number of its source partitions unless the topology
+            has a partition grouper of its own.
         :raises TopologyError: the topology has no store of this name.
         :raises ConfigError: there is no such partition, or the driver is closed.
         :raises TaskCorruptedError: an earlier record had failed.
@@ -263,15 +267,13 @@ class TopologyTestDriver:
     def _real(self, topic: str) -> str:
         return self._topology.real_topic(topic, self._application_id)
 
-    def _task(self, sub: SubtopologyPlan, group: int, settings: ApplicationSettings) -> StreamTask:
-        bounds = {
-            TopicPartition(topic, group): (0, 0)
-            for topic in sub.sources
-            if group < self._topics.partitions[topic]
-        }
+    def _task(
+        self, task_id: TaskId, partitions: Sequence[TopicPartition], settings: ApplicationSettings
+    ) -> StreamTask:
+        bounds = dict.fromkeys(partitions, (0, 0))
         task = StreamTask(
             self._topology,
-            task_id=TaskId(subtopology=sub.id, group=group),
+            task_id=task_id,
             bounds=bounds,
             produce=self._topics.produce,
             settings=settings,

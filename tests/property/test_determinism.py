@@ -152,5 +152,7 @@ def test_outputs_are_byte_equal_when_fetches_and_crashes_differ(
     assert first.outputs == second.outputs
     assert first.positions == second.positions == {A: len(a), B: len(b)}
     assert first.progress == second.progress
-    for store, content in first.stores().items():
-        assert list(content.all()) == list(second.stores()[store].all())
+    for task in (first, second):
+        for name, restored in task.stores().items():
+            assert list(restored.all()) == list(task.live[name].all()), "a store is the fold of its changelog"
+            assert list(restored.all()) == list(first.live[name].all())

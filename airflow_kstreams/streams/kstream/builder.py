@@ -9,6 +9,7 @@ from airflow_kstreams.streams.kstream.grouped import StoreArgument
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.table import KTable
 from airflow_kstreams.streams.kstream.table_source import TableSource
+from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.call_site import call_site
@@ -21,6 +22,9 @@ class KStreamBuilder:
 
     :param default_key_serde: used wherever a key serde is neither given nor known from upstream.
     :param default_value_serde: the same for values.
+    :param partition_grouper: decides which partitions one task reads together; equal partition numbers unless
+        given.
+    :raises TopologyError: that is no partition grouper.
 
     >>> from airflow_kstreams.streams import serdes
     >>> builder = KStreamBuilder()
@@ -40,10 +44,16 @@ class KStreamBuilder:
     """
 
     def __init__(
-        self, *, default_key_serde: Serde | None = None, default_value_serde: Serde | None = None
+        self,
+        *,
+        default_key_serde: Serde | None = None,
+        default_value_serde: Serde | None = None,
+        partition_grouper: PartitionGrouper | None = None,
     ) -> None:
         self._graph = StreamGraph(
-            default_key_serde=default_key_serde, default_value_serde=default_value_serde
+            default_key_serde=default_key_serde,
+            default_value_serde=default_value_serde,
+            partition_grouper=partition_grouper,
         )
 
     def stream(
@@ -57,8 +67,8 @@ class KStreamBuilder:
         source node.
 
         Records of several topics come in the order of their timestamps, as everywhere in a task. Partition n
-        of each topic goes to task n; the topics may have unequal partition counts unless a store is kept
-        below.
+        of each topic goes to task n, unless the builder was given another partition grouper; the topics may
+        have unequal partition counts unless a store is kept below.
 
         :param topics: names, ``stream("a", "b")``, or lists of names, ``stream(["a", "b"])``; each must exist
             when a run begins.

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.stateless import DropNulls, SelectKey
+from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
@@ -60,10 +61,17 @@ class StreamGraph:
 
     :param default_key_serde: used where none is given or inherited.
     :param default_value_serde: used where none is given or inherited.
+    :param partition_grouper: of the topology.
     """
 
-    def __init__(self, *, default_key_serde: Serde | None, default_value_serde: Serde | None) -> None:
-        self.topology = TopologyBuilder()
+    def __init__(
+        self,
+        *,
+        default_key_serde: Serde | None,
+        default_value_serde: Serde | None,
+        partition_grouper: PartitionGrouper | None = None,
+    ) -> None:
+        self.topology = TopologyBuilder(partition_grouper=partition_grouper)
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
         self._count = 0
         self._sources: dict[str, SourceNode] = {}

@@ -6,6 +6,11 @@ import dataclasses
 from typing import Self
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.partitioning.partition_grouper import (
+    EqualIds,
+    PartitionGrouper,
+    check_partition_grouper,
+)
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef
 from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
@@ -29,6 +34,10 @@ from airflow_kstreams.streams.topology.validation import validate
 class TopologyBuilder:
     """Collects nodes and stores, parents before children; every method but ``build`` returns the builder.
 
+    :param partition_grouper: decides which partitions one task reads together; equal partition numbers unless
+        given.
+    :raises TopologyError: that is no partition grouper.
+
     >>> class Upper(Processor):
     ...     def init(self, context):
     ...         self.context = context
@@ -44,7 +53,10 @@ class TopologyBuilder:
     ['ANT']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, partition_grouper: PartitionGrouper | None = None) -> None:
+        self._grouper_site = call_site()
+        self._grouper = EqualIds() if partition_grouper is None else partition_grouper
+        check_partition_grouper(self._grouper, self._grouper_site)
         self._nodes: dict[str, Node] = {}
         self._stores: dict[str, StoreSpec] = {}
         self._store_sites: dict[str, CallSite] = {}
@@ -225,6 +237,8 @@ class TopologyBuilder:
             nodes=tuple(self._nodes.values()),
             stores=tuple(self._stores.values()),
             internal_topics=tuple(self._internal.values()),
+            partition_grouper=self._grouper,
+            grouper_site=self._grouper_site,
         )
         validate(topology, store_sites=self._store_sites, internal_owners=self._internal_owners)
         return topology

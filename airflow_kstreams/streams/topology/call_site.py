@@ -23,6 +23,13 @@ class CallSite:
 def call_site() -> CallSite:
     """Return the innermost frame outside this package: the user's line that asked for what is being built."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    # The __init__ that dataclasses generate has no file, but the globals of the module it was made in.
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(_PACKAGE)
+        or (
+            frame.f_code.co_filename == "<string>"
+            and frame.f_globals.get("__file__", "").startswith(_PACKAGE)
+        )
+    ):
         frame = frame.f_back
     return CallSite(file=frame.f_code.co_filename, line=frame.f_lineno)
