@@ -75,7 +75,7 @@ AREAS = (
         page="partitioning.md",
         title="Partitioning",
         about="Which partitions one task reads together, and which partition a key belongs to.",
-        modules=("streams.partitioning",),
+        modules=("streams.partitioning", "streams.ports"),
     ),
     Area(
         page="testing.md",

@@ -1,10 +1,10 @@
 """What is public, read from the source.
 
-Rule: a class or function is public when it stands in the ``__all__`` of a documented module. Documented are
-the modules of ``EXPORTING`` and, in the packages of ``AIRFLOW_SIDE``, every module that has an ``__all__``:
-users import operators from the module that defines them. An exported module, e.g. ``serdes``, stands for what
-it exports or, without an ``__all__``, defines. The classes of the error tree are public without being
-exported one by one. Of a public class, every method and property without a leading underscore is public.
+Rule: a class or function is public when it stands in the ``__all__`` of a documented module: those of
+``EXPORTING`` and ``WHOLE`` and, in the packages of ``AIRFLOW_SIDE``, each that has one, since users import
+operators from the module that defines them. An exported module, e.g. ``serdes``, stands for what it exports
+or, without an ``__all__``, defines. The classes of the error tree are public without being exported one by
+one. Of a public class, every method and property without a leading underscore is public.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ PACKAGE = "airflow_kstreams"
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Modules whose ``__all__`` users import from. One that does not exist is passed over.
-EXPORTING = tuple(
-    f"{PACKAGE}.{name}" for name in ("streams", "testing", "explore", "kafka.schema_registry", "spark")
-)
+EXPORTING = tuple(f"{PACKAGE}.{name}" for name in ("streams", "testing", "explore", "spark"))
+#: Modules that users import as a whole: ``from airflow_kstreams.kafka import schema_registry``.
+WHOLE = (f"{PACKAGE}.kafka.schema_registry",)
 AIRFLOW_SIDE = tuple(f"{PACKAGE}.{name}" for name in ("operators", "sensors", "triggers", "hooks"))
 ERRORS = f"{PACKAGE}.streams.errors"
 
@@ -72,6 +72,11 @@ def public_names(package: griffe.Module) -> list[PublicName]:
     for module in _documented(package):
         for public in _exported(module):
             found.setdefault(public.path, public)
+    for path in WHOLE:
+        module_or_none = module_at(package, path)
+        if module_or_none is not None:
+            for public in _whole(module_or_none):
+                found.setdefault(public.path, public)
     errors = module_at(package, ERRORS)
     for error in errors.classes.values() if errors is not None else ():
         found.setdefault(error.path, PublicName(name=error.name, module=ERRORS, target=error))
@@ -141,17 +146,23 @@ def _exported(module: griffe.Module, prefix: str = "", importer: str = "") -> It
     :param importer: the module that users import the first part of the names from.
     """
     names = module.exports if module.exports is not None else _defined(module)
-    inner: list[PublicName] = []
+    importer = importer or module.path
+    inner: list[tuple[str, griffe.Module]] = []
     for name in map(str, names):
         target = _final(module.members[name])
-        if isinstance(target, griffe.Class | griffe.Function | griffe.Module):
-            public = PublicName(name=f"{prefix}{name}", module=importer or module.path, target=target)
-            yield public
-            if isinstance(target, griffe.Module):
-                inner.append(public)
-    for exported in inner:
-        if isinstance(exported.target, griffe.Module):
-            yield from _exported(exported.target, f"{exported.name}.", exported.module)
+        if isinstance(target, griffe.Module):
+            inner.append((f"{prefix}{name}", target))
+        elif isinstance(target, griffe.Class | griffe.Function):
+            yield PublicName(name=f"{prefix}{name}", module=importer, target=target)
+    for name, exported in inner:
+        yield from _whole(exported, name, importer)
+
+
+def _whole(module: griffe.Module, name: str = "", importer: str = "") -> Iterator[PublicName]:
+    """Yield a module that users import as a whole, then what it exports."""
+    package, _, last = module.path.rpartition(".")
+    yield PublicName(name=name or last, module=importer or package, target=module)
+    yield from _exported(module, f"{name or last}.", importer or package)
 
 
 def _defined(module: griffe.Module) -> list[str]:

@@ -267,31 +267,22 @@ class KStream:
         >>> airlines = builder.table("airlines")
         >>> flights = builder.stream("flights")
         >>> flights.join(airlines, lambda flight, airline: f"{flight} of {airline}").send_to("named")
+        >>> flights.left_join(airlines, lambda flight, airline: f"{flight} of {airline}").send_to("all")
         >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
         ...     driver.pipe_input("airlines", key="UA", value="United", timestamp_ms=0)
         ...     driver.pipe_input("flights", key="UA", value="UA15", timestamp_ms=1)
         ...     driver.pipe_input("flights", key="XX", value="XX1", timestamp_ms=2)
-        ...     [record.value for record in driver.read_output("named")]
+        ...     for topic in ("named", "all"):
+        ...         [record.value for record in driver.read_output(topic)]
         ['UA15 of United']
+        ['UA15 of United', 'XX1 of None']
         """
         return self._join("join", table, joiner, self._serdes.given(None, value_serde), name)
 
     def left_join(
         self, table: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
     ) -> KStream:
-        """Join as :meth:`join` does, and a record whose key the table does not hold with None.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
-        >>> airlines = builder.table("airlines")
-        >>> flights = builder.stream("flights")
-        >>> flights.left_join(airlines, lambda flight, airline: [flight, airline]).send_to("named")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     driver.pipe_input("airlines", key="UA", value="United", timestamp_ms=0)
-        ...     driver.pipe_input("flights", key="UA", value="UA15", timestamp_ms=1)
-        ...     driver.pipe_input("flights", key="XX", value="XX1", timestamp_ms=2)
-        ...     [record.value for record in driver.read_output("named")]
-        [['UA15', 'United'], ['XX1', None]]
-        """
+        """Join as :meth:`join` does, and a record whose key the table does not hold with None."""
         return self._join("left_join", table, joiner, self._serdes.given(None, value_serde), name)
 
     def send_to(
