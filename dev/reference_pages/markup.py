@@ -131,11 +131,13 @@ class Markup:
         return self.link(path, shown if found["literal"] else "")
 
     def _path_of(self, name: str, scope: griffe.Object) -> str | None:
-        inner = [f"{owner}.{name}" for owner in (scope.path, scope.parent.path if scope.parent else "")]
+        owners = [scope.path, scope.parent.path if scope.parent else ""]
+        inner = [f"{owner}.{name}" for owner in owners]
+        labels = [f"{self._places[owner].label}.{name}" for owner in owners if owner in self._places]
         parts = name.split(".")
         # What users import from a package is defined below it.
         public = [".".join(parts[start:]) for start in range(len(parts))] if parts[0] == PACKAGE else [name]
-        candidates = [*inner, name, *(self._paths.get(label, "") for label in public)]
+        candidates = [*inner, name, *(self._paths.get(label, "") for label in [*labels, *public])]
         return next((path for path in candidates if path in self._places), None)
 
 
@@ -220,8 +222,8 @@ def _is_type(value: griffe.Expr | str | None) -> bool:
 
 
 def escaped(text: str) -> str:
-    """Keep Markdown from reading marks into plain text."""
-    return text.replace("<", "\\<").replace("*", "\\*")
+    """Keep Markdown from reading marks into plain text; ``**bold**`` is the same in both."""
+    return re.sub(r"(?<!\*)\*(?!\*)", r"\\*", text.replace("<", "\\<"))
 
 
 def _dedented(code: str) -> str:

@@ -249,7 +249,7 @@ def test_parts_of_a_docstring_are_told_apart_when_fields_come_before_the_example
 
 def test_prose_becomes_markdown_when_it_holds_roles_literals_and_blocks() -> None:
     text = (
-        "See :meth:`other` and ``KStream.map``, not ``<b>`` * or <i>.\n\n"
+        "See :meth:`other` and ``KStream.map``, not ``<b>`` * or <i>, **so**.\n\n"
         "Like this::\n\n    if x:\n        y()\n\nEnd."
     )
     stream = _PACKAGE["streams.kstream.kstream.KStream"]
@@ -262,7 +262,7 @@ def test_prose_becomes_markdown_when_it_holds_roles_literals_and_blocks() -> Non
 
     assert markdown == (
         "See [`KStream.other`](streams.md#kstreamother) and [`KStream.map`](streams.md#kstreammap), "
-        "not `<b>` \\* or \\<i>.\n\nLike this:\n\n```python\nif x:\n    y()\n```\n\nEnd."
+        "not `<b>` \\* or \\<i>, **so**.\n\nLike this:\n\n```python\nif x:\n    y()\n```\n\nEnd."
     )
 
 
