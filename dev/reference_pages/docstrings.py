@@ -36,7 +36,7 @@ class Docstring:
     def summary(self) -> str:
         """The first sentence."""
         paragraph = " ".join(self.text.partition("\n\n")[0].split())
-        return re.split(r"(?<=\.) (?=[A-Z`])", paragraph, maxsplit=1)[0]
+        return re.split(r"(?<=\.)(?<!e\.g\.)(?<!i\.e\.) (?=[A-Z`])", paragraph, maxsplit=1)[0]
 
     @property
     def code(self) -> list[str]:

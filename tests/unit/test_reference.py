@@ -231,20 +231,20 @@ def _without_code(text: str) -> str:
 def test_parts_of_a_docstring_are_told_apart_when_fields_come_before_the_example() -> None:
     docstring = docstring_of(
         _function(
-            "Do it, e.g. so. Then rest.\n\nMore.\n\n"
+            "Do it, e.g. ``so``. Then rest.\n\nMore.\n\n"
             ":param a: the\n    first.\n:return: b.\n:raises KeyError: no a.\n\n"
             ">>> f(1)\n2\n\nand\n\n>>> f(2)\n3"
         )
     )
 
     assert docstring == Docstring(
-        text="Do it, e.g. so. Then rest.\n\nMore.",
+        text="Do it, e.g. ``so``. Then rest.\n\nMore.",
         parameters={"a": "the\nfirst."},
         returns="b.",
         raises=[("KeyError", "no a.")],
         examples=[">>> f(1)\n2", "and", ">>> f(2)\n3"],
     )
-    assert docstring.summary == "Do it, e.g. so."
+    assert docstring.summary == "Do it, e.g. ``so``."
 
 
 def test_prose_becomes_markdown_when_it_holds_roles_literals_and_blocks() -> None:
