@@ -6,7 +6,6 @@ from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.state import KeyValueStore
 from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
 
 
@@ -49,19 +48,19 @@ class ProcessorContext:
         finally:
             record_context.timestamp_ms = before
 
-    def state_store(self, name: str) -> KeyValueStore:
-        """Return this task's instance of a store that the processor is connected to.
+    def state_store(self, name: str) -> Any:
+        """Return this task's instance of a store that the processor is connected to: a
+        :class:`KeyValueStore`, :class:`WindowStore` or :class:`SessionStore`, as its spec says.
 
         :raises TopologyError: it is not connected to a store of that name.
         """
         try:
-            store: KeyValueStore = self._context.store(name)
+            return self._context.store(name)
         except KeyError:
             raise TopologyError(
                 f"task {self.task_id}: processor {self._context.node!r} has no access to the store {name!r}",
                 fix="name the store where the processor is added",
             ) from None
-        return store
 
     def commit(self) -> None:
         """Ask for a commit after the record being processed; with cached results it waits for the next commit
