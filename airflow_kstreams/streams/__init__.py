@@ -28,8 +28,12 @@ from airflow_kstreams.streams.kstream.windows import (
     TumblingWindow,
     Windowed,
 )
+from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, FixedGroups, PartitionGrouper
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.processor import timestamps
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
+from airflow_kstreams.streams.processor.punctuation import Punctuation
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.key_value_store import KeyValueStore
@@ -41,6 +45,8 @@ from airflow_kstreams.streams.topology.topology import Topology
 
 __all__ = [
     "ConfigError",
+    "EqualIds",
+    "FixedGroups",
     "HoppingWindow",
     "KGroupedStream",
     "KStream",
@@ -48,9 +54,11 @@ __all__ = [
     "KStreamsError",
     "KTable",
     "KeyValueStore",
+    "PartitionGrouper",
     "Processor",
     "ProcessorContext",
     "ProcessorRecord",
+    "Punctuation",
     "RecordError",
     "Serde",
     "SessionStore",
@@ -59,6 +67,7 @@ __all__ = [
     "SlidingWindow",
     "StateStoreError",
     "StoreSpec",
+    "TopicPartition",
     "Topology",
     "TopologyBuilder",
     "TopologyError",
@@ -69,4 +78,5 @@ __all__ = [
     "WindowedKGroupedStream",
     "WindowedKTable",
     "serdes",
+    "timestamps",
 ]
