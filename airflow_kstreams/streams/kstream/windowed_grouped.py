@@ -58,8 +58,6 @@ class WindowedKGroupedStream:
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
         :raises TopologyError: a serde is missing, or the store's name is taken, or its spec does not fit.
 
-        >>> from airflow_kstreams.streams import KStreamBuilder, TumblingWindow, serdes
-        >>> from airflow_kstreams.testing import TopologyTestDriver
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
         >>> clicks = builder.stream("clicks").group_by_key()
         >>> counts = clicks.windowed_by(TumblingWindow(size_ms=10, grace_ms=0)).count(store="counts")

@@ -69,7 +69,6 @@ class WindowedKTable(KTable):
 
         :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open.
 
-        >>> from airflow_kstreams.streams import KStreamBuilder, SessionWindow, serdes
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
         >>> visits = builder.stream("clicks").group_by_key().windowed_by(SessionWindow(gap_ms=1_800_000))
         >>> visits.count().suppress().to_stream().send_to("clicks-per-visit")

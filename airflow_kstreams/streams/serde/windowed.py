@@ -24,7 +24,6 @@ def time_windowed(key_serde: Serde, size_ms: int) -> Serde:
     :param key_serde: of the key without the window.
     :param size_ms: of the windows; gives a key that is read its end.
 
-    >>> from airflow_kstreams.streams import serdes
     >>> hourly = serdes.time_windowed(serdes.string(), size_ms=3_600_000)
     >>> hourly.deserialize(hourly.serialize(Windowed("a", 0, 3_600_000)))
     Windowed(key='a', start_ms=0, end_ms=3600000)

@@ -68,11 +68,17 @@ class ExpiringStore:
         self.put_entry = self._logged_put() if spec.logged else self._unlogged_put()
 
     def changelog_key(self, entry_id: EntryId) -> bytes:
-        """Return the changelog key of an entry."""
+        """Return the changelog key of an entry.
+
+        :param entry_id: of an entry, present or not.
+        """
         raise NotImplementedError
 
     def entry_id(self, changelog_key: bytes) -> EntryId:
-        """Return the id that a changelog key stands for."""
+        """Return the id that a changelog key stands for.
+
+        :param changelog_key: as :meth:`changelog_key` makes them.
+        """
         raise NotImplementedError
 
     def approximate_count(self) -> int:
@@ -84,7 +90,10 @@ class ExpiringStore:
         return sorted(self._entries.items())
 
     def expire(self, stream_time_ms: int) -> list[tuple[EntryId, Entry]]:
-        """Delete what has expired and return it, oldest first."""
+        """Delete what has expired and return it, oldest first.
+
+        :param stream_time_ms: of the node that keeps the store.
+        """
         latest = stream_time_ms - self.kept_ms
         by_age = self._by_age
         expired: list[tuple[EntryId, Entry]] = []
@@ -112,7 +121,11 @@ class ExpiringStore:
         return ids[bisect_left(ids, first) :]
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """Yield what changed since the last drain, once per entry, in order of first change."""
+        """Yield (changelog key, value or None, timestamp_ms) once per entry changed since the last drain, in
+        order of first change.
+
+        :raises StateStoreError: a value does not fit the store's serde.
+        """
         changed = list(self._changed.items())
         self._changed.clear()
         self._born.clear()
@@ -129,7 +142,13 @@ class ExpiringStore:
             yield self.changelog_key(entry_id), data, entry[1]
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
-        """Apply one changelog record."""
+        """Apply one changelog record; it is not a change.
+
+        :param key: as :meth:`changelog_key` makes them.
+        :param value: None deletes the entry.
+        :param timestamp_ms: of the record; becomes the entry's.
+        :raises StateStoreError: the record is not of the store's format.
+        """
         try:
             entry_id = self.entry_id(key)
             restored = None if value is None else self.spec.value_serde.deserialize(value)

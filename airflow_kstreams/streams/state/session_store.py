@@ -31,6 +31,15 @@ class SessionStore(ExpiringStore):
 
     :param spec: name, serdes, retention.
     :param record_context: gives the timestamp of the record being processed.
+
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> clicks = builder.stream("clicks").group_by_key()
+    >>> visits = clicks.windowed_by(SessionWindow(gap_ms=1_800_000)).count(store="visits")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     for minute in (0, 10, 50):
+    ...         driver.pipe_input("clicks", key="ann", value={}, timestamp_ms=minute * 60_000)
+    ...     driver.store("visits").get("ann", 0, 600_000), list(driver.store("visits").range("ann"))[1:]
+    (2, [(Windowed(key='ann', start_ms=3000000, end_ms=3000000), 1)])
     """
 
     def __init__(self, spec: SessionStoreSpec, record_context: RecordContext) -> None:
@@ -96,11 +105,17 @@ class SessionStore(ExpiringStore):
         )
 
     def changelog_key(self, entry_id: EntryId) -> bytes:
-        """Return the changelog key of an entry: its key, its end, its start."""
+        """Return the changelog key of an entry: its key, its end, its start.
+
+        :param entry_id: (end_ms, start_ms, serialized key).
+        """
         key: bytes = entry_id[2]
         return key + _END_AND_START.pack(entry_id[0], entry_id[1])
 
     def entry_id(self, changelog_key: bytes) -> EntryId:
-        """Return the id that a changelog key stands for."""
+        """Return the id that a changelog key stands for.
+
+        :param changelog_key: serialized key, end and start.
+        """
         end_ms, start_ms = _END_AND_START.unpack(changelog_key[-16:])
         return end_ms, start_ms, changelog_key[:-16]

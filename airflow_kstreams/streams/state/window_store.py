@@ -29,6 +29,26 @@ class WindowStore(ExpiringStore):
 
     :param spec: name, serdes, retention.
     :param record_context: gives the timestamp of the record being processed.
+
+    >>> class Largest(Processor):
+    ...     def init(self, context):
+    ...         self.context, self.hours = context, context.state_store("hours")
+    ...
+    ...     def process(self, record):
+    ...         hour_ms = record.timestamp_ms // 3_600_000 * 3_600_000
+    ...         largest = max(record.value, self.hours.get(record.key, hour_ms) or 0)
+    ...         self.hours.put(record.key, largest, hour_ms)
+    ...         self.context.forward(record.key, list(self.hours.range(record.key, from_ms=0)))
+    >>> hours = WindowStoreSpec(
+    ...     name="hours", key_serde=serdes.string(), value_serde=serdes.int64(), retention_ms=86_400_000
+    ... )
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> builder.stream("delays").process(Largest, hours).send_to("largest")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     for delay, time_ms in ((7, 0), (9, 5), (3, 3_600_001)):
+    ...         driver.pipe_input("delays", key="JFK", value=delay, timestamp_ms=time_ms)
+    ...     driver.read_output("largest")[-1].value
+    [[0, 9], [3600000, 3]]
     """
 
     def __init__(self, spec: WindowStoreSpec, record_context: RecordContext) -> None:
@@ -79,12 +99,18 @@ class WindowStore(ExpiringStore):
         return (((deserialize(key), start_ms), entry[0]) for (start_ms, key), entry in self.entries())
 
     def changelog_key(self, entry_id: EntryId) -> bytes:
-        """Return the changelog key of an entry: its key, then its start."""
+        """Return the changelog key of an entry: its key, then its start.
+
+        :param entry_id: (start_ms, serialized key).
+        """
         key: bytes = entry_id[1]
         return key + _START.pack(entry_id[0])
 
     def entry_id(self, changelog_key: bytes) -> EntryId:
-        """Return the id that a changelog key stands for."""
+        """Return the id that a changelog key stands for.
+
+        :param changelog_key: serialized key and start.
+        """
         (start_ms,) = _START.unpack(changelog_key[-8:])
         return start_ms, changelog_key[:-8]
 

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import doctest
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,7 +18,6 @@ from airflow_kstreams.streams import (
     WindowStoreSpec,
     serdes,
 )
-from airflow_kstreams.streams.kstream import windowed_grouped, windowed_table
 from airflow_kstreams.streams.kstream.windows import RunEnd
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.window_runs import WindowRuns
@@ -168,18 +164,6 @@ def test_windowed_table_is_refused_when_a_stream_is_joined_with_it() -> None:
     counts = _grouped(builder).windowed_by(TUMBLING).count(store="w")
     with pytest.raises(TopologyError, match=r"join at .*\.py:\d+ .*windowed table 'w'"):
         builder.stream("other").join(counts, lambda left, right: left)
-
-
-@pytest.mark.parametrize("module", [windowed_grouped, windowed_table])
-def test_examples_run_when_docstrings_have_them(module: ModuleType) -> None:
-    result = doctest.testmod(module)
-    assert (result.attempted > 0, result.failed) == (True, 0)
-
-
-def test_example_runs_when_the_document_has_one() -> None:
-    document = Path(__file__).parents[4] / "docs" / "windows.md"
-    result = doctest.testfile(str(document), module_relative=False)
-    assert (result.attempted > 0, result.failed) == (True, 0)
 
 
 def test_timeline_is_as_the_document_says_when_runs_end_within_windows() -> None:

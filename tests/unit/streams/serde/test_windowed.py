@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import doctest
-
 from airflow_kstreams.streams import Windowed, serdes
-from airflow_kstreams.streams.serde import windowed
 
 
 def test_time_windowed_key_is_key_and_start_when_written() -> None:
@@ -20,8 +17,3 @@ def test_session_windowed_key_is_key_end_and_start_when_written() -> None:
     assert serde.serialize(Windowed(7, 1, 258)) == data
     assert serde.deserialize(data) == Windowed(7, 1, 258)
     assert serde.id == "session_windowed(int32)"
-
-
-def test_examples_run_when_the_docstrings_have_them() -> None:
-    result = doctest.testmod(windowed)
-    assert (result.attempted > 0, result.failed) == (True, 0)
