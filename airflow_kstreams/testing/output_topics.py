@@ -10,6 +10,7 @@ from airflow_kstreams.streams.errors import RecordError, TopologyError
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.state import changelog_keys
 from airflow_kstreams.streams.topology.nodes import SinkNode
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord
@@ -61,7 +62,7 @@ def topic_writers(topology: Topology, application_id: str) -> dict[str, list[Top
         if spec.logged:
             changelog = topology.changelog_topic(spec.name, application_id)
             writers[changelog] = [
-                TopicWriter(node=spec.name, key_serde=spec.key_serde, value_serde=spec.value_serde)
+                TopicWriter(node=spec.name, key_serde=changelog_keys(spec), value_serde=spec.value_serde)
             ]
     return writers
 
