@@ -19,6 +19,7 @@ from airflow_kstreams.streams.kstream.builder import KStreamBuilder
 from airflow_kstreams.streams.kstream.grouped import KGroupedStream
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.table import KTable
+from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
 from airflow_kstreams.streams.kstream.windows import (
     HoppingWindow,
     SessionWindow,
@@ -60,5 +61,6 @@ __all__ = [
     "TumblingWindow",
     "WindowStoreSpec",
     "Windowed",
+    "WindowedKStream",
     "serdes",
 ]

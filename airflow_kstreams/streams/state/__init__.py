@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.state.in_memory import InMemoryKeyValueStore
-from airflow_kstreams.streams.state.key_value_store import KeyValueStore
-from airflow_kstreams.streams.topology.nodes import RecordContext, StoreSpec
+from typing import cast
 
-__all__ = ["InMemoryKeyValueStore", "KeyValueStore", "make_store"]
+from airflow_kstreams.streams.state.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.streams.state.join_store import JoinStore
+from airflow_kstreams.streams.state.key_value_store import KeyValueStore
+from airflow_kstreams.streams.topology.nodes import JoinStoreSpec, RecordContext, StoreSpec
+
+__all__ = ["InMemoryKeyValueStore", "JoinStore", "KeyValueStore", "make_store"]
 
 
 def make_store(spec: StoreSpec, record_context: RecordContext) -> KeyValueStore:
@@ -15,4 +18,7 @@ def make_store(spec: StoreSpec, record_context: RecordContext) -> KeyValueStore:
     :param spec: what to make.
     :param record_context: the task's; entries that users put take their timestamp from it.
     """
+    if isinstance(spec, JoinStoreSpec):
+        # Tasks and tests use what all stores have in common; the rest is for the join's own nodes.
+        return cast("KeyValueStore", JoinStore(spec))
     return InMemoryKeyValueStore(spec, record_context)
