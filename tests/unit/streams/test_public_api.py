@@ -10,6 +10,7 @@ import pytest
 from airflow_kstreams import streams
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.kstream import builder as kstream_builder
+from airflow_kstreams.streams.kstream import windowed_stream
 from airflow_kstreams.streams.topology import builder as topology_builder
 from tests.bound_topology import BoundTopology, Output
 
@@ -30,7 +31,7 @@ def test_every_public_name_is_documented_when_exported() -> None:
         assert getattr(streams, name).__doc__, name
 
 
-@pytest.mark.parametrize("module", [kstream_builder, topology_builder])
+@pytest.mark.parametrize("module", [kstream_builder, windowed_stream, topology_builder])
 def test_examples_run_when_a_docstring_has_them(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0
