@@ -124,7 +124,7 @@ class WaitingSide:
     def __init__(self, number: int, side: JoinSide, open_ms: int, context: NodeContext) -> None:
         self.number = number
         self.open_ms = open_ms
-        self.flushed = side.waits and side.window.at_run_end == "flush"
+        self.flushed = side.window.at_run_end == "flush"
         self.store: JoinStore = context.store(side.store.name)
 
     def due_ms(self) -> int:

@@ -38,6 +38,7 @@ def test_left_element_is_joined_at_once_when_it_has_a_partner() -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_left_element_is_joined_with_none_when_stream_time_passes_its_window_and_grace(side: str) -> None:
     bound = BoundTopology(_topology(*_windows()))
+    bound.pipe("right", "y", 0, timestamp_ms=99)
     bound.pipe("left", "a", 1, timestamp_ms=100)
     bound.pipe(side, "z", 0, timestamp_ms=130)
     assert bound.read("out") == []
@@ -71,6 +72,29 @@ def test_window_closes_earlier_when_the_other_sides_grace_lets_no_partner_in() -
     # One that arrives when its window is closed already does not wait; its key is that of its record.
     bound.pipe("left", "b", 3, timestamp_ms=100)
     assert bound.read("out") == [Output("b", [3, None], 100)]
+
+
+def test_left_element_waits_when_it_arrives_at_the_last_moment_of_its_window() -> None:
+    bound = BoundTopology(_topology(*_windows()))
+    bound.pipe("right", "z", 0, timestamp_ms=130)
+    bound.pipe("left", "a", 1, timestamp_ms=100)
+    bound.pipe("right", "a", 2, timestamp_ms=110)
+    bound.pipe("right", "z", 0, timestamp_ms=10_000)
+    assert bound.read("out") == [Output("a", [1, 2], 110)]
+
+
+def test_left_element_is_joined_while_it_is_processed_when_its_window_is_closed_already() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    left, right = builder.stream("left"), builder.stream("right")
+    left.with_window(SlidingWindow(size_ms=10)).left_join(
+        right.with_window(SlidingWindow(size_ms=5, grace_ms=0)), lambda a, b: [a, b]
+    ).send_to("out")
+    left.send_to("out")
+    bound = BoundTopology(builder.build())
+    bound.pipe("right", "z", 0, timestamp_ms=1_000)
+    bound.pipe("left", "a", 1, timestamp_ms=100)
+    # The join is the first child of the source, the sink the second.
+    assert bound.read("out") == [Output("a", [1, None], 100), Output("a", 1, 100)]
 
 
 def test_left_elements_come_in_the_order_of_their_windows_when_several_close_together() -> None:
@@ -129,6 +153,15 @@ def test_element_that_waits_is_emitted_at_each_runs_end_once_and_replaced_when_t
     task.bound.pipe("right", "z", 0, timestamp_ms=10_000)
     task.end_run()
     assert task.written("out")[3:] == [Output("a", [2, 4], 105)]
+
+
+def test_next_node_sees_the_last_records_time_when_a_run_ended() -> None:
+    bound = BoundTopology(_topology(*_windows("flush")))
+    bound.pipe("left", "a", 1, timestamp_ms=110)
+    bound.pipe("left", "a", 2, timestamp_ms=105)
+    bound.close()
+    assert len(bound.read("out")) == 2
+    assert bound.context.timestamp_ms == 105
 
 
 def test_element_is_emitted_once_when_the_task_crashes_before_or_after_its_window_closed() -> None:

@@ -51,8 +51,10 @@ def test_results_come_in_the_order_in_which_windows_close_when_several_do_togeth
     bound.pipe("right", "r2", 2, timestamp_ms=110)  # closes after 125
     bound.pipe("left", "l1", 3, timestamp_ms=100)  # closes after 125, and left ones come first
     bound.pipe("left", "l2", 4, timestamp_ms=99)  # closes after 124
+    bound.pipe("right", "r3", 5, timestamp_ms=108)  # closes after 123
     bound.pipe("left", "z", 0, timestamp_ms=1_000)
     assert bound.read("out") == [
+        Output("r3", [None, 5], 108),
         Output("l2", [4, None], 99),
         Output("l1", [3, None], 100),
         Output("r2", [None, 2], 110),

@@ -6,9 +6,13 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStream, KStreamBuilder, SlidingWindow, TopologyError, serdes
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.nodes import JoinStoreSpec
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.bound_topology import BoundTopology, Output
+from tests.records import FakeRecord
 from tests.restarts import RestartingTopology
 
 
@@ -413,3 +417,37 @@ def test_failing_joiner_is_named_with_its_node_and_line_when_it_raises() -> None
     driver.pipe_input("left", key="a", value=1, timestamp_ms=100)
     with pytest.raises(Exception, match=r"node 'KSTREAM-MERGE-0000000004' \(.*test_windowed_join\.py:"):
         driver.pipe_input("left", key="b", value=1, timestamp_ms=10**9)
+
+
+def _record(topic: str, at: int, time_ms: int) -> FakeRecord:
+    value = b"%d" % time_ms
+    return FakeRecord(at=at, in_topic=topic, key_bytes=b"k", value_bytes=value, timestamp_ms=time_ms)
+
+
+@pytest.mark.parametrize("left_first", [True, False])
+def test_task_joins_in_the_order_of_times_when_one_side_is_fetched_first(left_first: bool) -> None:
+    builder = _builder()
+    window = SlidingWindow(size_ms=2, grace_ms=0)
+    builder.stream("left").with_window(window).outer_join(
+        builder.stream("right").with_window(window), _pair
+    ).send_to("out")
+    sent: list[tuple[bytes, int]] = []
+    task = StreamTask(
+        builder.build(),
+        task_id=TaskId(subtopology=0, group=0),
+        bounds={TopicPartition("left", 0): (0, 3), TopicPartition("right", 0): (0, 2)},
+        produce=lambda topic, value, key, partition, time_ms, headers: sent.append((value, time_ms)),
+        settings=ApplicationSettings.parse("app"),
+        progress=TaskProgress(),
+    )
+    task.open()
+    sides = {"left": (1, 5, 9), "right": (3, 4)}
+    for topic in sorted(sides, reverse=not left_first):
+        assert task.process(10) == 0
+        side = TopicPartition(topic, 0)
+        task.add(side, [_record(topic, at, time_ms) for at, time_ms in enumerate(sides[topic])])
+        task.group.reached(side, len(sides[topic]))
+    while task.process(10):
+        pass
+    assert task.complete
+    assert sent == [(b"[1,3]", 3), (b"[5,3]", 5), (b"[5,4]", 5)]
