@@ -54,6 +54,7 @@ class Element:
     key: str
     time: int
     waits: bool = False
+    last_chance: int = -1
 
 
 class Search:
@@ -80,7 +81,7 @@ class Search:
             and -self.windows["left"].size_ms <= apart <= self.windows["right"].size_ms
         )
 
-    def last_chance(self, element: Element) -> int:
+    def find_last_chance(self, element: Element) -> int:
         """Return the last stream time at which some partner could arrive and be joined."""
         other: Side = "right" if element.side == "left" else "left"
         partners = range(element.time - 10, element.time + 10)
@@ -112,17 +113,18 @@ class Search:
         self.elements.append(new)
         sides = {"left_join": ["left"], "outer_join": ["left", "right"]}.get(self.kind, [])
         new.waits = not partners and side in sides
-        if new.waits and self.last_chance(new) < self.now:
+        new.last_chance = self.find_last_chance(new)
+        if new.waits and new.last_chance < self.now:
             self.alone([new])
 
     def close(self) -> None:
-        self.alone([e for e in self.elements if e.waits and self.last_chance(e) < self.now])
+        self.alone([e for e in self.elements if e.waits and e.last_chance < self.now])
 
     def end(self) -> None:
         self.alone([e for e in self.elements if e.waits and self.windows[e.side].at_run_end == "flush"])
 
     def alone(self, elements: list[Element]) -> None:
-        for one in sorted(elements, key=lambda e: (self.last_chance(e), e.side, e.number)):
+        for one in sorted(elements, key=lambda e: (e.last_chance, e.side, e.number)):
             one.waits = False
             value = [one.number, None] if one.side == "left" else [None, one.number]
             self.results.append((one.key, value, one.time))
@@ -167,7 +169,7 @@ def _run(task: RestartingTopology, steps: list[Any], scale: int) -> None:
         committed = committed if step == "compact" else at
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(STEPS, KINDS, WINDOWS, WINDOWS, st.sampled_from([1, 700]))
 def test_join_equals_a_search_of_all_arrivals_when_tasks_crash_and_runs_end(
     steps: list[Any], kind: str, left: SlidingWindow, right: SlidingWindow, scale: int

@@ -39,6 +39,7 @@ from airflow_kstreams.streams.topology.nodes import JoinStoreSpec
 Element = tuple[int, int, Any]
 
 _POSITION = struct.Struct(">qQ")
+_POSITION_BYTES = _POSITION.size
 _WAITS = b"\x01"
 _WAITS_NOT = b"\x00"
 
@@ -56,11 +57,13 @@ class JoinStore:
 
     __slots__ = (
         "_changed",
+        "_deserialize",
         "_elements",
         "_logged",
         "_logged_below",
         "_next",
         "_periods",
+        "_position",
         "_queue",
         "_retention_ms",
         "_waiting",
@@ -79,6 +82,8 @@ class JoinStore:
         self._wake: Callable[[int], None] = _wake_nobody
         self._retention_ms = spec.retention_ms
         self._logged = spec.logged
+        self._position = _POSITION.unpack_from
+        self._deserialize = spec.value_serde.deserialize
         self._elements: dict[bytes, list[Element]] = {}
         #: Number of a period of time -> keys with elements in it.
         self._periods: dict[int, set[bytes]] = {}
@@ -240,30 +245,40 @@ class JoinStore:
 
         :raises StateStoreError: it is not of the store's format.
         """
-        if len(key) < _POSITION.size or value == b"":
-            raise self._serde_error("a changelog record that is no element of", ValueError("too short"))
-        time_ms, number = _POSITION.unpack_from(key, len(key) - _POSITION.size)
-        key = key[: -_POSITION.size]
+        try:
+            time_ms, number = self._position(key, len(key) - _POSITION_BYTES)
+            if value is not None:
+                waits = value[0] == 1
+                element = (time_ms, number, self._deserialize(value[1:]))
+        except Exception as error:
+            raise self._serde_error("a changelog record that is not", error) from error
+        key = key[:-_POSITION_BYTES]
         if number >= self._next:
             self._next = self._logged_below = number + 1
-        self._waiting.pop(number, None)
+        if number in self._waiting:
+            del self._waiting[number]
         if value is None:
             self._discard(key, time_ms, number)
             return
-        try:
-            element = (time_ms, number, self.spec.value_serde.deserialize(value[1:]))
-        except Exception as error:
-            raise self._serde_error("a changelog record that is not", error) from error
-        elements = self._elements.setdefault(key, [])
-        at = bisect_left(elements, (time_ms, number))
-        if elements[at : at + 1] and elements[at][:2] == (time_ms, number):
+        elements = self._elements.get(key)
+        if elements is None:
+            self._elements[key] = [element]
+        elif elements[-1][0] < time_ms:
+            elements.append(element)
+        else:
+            self._replace(elements, element)
+        self._remember(key, time_ms)
+        if waits:
+            self._waiting[number] = (key, element)
+            heappush(self._queue, (time_ms, number))
+
+    def _replace(self, elements: list[Element], element: Element) -> None:
+        """Put a restored element in the place of the one with its number, or where it belongs."""
+        at = bisect_left(elements, element[:2])
+        if at < len(elements) and elements[at][:2] == element[:2]:
             elements[at] = element
         else:
             elements.insert(at, element)
-            self._remember(key, time_ms)
-        if value[:1] == _WAITS:
-            self._waiting[number] = (key, element)
-            heappush(self._queue, (time_ms, number))
 
     def _remember(self, key: bytes, time_ms: int) -> None:
         """Note that a key has an element in a period of time."""
@@ -277,7 +292,7 @@ class JoinStore:
     def _discard(self, key: bytes, time_ms: int, number: int) -> None:
         elements = self._elements.get(key, [])
         at = bisect_left(elements, (time_ms, number))
-        if elements[at : at + 1] and elements[at][:2] == (time_ms, number):
+        if at < len(elements) and elements[at][:2] == (time_ms, number):
             del elements[at]
         if not elements:
             self._elements.pop(key, None)
