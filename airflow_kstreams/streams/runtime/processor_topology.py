@@ -25,6 +25,7 @@ from airflow_kstreams.streams.topology.nodes import (
     SourceNode,
     StreamTimer,
 )
+from airflow_kstreams.streams.topology.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
 
 #: Runs a batch of records of one source topic through the topology and returns their largest timestamp.
@@ -106,7 +107,11 @@ class ProcessorTopology:
     ) -> None:
         self.task_id = task_id
         self.record_context = TaskRecordContext()
-        self.stores = {spec.name: make_store(spec, self.record_context) for spec in subtopology.stores}
+        self._specs = {
+            spec.name: bound_to(topology.changelog_topic(spec.name, application_id), spec)
+            for spec in subtopology.stores
+        }
+        self.stores = {name: make_store(spec, self.record_context) for name, spec in self._specs.items()}
         self.cached = False
         self.commit_requested = False
         self.dropped = 0
@@ -200,15 +205,17 @@ class ProcessorTopology:
             return self._sink(node, topology.real_topic(node.topic, application_id), produce)
         forward = fan_out(tuple(below.values()))
         if isinstance(node, ProcessorNode):
-            return node.operator.bind(forward, BoundNodeContext(self, node), below)
+            operator = bound_operator(node.operator, self._specs)
+            return operator.bind(forward, BoundNodeContext(self, node), below)
         for topic in node.topics:
             real_topic = topology.real_topic(topic, application_id)
-            self._sources[real_topic] = (node, forward)
+            self._sources[real_topic] = (bound_to(real_topic, node), forward)
         return forward
 
     def _sink(self, node: SinkNode, topic: str, produce: Produce) -> Forward:
-        serialize_key = node.key_serde.serialize
-        serialize_value = node.value_serde.serialize
+        bound = bound_to(topic, node)
+        serialize_key = bound.key_serde.serialize
+        serialize_value = bound.value_serde.serialize
         context = self.record_context
         headers_of = context.headers
         sent = self._sent
