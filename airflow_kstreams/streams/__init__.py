@@ -26,6 +26,9 @@ from airflow_kstreams.streams.kstream.windows import (
     TumblingWindow,
     Windowed,
 )
+from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, FixedGroups, PartitionGrouper
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.processor import timestamps
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.streams.serde import serdes
@@ -37,6 +40,8 @@ from airflow_kstreams.streams.topology.topology import Topology
 
 __all__ = [
     "ConfigError",
+    "EqualIds",
+    "FixedGroups",
     "HoppingWindow",
     "KGroupedStream",
     "KStream",
@@ -44,6 +49,7 @@ __all__ = [
     "KStreamsError",
     "KTable",
     "KeyValueStore",
+    "PartitionGrouper",
     "Processor",
     "ProcessorContext",
     "ProcessorRecord",
@@ -54,6 +60,7 @@ __all__ = [
     "SlidingWindow",
     "StateStoreError",
     "StoreSpec",
+    "TopicPartition",
     "Topology",
     "TopologyBuilder",
     "TopologyError",
@@ -61,4 +68,5 @@ __all__ = [
     "WindowStoreSpec",
     "Windowed",
     "serdes",
+    "timestamps",
 ]

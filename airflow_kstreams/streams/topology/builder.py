@@ -6,14 +6,19 @@ import dataclasses
 from typing import Self
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.partitioning.partition_grouper import (
+    EqualIds,
+    PartitionGrouper,
+    check_partition_grouper,
+)
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef
+from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import call_site
+from airflow_kstreams.streams.topology.call_site import CallSite, call_site
 from airflow_kstreams.streams.topology.names import is_legal_topic
 from airflow_kstreams.streams.topology.nodes import (
-    CallSite,
     InternalTopic,
     Node,
     Operator,
@@ -28,6 +33,10 @@ from airflow_kstreams.streams.topology.validation import validate
 
 class TopologyBuilder:
     """Collects nodes and stores, parents before children; every method but ``build`` returns the builder.
+
+    :param partition_grouper: decides which partitions one task reads together; equal partition numbers unless
+        given.
+    :raises TopologyError: that is no partition grouper.
 
     >>> class Upper(Processor):
     ...     def init(self, context):
@@ -44,7 +53,10 @@ class TopologyBuilder:
     ... )
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, partition_grouper: PartitionGrouper | None = None) -> None:
+        self._grouper_site = call_site()
+        self._grouper = EqualIds() if partition_grouper is None else partition_grouper
+        check_partition_grouper(self._grouper, self._grouper_site)
         self._nodes: dict[str, Node] = {}
         self._stores: dict[str, StoreSpec] = {}
         self._store_sites: dict[str, CallSite] = {}
@@ -52,7 +64,12 @@ class TopologyBuilder:
         self._internal_owners: dict[str, tuple[str, ...]] = {}
 
     def add_source(
-        self, name: str, *topics: str, key_serde: Serde | None = None, value_serde: Serde | None = None
+        self,
+        name: str,
+        *topics: str,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        timestamps: TimestampExtractor | None = None,
     ) -> Self:
         """Add a node that reads topics.
 
@@ -60,6 +77,7 @@ class TopologyBuilder:
         :param topics: one or more.
         :param key_serde: of keys; bytes unless given.
         :param value_serde: of values; bytes unless given.
+        :param timestamps: where the records' timestamps come from; their own unless given.
         :raises TopologyError: the name is taken, or a topic's name is illegal or given twice.
         """
         site = call_site()
@@ -75,6 +93,7 @@ class TopologyBuilder:
                 topics=topics,
                 key_serde=key_serde or serdes.bytes(),
                 value_serde=value_serde or serdes.bytes(),
+                timestamps=timestamps,
                 site=site,
             )
         )
@@ -198,6 +217,8 @@ class TopologyBuilder:
             nodes=tuple(self._nodes.values()),
             stores=tuple(self._stores.values()),
             internal_topics=tuple(self._internal.values()),
+            partition_grouper=self._grouper,
+            grouper_site=self._grouper_site,
         )
         validate(topology, store_sites=self._store_sites, internal_owners=self._internal_owners)
         return topology

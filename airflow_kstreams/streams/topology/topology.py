@@ -5,14 +5,18 @@ another.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
+from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
 from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.streams.topology import components
+from airflow_kstreams.streams.topology.call_site import CallSite
 from airflow_kstreams.streams.topology.components import Subtopology
 from airflow_kstreams.streams.topology.description import describe
 from airflow_kstreams.streams.topology.names import is_legal_topic
@@ -38,11 +42,15 @@ class Topology:
     :param nodes: in build order; every parent stands before its children.
     :param stores: in build order.
     :param internal_topics: the repartition topics that the engine creates.
+    :param partition_grouper: decides which partitions one task reads together.
+    :param grouper_site: where the builder was given it.
     """
 
     nodes: tuple[Node, ...]
     stores: tuple[StoreSpec, ...] = ()
     internal_topics: tuple[InternalTopic, ...] = ()
+    partition_grouper: PartitionGrouper = field(default_factory=EqualIds)
+    grouper_site: CallSite | None = None
 
     def subtopologies(self) -> tuple[Subtopology, ...]:
         """Return the connected components, by id: numbered in build order of their first node."""
@@ -70,11 +78,13 @@ class Topology:
 
         Function bodies do not count: a mended lambda may resume a failed run.
         """
-        canonical = {
+        canonical: dict[str, Any] = {
             "nodes": [_node_facts(node) for node in self.nodes],
             "stores": [_store_facts(store) for store in self.stores],
             "internal_topics": [[topic.name, topic.partitions] for topic in self.internal_topics],
         }
+        if self._own_grouper:
+            canonical["partition_grouper"] = self._own_grouper
         return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).hexdigest()
 
     def plan(self, application_id: str) -> TopologyPlan:
@@ -95,13 +105,47 @@ class Topology:
                 self.real_topic(topic.name, application_id): topic.partitions
                 for topic in self.internal_topics
             },
+            partition_grouper=self._own_grouper,
         )
         _check_engine_topics(plan, self._user_topics())
         return plan
 
+    def partition_groups(self, application_id: str, counts: Mapping[str, int]) -> dict[int, Groups]:
+        """Group the source partitions of every subtopology.
+
+        :param counts: partition count of every topic that is read, by real name.
+        :return: groups by subtopology id, with real topic names.
+        :raises TopologyError: the partition grouper fails, or gives groups that cannot be; the partitions are
+            named.
+        """
+        names = {self.real_topic(topic.name, application_id): topic.name for topic in self.internal_topics}
+        real = {name: topic for topic, name in names.items()}
+
+        def logical(topic: str) -> str:
+            return names.get(topic, topic)
+
+        found: dict[int, Groups] = {}
+        for sub in self.plan(application_id).subtopologies:
+            request = GroupingRequest(
+                subtopology=sub.id,
+                counts={logical(topic): counts[topic] for topic in sub.sources},
+                copartitioned=[set(map(logical, joined)) for joined in sub.copartitioned],
+            )
+            groups = grouped(self.partition_grouper, self.grouper_site, request)
+            found[sub.id] = tuple(
+                dict(sorted((real.get(topic, topic), numbers) for topic, numbers in group.items()))
+                for group in groups
+            )
+        return found
+
     def describe(self) -> str:
         """Return the topology as text, in the shape Kafka Streams prints."""
         return describe(self.subtopologies())
+
+    @property
+    def _own_grouper(self) -> str:
+        """Id of the user's own partition grouper, empty for the default one."""
+        return "" if type(self.partition_grouper) is EqualIds else self.partition_grouper.id
 
     def _user_topics(self) -> set[str]:
         subs = self.subtopologies()
@@ -130,7 +174,10 @@ class Topology:
 def _node_facts(node: Node) -> list[Any]:
     match node:
         case SourceNode():
-            return ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+            facts = ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+            if node.timestamps is not None:
+                facts.append(f"{node.timestamps.id}/{node.timestamps.invalid}")
+            return facts
         case ProcessorNode():
             return ["processor", node.name, node.operator.type, list(node.parents), list(node.stores)]
         case SinkNode():

@@ -12,6 +12,7 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    Serde,
     StoreSpec,
     serdes,
 )
@@ -175,3 +176,57 @@ def test_driver_says_what_the_registry_says_when_a_test_pipes_or_reads() -> None
     driver = TopologyTestDriver(builder.build(), application_id="app")
     with pytest.raises(ConfigError, match="no schema to write the values of topic 'in'"):
         driver.pipe_input("in", key="1", value={"carrier": "UA"}, timestamp_ms=1)
+
+
+SKIP = {"deserialization.exception.handler": "skip", "processing.exception.handler": "skip"}
+
+
+def test_record_is_skipped_when_it_is_at_fault_and_the_policy_says_so() -> None:
+    registry = new_registry()
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    flight = registry.avro(FLIGHT)
+    builder.stream("plain").send_to("foreign")
+    builder.stream("foreign", value_serde=flight).send_to("out")
+    builder.stream("in").send_to("out", value_serde=flight)
+    with TopologyTestDriver(builder.build(), application_id="app", settings=SKIP) as driver:
+        driver.pipe_input("plain", key="bytes of another format", value={"carrier": "UA"}, timestamp_ms=1)
+        driver.pipe_input("in", key="value that does not fit", value={"delay": 1}, timestamp_ms=1)
+        driver.pipe_input("in", key="good", value={"carrier": "UA", "delay": 1}, timestamp_ms=1)
+        assert [record.key for record in driver.read_output("out")] == ["good"]
+
+
+def test_no_record_is_skipped_when_the_registry_is_at_fault() -> None:
+    serde = new_registry().avro(FLIGHT, auto_register_schemas=False)
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in").send_to("out", value_serde=serde)
+    driver = TopologyTestDriver(builder.build(), application_id="app", settings=SKIP)
+    with pytest.raises(ConfigError, match="does not take avro"):
+        driver.pipe_input("in", key="1", value={"carrier": "UA"}, timestamp_ms=1)
+
+
+class SendByName(Processor):
+    """Sends each value to a topic by name, twice: in the sink's serde, and in one of its own."""
+
+    def __init__(self, own: Serde) -> None:
+        self.own = own
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.send("out", record.key, record.value)
+        self.context.send("elsewhere", b"k", record.value, value_serde=self.own)
+
+
+def test_serde_is_bound_to_the_topic_when_a_processor_sends_by_name() -> None:
+    registry = new_registry()
+    flight = registry.avro(FLIGHT)
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    stream = builder.stream("in")
+    stream.process(lambda: SendByName(flight)).send_to("out", key_serde=serdes.string(), value_serde=flight)
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        driver.pipe_input("in", key="1", value={"carrier": "UA", "delay": 3}, timestamp_ms=1)
+        assert [r.value for r in driver.read_output("out")] == [{"carrier": "UA", "delay": 3}]
+        elsewhere = driver.read_output("elsewhere", key_serde=serdes.bytes(), value_serde=flight)
+        assert [r.value for r in elsewhere] == [{"carrier": "UA", "delay": 3}]
+    assert sorted(registry.client().get_subjects()) == ["elsewhere-value", "out-value"]
