@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
 import socket
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -25,66 +21,26 @@ from airflow_kstreams.streams.errors import (
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.registries import FLIGHT, avro_string, framed, zigzag
+from tests.registry_server import Answers, registry_server
 
 USER, PASSWORD = "alice", "canary-password"
 UA_12 = avro_string("UA") + zigzag(12)
 
 
-@dataclass(slots=True)
-class Answers:
-    """What the server answers, by method and path; anything else is 404 as a registry says it."""
-
-    by_request: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
-    asked: list[tuple[str, str, str]] = field(default_factory=list)
-    url: str = ""
-
-
-def handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer("GET")
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self._answer("POST")
-
-        def _answer(self, method: str) -> None:
-            path = self.path.partition("?")[0]
-            answers.asked.append((method, path, self.headers.get("Authorization", "")))
-            not_found = (404, {"error_code": 40403, "message": "Schema not found"})
-            status, body = answers.by_request.get((method, path), not_found)
-            data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    return Handler
-
-
 @pytest.fixture
 def answers() -> Iterator[Answers]:
-    told = Answers()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(told))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    told.url = f"http://127.0.0.1:{server.server_port}"
-    schema_registry.configure(
-        {
-            "schema.registry.url": told.url,
-            "schema.registry.basic.auth.user.info": f"{USER}:{PASSWORD}",
-            "schema.registry.max.retries": "0",
-        }
-    )
-    yield told
-    SchemaRegistry().client().close()
-    schema_registry.configure({})
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with registry_server() as told:
+        schema_registry.configure(
+            {
+                "schema.registry.url": told.url,
+                "schema.registry.basic.auth.user.info": f"{USER}:{PASSWORD}",
+                "schema.registry.max.retries": "0",
+            }
+        )
+        client = SchemaRegistry().client()
+        yield told
+        client.close()
+        schema_registry.configure({})
 
 
 def flights() -> Serde:
