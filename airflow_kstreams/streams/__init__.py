@@ -31,6 +31,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.processor import timestamps
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
+from airflow_kstreams.streams.processor.punctuation import Punctuation
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.key_value_store import KeyValueStore
@@ -53,6 +54,7 @@ __all__ = [
     "Processor",
     "ProcessorContext",
     "ProcessorRecord",
+    "Punctuation",
     "RecordError",
     "Serde",
     "SessionStoreSpec",

@@ -19,6 +19,19 @@ class StoreView:
 
     :param store: the task's own.
     :param check: raises when the store may not be read any more.
+
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    >>> words = builder.table("words", store="newest")
+    >>> driver = TopologyTestDriver(builder.build(), application_id="demo")
+    >>> for key, word in (("a", "ant"), ("b", "bee"), ("c", "cat")):
+    ...     driver.pipe_input("words", key=key, value=word, timestamp_ms=0)
+    >>> newest = driver.store("newest")
+    >>> newest.get("a"), newest.get("z"), newest.approximate_count()
+    ('ant', None, 3)
+    >>> list(newest.range("b", None))
+    [('b', 'bee'), ('c', 'cat')]
+    >>> dict(newest.all())
+    {'a': 'ant', 'b': 'bee', 'c': 'cat'}
     """
 
     __slots__ = ("_check", "_store", "name")

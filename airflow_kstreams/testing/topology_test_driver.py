@@ -118,6 +118,15 @@ class TopologyTestDriver:
             it could not be processed; in the second case the driver cannot be used further.
         :raises StateStoreError: a store holds what its serde does not take; likewise.
         :raises TaskCorruptedError: an earlier record had failed.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").send_to("out")
+        >>> topology = builder.build()
+        >>> with TopologyTestDriver(topology, application_id="demo", partitions={"words": 4}) as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=7, partition=None)
+        ...     driver.pipe_input("words", key="b", value="bee", timestamp_ms=8, headers=[("n", b"1")])
+        ...     [(record.value, record.headers) for record in driver.read_output("out")]
+        [('ant', []), ('bee', [('n', b'1')])]
         """
         self._check_usable()
         record = self._inputs.append(
@@ -164,6 +173,13 @@ class TopologyTestDriver:
         :raises TopologyError: the topology does not write the topic, or writes it with several serdes and
             none is given here.
         :raises RecordError: a record cannot be decoded.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> counts = builder.stream("words").group_by_key().count(store="counts")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("demo-counts-changelog")]
+        [('a', 1)]
         """
         real = self._real(topic)
         if real not in self._outputs:
@@ -183,6 +199,13 @@ class TopologyTestDriver:
         :raises TopologyError: the topology has no store of this name.
         :raises ConfigError: there is no such partition, or the driver is closed.
         :raises TaskCorruptedError: an earlier record had failed.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> words = builder.table("words", store="newest")
+        >>> driver = TopologyTestDriver(builder.build(), application_id="demo", partitions={"words": 2})
+        >>> driver.pipe_input("words", key="a", value="ant", timestamp_ms=0, partition=1)
+        >>> driver.store("newest").get("a"), driver.store("newest", partition=1).get("a")
+        (None, 'ant')
         """
         self._check_usable()
         if name not in self._store_owners:
@@ -204,6 +227,23 @@ class TopologyTestDriver:
         record had failed.
 
         :raises RecordError: a processor's ``close`` failed, or what it forwarded.
+
+        >>> class Last(Processor):
+        ...     def init(self, context):
+        ...         self.context, self.last = context, None
+        ...
+        ...     def process(self, record):
+        ...         self.last = record
+        ...
+        ...     def close(self):
+        ...         self.context.forward(self.last.key, self.last.value)
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").process(Last).send_to("last-of-run")
+        >>> driver = TopologyTestDriver(builder.build(), application_id="demo")
+        >>> driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        >>> driver.close()
+        >>> [record.value for record in driver.read_output("last-of-run")]
+        ['ant']
         """
         if self._closed:
             return

@@ -66,6 +66,15 @@ class KGroupedStream:
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``).
         :raises TopologyError: a serde is missing, or the store's name is taken.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> counts = builder.stream("words").group_by_key().count(store="counts")
+        >>> counts.to_stream().send_to("counts", value_serde=serdes.int64())
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in ("ant", "ape"):
+        ...         driver.pipe_input("words", key="a", value=value, timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("counts")]
+        [('a', 1), ('a', 2)]
         """
         spec = self._spec(store, builtin_serdes.int64(), "count")
         return self._table(Count(store=spec), spec)
@@ -80,6 +89,14 @@ class KGroupedStream:
         :param store: name of the store.
         :param value_serde: of the aggregate; that of the stream's values unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> largest = builder.stream("numbers").group_by_key().reduce(max, store="largest")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 5, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     driver.store("largest").get("a")
+        5
         """
         check_functions(reducer, call="reduce", fix=_FUNCTIONS)
         spec = self._spec(store, value_serde, "reduce", inherited=self._serdes)
@@ -101,6 +118,19 @@ class KGroupedStream:
         :param store: name of the store.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :raises TopologyError: a serde is missing, or the store's name is taken.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> numbers = builder.stream("numbers").group_by_key()
+        >>> sums = numbers.aggregate(
+        ...     lambda: {"sum": 0, "count": 0},
+        ...     lambda key, value, sums: {"sum": sums["sum"] + value, "count": sums["count"] + 1},
+        ...     store="sums",
+        ... )
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 5, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     driver.store("sums").get("a")
+        {'sum': 9, 'count': 3}
         """
         check_functions(initializer, aggregator, call="aggregate", fix=_FUNCTIONS)
         spec = self._spec(store, value_serde, "aggregate")

@@ -44,13 +44,13 @@ class TopologyBuilder:
     ...
     ...     def process(self, record):
     ...         self.context.forward(record.key, record.value.upper())
-    >>> topology = (
-    ...     TopologyBuilder()
-    ...     .add_source("in", "words", value_serde=serdes.string())
-    ...     .add_processor("upper", Upper, "in")
-    ...     .add_sink("out", "loud-words", "upper", value_serde=serdes.string())
-    ...     .build()
-    ... )
+    >>> builder = TopologyBuilder().add_source("in", "words", value_serde=serdes.string())
+    >>> builder = builder.add_processor("upper", Upper, "in")
+    >>> builder = builder.add_sink("out", "loud-words", "upper", value_serde=serdes.string())
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("words", key=None, value="ant", timestamp_ms=0)
+    ...     [record.value for record in driver.read_output("loud-words")]
+    ['ANT']
     """
 
     def __init__(self, *, partition_grouper: PartitionGrouper | None = None) -> None:
@@ -119,6 +119,11 @@ class TopologyBuilder:
         """Add a node that runs an operator: what ``add_processor`` and the DSL come down to.
 
         :raises TopologyError: the name is taken or a parent is unknown.
+
+        :param name: unique in the topology.
+        :param operator: makes the closure that runs once per record.
+        :param parents: names of the nodes that forward to it.
+        :param stores: names of the stores it may use.
         """
         site = call_site()
         self._check_parents(f"processor {name!r}", parents, site)
@@ -166,6 +171,21 @@ class TopologyBuilder:
             along.
         :param processors: names of processors, added before, that may use it.
         :raises TopologyError: another store has the name, the name is illegal, or a processor is unknown.
+
+        >>> class Count(Processor):
+        ...     def init(self, context):
+        ...         self.counts = context.state_store("counts")
+        ...
+        ...     def process(self, record):
+        ...         self.counts.put(record.value, (self.counts.get(record.value) or 0) + 1)
+        >>> builder = TopologyBuilder().add_source("in", "words", value_serde=serdes.string())
+        >>> spec = StoreSpec(name="counts", key_serde=serdes.string(), value_serde=serdes.int64())
+        >>> topology = builder.add_processor("count", Count, "in").add_state_store(spec, "count").build()
+        >>> with TopologyTestDriver(topology, application_id="demo") as driver:
+        ...     for word in ("ant", "bee", "ant"):
+        ...         driver.pipe_input("words", key=None, value=word, timestamp_ms=0)
+        ...     dict(driver.store("counts").all())
+        {'ant': 2, 'bee': 1}
         """
         site = call_site()
         known = self._stores.get(spec.name)

@@ -33,6 +33,30 @@ class StoreSpec:
     :param storage: where entries live: ``memory``, or ``rocksdb`` for more keys than memory holds
         (needs the extra ``rocksdb``).
     :param changelog_configs: settings of the changelog topic, by Kafka's names; they win over the engine's.
+
+    >>> class Basket(Processor):
+    ...     def init(self, context):
+    ...         self.context, self.items = context, context.state_store("items")
+    ...
+    ...     def process(self, record):
+    ...         if record.value == "checkout":
+    ...             self.context.forward(record.key, list(self.items.range("a", "m")))
+    ...             for item, _ in self.items.all():
+    ...                 self.items.delete(item)
+    ...         elif self.items.put_if_absent(record.value, 1) is not None:
+    ...             self.items.put(record.value, self.items.get(record.value) + 1)
+    >>> items = StoreSpec(name="items", key_serde=serdes.string(), value_serde=serdes.int64())
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    >>> sold = builder.stream("clicks").process(Basket, items)
+    >>> sold.send_to("sold", value_serde=serdes.json())
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     for click in ("apple", "pear", "apple", "checkout"):
+    ...         driver.pipe_input("clicks", key="ann", value=click, timestamp_ms=0)
+    ...     (
+    ...         [record.value for record in driver.read_output("sold")],
+    ...         driver.store("items").approximate_count(),
+    ...     )
+    ([[['apple', 2]]], 0)
     """
 
     name: str

@@ -53,7 +53,13 @@ class Topology:
     grouper_site: CallSite | None = None
 
     def subtopologies(self) -> tuple[Subtopology, ...]:
-        """Return the connected components, by id: numbered in build order of their first node."""
+        """Return the connected components, by id: numbered in build order of their first node.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").through("checked-words").send_to("out")
+        >>> [sub.source_topics for sub in builder.build().subtopologies()]
+        [('words',), ('checked-words',)]
+        """
         return components.subtopologies(self.nodes, self.stores)
 
     def ordered_subtopologies(self) -> tuple[Subtopology, ...]:
@@ -65,12 +71,20 @@ class Topology:
         return components.in_running_order(self.subtopologies())
 
     def real_topic(self, topic: str, application_id: str) -> str:
-        """Return the name a topic has in Kafka: internal ones are prefixed with the application id."""
+        """Return the name a topic has in Kafka: internal ones are prefixed with the application id.
+
+        :param topic: its name in the topology.
+        :param application_id: the application.
+        """
         internal = any(topic == internal.name for internal in self.internal_topics)
         return f"{application_id}-{topic}" if internal else topic
 
     def changelog_topic(self, store: str, application_id: str) -> str:
-        """Return the name of a store's changelog topic in Kafka."""
+        """Return the name of a store's changelog topic in Kafka.
+
+        :param store: name of the store.
+        :param application_id: the application.
+        """
         return f"{application_id}-{store}-changelog"
 
     def topology_hash(self) -> str:
@@ -93,6 +107,13 @@ class Topology:
         :raises ConfigError: the application id cannot name topics.
         :raises TopologyError: an engine-made topic name is too long, or is also the name of a topic the user
             reads or writes.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> by_letter = builder.stream("words").group_by(lambda key, word: word[0], name="by-letter")
+        >>> counts = by_letter.count(store="counts")
+        >>> plan = builder.build().plan("app")
+        >>> plan.inputs, plan.intermediates, plan.changelogs
+        (('words',), ('app-by-letter-repartition',), {'app-counts-changelog': 1})
         """
         check_application_id(application_id)
         plan = TopologyPlan(
