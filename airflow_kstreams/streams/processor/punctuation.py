@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+
 from airflow_kstreams.streams.topology.nodes import ProcessorServices, StreamTimer
 
 
 class Punctuation:
-    """A scheduled punctuation; made by ``ProcessorContext.schedule``."""
+    """A scheduled punctuation; made by ``ProcessorContext.schedule``.
+
+    :param cancel: ends it.
+    """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
