@@ -10,7 +10,7 @@
 Needs the extra ``schema-registry`` wherever tasks run. Building a topology imports none of it and asks no
 registry; a task makes the client when it starts.
 
-**Where the registry is and how to log in** never stands in a topology. It is told by client settings that
+**Where the registry is and how to log in** need not stand in a topology. Client settings tell it that
 start with ``schema.registry.``, beside those of Kafka: in the extra of the Airflow connection, or in the file
 of client settings, which the product already carries to the driver and the executors and shows to nobody::
 
@@ -74,6 +74,7 @@ class SchemaRegistry:
         ``schema.registry.url`` names it.
     :raises TopologyError: the URL is none, or holds credentials.
 
+    >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
     >>> registry = SchemaRegistry("mock://example")
     >>> carrier = registry.avro('{"type": "record", "name": "Carrier", "fields": '
     ...                         '[{"name": "code", "type": "string"}]}')
@@ -105,6 +106,11 @@ class SchemaRegistry:
         For tests and tools: to register schemas ahead, or to see what was registered.
 
         :raises ConfigError: no registry is named, its settings are refused, or the extra is not installed.
+
+        >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+        >>> registry = SchemaRegistry("mock://empty")
+        >>> registry.client().get_subjects()
+        []
         """
         return client_of(self.url)
 
@@ -124,6 +130,10 @@ class SchemaRegistry:
 
         :param schema: JSON text; None reads each record as it was written, and writes none.
         :raises TopologyError: the schema is no JSON.
+
+        >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+        >>> SchemaRegistry().avro('"string"', auto_register_schemas=False)
+        serdes.avro(string, e9e5c1c9e4f62773, registered only)
         """
         _check_text(schema, "avro")
         return self._serde(
@@ -138,7 +148,7 @@ class SchemaRegistry:
         use_latest_version: bool = False,
         subject_names: SubjectNames = "topic",
     ) -> Serde:
-        """Return the serde of JSON that a JSON Schema describes: an object is a dict.
+        r"""Return the serde of JSON that a JSON Schema describes: an object is a dict.
 
         Values are checked against the schema when they are written and when they are read. JSON has neither
         NaN nor infinity: both are written as ``null``.
@@ -146,6 +156,11 @@ class SchemaRegistry:
         :param schema: the schema's text, with a ``title`` if subjects are named by record; None checks each
             record by the schema it was written with, and writes none.
         :raises TopologyError: the schema is no JSON.
+
+        >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+        >>> serde = SchemaRegistry("mock://json").json_schema('{"type": "object"}').bound("orders", "value")
+        >>> serde.serialize({"cents": 5})
+        b'\x00\x00\x00\x00\x01{"cents":5}'
         """
         _check_text(schema, "json_schema")
         return self._serde(
@@ -160,13 +175,19 @@ class SchemaRegistry:
         use_latest_version: bool = False,
         subject_names: SubjectNames = "topic",
     ) -> Serde:
-        """Return the serde of a Protocol Buffers message: values are instances of its class.
+        r"""Return the serde of a Protocol Buffers message: values are instances of its class.
 
         A message of another full name is refused. One written by another version of its file is read by
         Protobuf's rules: fields it lacks have their defaults.
 
         :param message: a class that ``protoc`` generated.
         :raises TopologyError: it is no such class.
+
+        >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+        >>> from google.protobuf.wrappers_pb2 import StringValue
+        >>> serde = SchemaRegistry("mock://protobuf").protobuf(StringValue).bound("names", "value")
+        >>> serde.serialize(StringValue(value="UA"))    # id, path of the message in its file, message
+        b'\x00\x00\x00\x00\x01\x02\x0e\n\x02UA'
         """
         if not isinstance(message, type) or not hasattr(message, "DESCRIPTOR"):
             raise TopologyError(

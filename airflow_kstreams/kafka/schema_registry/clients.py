@@ -33,6 +33,12 @@ def configure(config: Mapping[str, str]) -> None:
     :param config: the Kafka client's settings; only those that start with ``schema.registry.`` count, and
         they replace what was told before.
     :raises ConfigError: one of them is unknown or malformed.
+
+    >>> from airflow_kstreams.kafka import schema_registry
+    >>> schema_registry.configure({"schema.registry.url": "mock://demo"})
+    >>> schema_registry.SchemaRegistry().client() is schema_registry.SchemaRegistry("mock://demo").client()
+    True
+    >>> schema_registry.configure({})
     """
     settings = registry_settings(config)
     with _lock:

@@ -223,6 +223,20 @@ class KStream:
         :param changes_key: False promises that every result has the key of a record in its own place or
             partition: the key's serde stays known, and a group or join of the result repartitions nothing.
         :raises TopologyError: no function, no positive size, or a schema of other columns is given.
+
+        >>> import pyarrow
+        >>> import pyarrow.compute as pc
+        >>> from airflow_kstreams.streams import KStreamBuilder, serdes
+        >>> from airflow_kstreams.testing import TopologyTestDriver
+        >>> def in_cents(batch):
+        ...     cents = pc.multiply(batch.column("value"), 100)
+        ...     return pyarrow.RecordBatch.from_arrays([cents], names=["value"])
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> builder.stream("prices").map_batches(in_cents).send_to("cents")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("prices", key="a", value=3, timestamp_ms=100)
+        ...     [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("cents")]
+        [('a', 300, 100)]
         """
         check_functions(function, call="map_batches")
         operator = map_batches_operator(function, batch_size, schema)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,12 +13,6 @@ from airflow_kstreams.streams.errors import ConfigError
 from tests.registries import FLIGHT, new_registry
 
 _ROOT = Path(__file__).parents[4]
-
-
-def test_examples_run_when_a_docstring_has_them() -> None:
-    result = doctest.testmod(schema_registry)
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 @pytest.fixture(autouse=True)
