@@ -19,6 +19,8 @@ from airflow_kstreams.streams.kstream.builder import KStreamBuilder
 from airflow_kstreams.streams.kstream.grouped import KGroupedStream
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.table import KTable
+from airflow_kstreams.streams.kstream.windowed_grouped import WindowedKGroupedStream
+from airflow_kstreams.streams.kstream.windowed_table import WindowedKTable
 from airflow_kstreams.streams.kstream.windows import (
     HoppingWindow,
     SessionWindow,
@@ -35,6 +37,8 @@ from airflow_kstreams.streams.processor.punctuation import Punctuation
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.key_value_store import KeyValueStore
+from airflow_kstreams.streams.state.session_store import SessionStore
+from airflow_kstreams.streams.state.window_store import WindowStore
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.nodes import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.topology.topology import Topology
@@ -57,6 +61,7 @@ __all__ = [
     "Punctuation",
     "RecordError",
     "Serde",
+    "SessionStore",
     "SessionStoreSpec",
     "SessionWindow",
     "SlidingWindow",
@@ -67,8 +72,11 @@ __all__ = [
     "TopologyBuilder",
     "TopologyError",
     "TumblingWindow",
+    "WindowStore",
     "WindowStoreSpec",
     "Windowed",
+    "WindowedKGroupedStream",
+    "WindowedKTable",
     "serdes",
     "timestamps",
 ]

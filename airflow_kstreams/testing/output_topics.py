@@ -10,7 +10,8 @@ from airflow_kstreams.streams.errors import KStreamsError, RecordError, Topology
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.nodes import SinkNode, StoreSpec
+from airflow_kstreams.streams.state import changelog_keys
+from airflow_kstreams.streams.topology.nodes import SinkNode
 from airflow_kstreams.streams.topology.serde_binding import bound_to
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord
@@ -56,17 +57,18 @@ def topic_writers(topology: Topology, application_id: str) -> dict[str, list[Top
     for node in topology.nodes:
         if isinstance(node, SinkNode):
             topic = topology.real_topic(node.topic, application_id)
-            writers.setdefault(topic, []).append(_writer(topic, node))
+            sink = bound_to(topic, node)
+            writers.setdefault(topic, []).append(
+                TopicWriter(node=sink.name, key_serde=sink.key_serde, value_serde=sink.value_serde)
+            )
     for spec in topology.stores:
         if spec.logged:
             changelog = topology.changelog_topic(spec.name, application_id)
-            writers[changelog] = [_writer(changelog, spec)]
+            bound = bound_to(changelog, spec)
+            writers[changelog] = [
+                TopicWriter(node=spec.name, key_serde=changelog_keys(bound), value_serde=bound.value_serde)
+            ]
     return writers
-
-
-def _writer(topic: str, holder: SinkNode | StoreSpec) -> TopicWriter:
-    bound = bound_to(topic, holder)
-    return TopicWriter(node=bound.name, key_serde=bound.key_serde, value_serde=bound.value_serde)
 
 
 #: Stands for a topic that a processor sends to by name, and for the dead-letter topic.

@@ -50,8 +50,12 @@ AREAS = (
     Area(
         page="windows.md",
         title="Windows",
-        about="How far apart in time records may lie that belong together.",
-        modules=("streams.kstream.windows",),
+        about="How far apart in time records may lie that belong together, and what is made of them.",
+        modules=(
+            "streams.kstream.windows",
+            "streams.kstream.windowed_grouped",
+            "streams.kstream.windowed_table",
+        ),
     ),
     Area(
         page="processors.md",

@@ -15,13 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import (
+    HoppingWindow,
     KStreamBuilder,
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    SessionWindow,
     StoreSpec,
     Topology,
     TopologyBuilder,
+    TumblingWindow,
     serdes,
 )
 from airflow_kstreams.streams.ports import TopicPartition
@@ -76,6 +79,17 @@ def aggregated(cached: bool) -> Topology:
     return builder.build()
 
 
+def windowed(window: TumblingWindow | HoppingWindow | SessionWindow, cached: bool) -> Topology:
+    """Updates and final values of the same windows."""
+    builder = builder_of()
+    spec = StoreSpec(name="w", key_serde=serdes.string(), value_serde=serdes.json(), cached=cached)
+    streams = builder.stream("a").merge(builder.stream("b"))
+    sums = streams.group_by_key().windowed_by(window).reduce(lambda one, other: one + other, store=spec)
+    sums.to_stream().send_to("updates")
+    sums.suppress().to_stream().send_to("out")
+    return builder.build()
+
+
 class Totals(Processor):
     """Two parents, a store, punctuation by stream time, commits on request."""
 
@@ -121,6 +135,12 @@ TOPOLOGIES: dict[str, Callable[[], Topology]] = {
     "cached table join": lambda: table_joined(cached=True, left=False),
     "aggregate": lambda: aggregated(cached=False),
     "cached aggregate": lambda: aggregated(cached=True),
+    "tumbling windows": lambda: windowed(TumblingWindow(size_ms=10, grace_ms=3), cached=False),
+    "cached hopping windows": lambda: windowed(
+        HoppingWindow(size_ms=10, advance_ms=4, grace_ms=0, at_run_end="flush"), cached=True
+    ),
+    "sessions": lambda: windowed(SessionWindow(gap_ms=4, grace_ms=2, at_run_end="flush"), cached=False),
+    "cached sessions": lambda: windowed(SessionWindow(gap_ms=4, grace_ms=0), cached=True),
     "processor": processed,
 }
 

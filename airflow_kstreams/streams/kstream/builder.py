@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.kstream.arguments import check_table_keys
+from airflow_kstreams.streams.kstream.arguments import check_store_kind, check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouped import StoreArgument
 from airflow_kstreams.streams.kstream.kstream import KStream
@@ -137,6 +137,7 @@ class KStreamBuilder:
         source = graph.source((topic,), key, value, timestamps)
         if isinstance(store, StoreSpec):
             spec = store
+            check_store_kind(spec, StoreSpec, call)
             check_table_keys(spec, key, call)
         else:
             spec = StoreSpec(

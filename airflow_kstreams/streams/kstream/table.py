@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.stateless import PassThrough
+from airflow_kstreams.streams.topology.call_site import call_site
 from airflow_kstreams.streams.topology.nodes import StoreSpec
 
 
@@ -54,3 +56,14 @@ class KTable:
         node = self._graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self._node)
         serdes = Serdes(key=self._spec.key_serde, value=self._spec.value_serde)
         return KStream(self._graph, node, serdes, table_values=True)
+
+    def suppress(self) -> KTable:
+        """Hold back results until they are final; for tables of windows only.
+
+        :raises TopologyError: always; a table without windows is never final.
+        """
+        raise TopologyError(
+            f"suppress at {call_site()} is called on the table {self.store!r}, which has no windows and so "
+            "is never final",
+            fix="fold per window: group_by_key().windowed_by(TumblingWindow(size_ms=3_600_000))",
+        )

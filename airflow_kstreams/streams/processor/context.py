@@ -167,8 +167,9 @@ class ProcessorContext:
         return by_stream_time(self._context, interval_ms, punctuate, self._stream_time)
 
     def state_store(self, name: str) -> Any:
-        """Return this task's instance of a store that the processor is connected to, a
-        :class:`~airflow_kstreams.streams.KeyValueStore` unless its spec says otherwise.
+        """Return this task's instance of a store that the processor is connected to: a
+        :class:`~airflow_kstreams.streams.KeyValueStore`, :class:`~airflow_kstreams.streams.WindowStore` or
+        :class:`~airflow_kstreams.streams.SessionStore`, as its spec says.
 
         :raises TopologyError: it is not connected to a store of that name.
         """

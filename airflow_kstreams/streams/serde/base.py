@@ -48,3 +48,14 @@ class Serde:
         serdes.string
         """
         return self if self.for_topic is None else self.for_topic(topic, side)
+
+
+def wrapped_for_topic(inner: Serde, wrap: Callable[[Serde], Serde]) -> Callable[[str, Side], Serde] | None:
+    """Return the ``for_topic`` of a serde that wraps another one.
+
+    :param inner: what is wrapped.
+    :param wrap: makes the wrapping serde out of a bound ``inner``.
+    """
+    if inner.for_topic is None:
+        return None
+    return lambda topic, side: wrap(inner.bound(topic, side))

@@ -14,8 +14,20 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.windowed import session_windowed, time_windowed
 
-__all__ = ["Serde", "bytes", "double", "int32", "int64", "json", "msgpack", "string"]
+__all__ = [
+    "Serde",
+    "bytes",
+    "double",
+    "int32",
+    "int64",
+    "json",
+    "msgpack",
+    "session_windowed",
+    "string",
+    "time_windowed",
+]
 
 _DOUBLE = struct.Struct(">d")
 #: The one NaN that Java's DoubleSerializer writes, whatever sign and payload the number has.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Self
 
 from airflow_kstreams.streams.errors import TopologyError
@@ -23,9 +24,11 @@ from airflow_kstreams.streams.topology.nodes import (
     Node,
     Operator,
     ProcessorNode,
+    SessionStoreSpec,
     SinkNode,
     SourceNode,
     StoreSpec,
+    WindowStoreSpec,
 )
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.topology.validation import validate
@@ -170,7 +173,8 @@ class TopologyBuilder:
         :param spec: adding an equal spec again changes nothing, so that several processors may bring it
             along.
         :param processors: names of processors, added before, that may use it.
-        :raises TopologyError: another store has the name, the name is illegal, or a processor is unknown.
+        :raises TopologyError: another store has the name, the name is illegal, a processor is unknown, or
+            there is no such store: window and session stores are kept in memory only.
 
         >>> class Count(Processor):
         ...     def init(self, context):
@@ -188,6 +192,11 @@ class TopologyBuilder:
         {'ant': 2, 'bee': 1}
         """
         site = call_site()
+        if isinstance(spec, WindowStoreSpec | SessionStoreSpec) and spec.storage != "memory":
+            raise TopologyError(
+                f"the {spec.type} store {spec.name!r} at {site} has storage={spec.storage!r}",
+                fix="leave out storage=: window and session stores are kept in memory",
+            )
         known = self._stores.get(spec.name)
         if known is not None and known != spec:
             raise TopologyError(
@@ -234,7 +243,7 @@ class TopologyBuilder:
         :raises TopologyError: it cannot run; the user's file and line are named.
         """
         topology = Topology(
-            nodes=tuple(self._nodes.values()),
+            nodes=_with_expiry(self._nodes, self._stores),
             stores=tuple(self._stores.values()),
             internal_topics=tuple(self._internal.values()),
             partition_grouper=self._grouper,
@@ -271,6 +280,22 @@ class TopologyBuilder:
                     f"{what} at {site} has the sink {parent!r} ({node.site}) as parent",
                     fix="a sink forwards nothing; read its topic with a source of its own",
                 )
+
+
+def _with_expiry(nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec]) -> tuple[Node, ...]:
+    """Return the nodes; of the processors that share a window or session store, the first expires its
+    entries. The DSL's operators expire the stores they keep by themselves.
+    """
+    result = dict(nodes)
+    for name, spec in stores.items():
+        if not isinstance(spec, WindowStoreSpec | SessionStoreSpec):
+            continue
+        users = [node for node in result.values() if isinstance(node, ProcessorNode) and name in node.stores]
+        operators = [node.operator for node in users if isinstance(node.operator, ProcessorOperator)]
+        if operators and len(operators) == len(users):
+            keeper = dataclasses.replace(operators[0], expires=(*operators[0].expires, name))
+            result[users[0].name] = dataclasses.replace(users[0], operator=keeper)
+    return tuple(result.values())
 
 
 def check_processor_def(definition: object, what: str, site: CallSite) -> None:

@@ -14,6 +14,8 @@ from airflow_kstreams.streams import (
     ProcessorRecord,
     Serde,
     StoreSpec,
+    TumblingWindow,
+    Windowed,
     serdes,
 )
 from airflow_kstreams.streams.errors import ConfigError, RecordError
@@ -230,3 +232,41 @@ def test_serde_is_bound_to_the_topic_when_a_processor_sends_by_name() -> None:
         elsewhere = driver.read_output("elsewhere", key_serde=serdes.bytes(), value_serde=flight)
         assert [r.value for r in elsewhere] == [{"carrier": "UA", "delay": 3}]
     assert sorted(registry.client().get_subjects()) == ["elsewhere-value", "out-value"]
+
+
+def test_window_store_and_windowed_keys_are_bound_when_keys_have_a_schema() -> None:
+    registry = new_registry()
+    code = registry.avro('"string"')
+    builder = KStreamBuilder(default_key_serde=code, default_value_serde=registry.avro(FLIGHT))
+    counts = (
+        builder.stream("flights").group_by_key().windowed_by(TumblingWindow(size_ms=10)).count(store="counts")
+    )
+    counts.to_stream().send_to("out", key_serde=serdes.time_windowed(code, 10), value_serde=serdes.int64())
+
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        for timestamp_ms in (1, 2, 11):
+            driver.pipe_input("flights", key="UA", value={"carrier": "UA"}, timestamp_ms=timestamp_ms)
+        assert [(r.key, r.value) for r in driver.read_output("out")] == [
+            (Windowed("UA", 0, 10), 1),
+            (Windowed("UA", 0, 10), 2),
+            (Windowed("UA", 10, 20), 1),
+        ]
+        log = driver.read_output("app-counts-changelog")
+        assert [(r.key, r.value) for r in log] == [(("UA", 0), 1), (("UA", 0), 2), (("UA", 10), 1)]
+    assert sorted(registry.client().get_subjects()) == [
+        "app-counts-changelog-key",
+        "flights-key",
+        "flights-value",
+        "out-key",
+    ]
+
+
+def test_cause_is_the_registrys_when_a_store_cannot_log_its_values() -> None:
+    registry = new_registry()
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    value_serde = registry.avro(FLIGHT, auto_register_schemas=False)
+    latest = StoreSpec(name="latest", key_serde=serdes.string(), value_serde=value_serde)
+    builder.stream("flights").group_by_key().reduce(lambda old, new: new, store=latest)
+    driver = TopologyTestDriver(builder.build(), application_id="app")
+    with pytest.raises(ConfigError, match="for the values of topic 'app-latest-changelog'"):
+        driver.pipe_input("flights", key="1", value={"carrier": "UA"}, timestamp_ms=1)
