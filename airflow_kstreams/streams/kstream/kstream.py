@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Self
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.arguments import check_functions, check_partner, no_window_error
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.merging import merged_serdes
 from airflow_kstreams.streams.kstream.stateless import (
     Action,
     Branch,
+    CopyValues,
     Filter,
     FilterNot,
     FlatMap,
@@ -37,6 +39,7 @@ from airflow_kstreams.streams.topology.nodes import Operator, StoreSpec
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.grouped import KGroupedStream
+    from airflow_kstreams.streams.kstream.map_batches import BatchSchema
     from airflow_kstreams.streams.kstream.table import KTable
     from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
     from airflow_kstreams.streams.kstream.windows import SlidingWindow
@@ -187,6 +190,68 @@ class KStream:
         """
         check_functions(mapper, call="flat_map_values")
         return self._revalued("KSTREAM-FLATMAPVALUES", FlatMapValues(mapper=mapper), "flat_map_values")
+
+    def map_batches(
+        self,
+        function: BatchFunction,
+        *,
+        batch_size: int = 10_000,
+        schema: BatchSchema | None = None,
+        changes_key: bool = True,
+    ) -> Self:
+        """Replace batches of records by ``function(batch)``, vectorised: a ``pyarrow.RecordBatch`` for a
+        ``pyarrow.RecordBatch``.
+
+        The columns of the batch it takes are ``key``, ``value`` (null for a record without) and
+        ``timestamp_ms`` (int64), one row for each record in the order they came. A dict becomes a struct, a
+        list a list; typed objects must be made dicts before, e.g. by ``map_values(msgspec.structs.asdict)``.
+        Column types are inferred from each batch, so a field that is null throughout has Arrow's null type;
+        give ``schema`` to have the same types in every batch.
+
+        The batch it returns holds ``value``. Without a column ``key``, or ``timestamp_ms``, each row keeps
+        that of the record in its place; if the number of rows changes, it must hold all three, as what
+        ``batch.filter(...)`` returns does. Its rows become records in their order, as ``to_pylist`` has them.
+        They belong to no record: headers are empty.
+
+        A batch is cut at ``batch_size`` records and at every commit point. The task's commit points are then
+        counted in records (``commit.every.records``), so batches, and with them results, are the same however
+        often the task crashes. What follows this node sees records up to a batch late: by then stream time
+        may have moved on, so put windows before it, or give them the grace. An error of the function fails
+        the task, whatever the error policy is. ``TopologyTestDriver`` commits after each record: batches of
+        one.
+
+        :param function: depends on the batch alone; needs pyarrow wherever tasks run.
+        :param batch_size: the most records of a batch, 1 or more.
+        :param schema: a ``pyarrow.Schema`` of the columns ``key``, ``value`` and ``timestamp_ms`` (int64).
+        :param changes_key: False promises that every result has the key of a record in its own place or
+            partition: the key's serde stays known, and a group or join of the result repartitions nothing.
+        :raises TopologyError: no function, no positive size, or a schema of other columns is given.
+
+        >>> import pyarrow
+        >>> import pyarrow.compute as pc
+        >>> from airflow_kstreams.streams import KStreamBuilder, serdes
+        >>> from airflow_kstreams.testing import TopologyTestDriver
+        >>> def in_cents(batch):
+        ...     cents = pc.multiply(batch.column("value"), 100)
+        ...     return pyarrow.RecordBatch.from_arrays([cents], names=["value"])
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> builder.stream("prices").map_batches(in_cents).send_to("cents")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("prices", key="a", value=3, timestamp_ms=100)
+        ...     [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("cents")]
+        [('a', 300, 100)]
+        """
+        check_functions(function, call="map_batches")
+        operator = map_batches_operator(function, batch_size, schema)
+        parent = self._node
+        if self._table_values:
+            # A table may change the objects that wait here for their batch.
+            parent = self._graph.operator("KSTREAM-COPYVALUES", CopyValues(), parent)
+        node = self._graph.operator("KSTREAM-MAPBATCHES", operator, parent)
+        known = self._serdes.with_new_value("map_batches")
+        if changes_key:
+            known = known.with_new_key("map_batches")
+        return self._new(node, known, key_changed=changes_key or self._key_changed)
 
     def branch(self, *predicates: Predicate) -> list[Self]:
         """Split the stream, one branch per predicate.
