@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from airflow_kstreams.streams.ports import Record
 
 
 class KeyValueStore(Protocol):
@@ -46,7 +49,7 @@ class KeyValueStore(Protocol):
         ...
 
     def approximate_count(self) -> int:
-        """Return the number of keys; exact in memory."""
+        """Return the number of keys; exact in memory, an estimate on disk."""
         ...
 
     def get_entry(self, key: bytes) -> tuple[Any, int] | None:
@@ -69,5 +72,46 @@ class KeyValueStore(Protocol):
         """Apply one changelog record; it is not a change.
 
         :raises StateStoreError: the value is not of the store's format.
+        """
+        ...
+
+    def restore_batch(self, records: Sequence[Record]) -> None:
+        """Apply changelog records in their order: what :meth:`restore` does for each, at bulk speed.
+
+        A store may keep the values as bytes and read them when they are first asked for. It reads at least
+        one of each batch, so that a format that is not the store's shows before any record is processed.
+
+        :raises StateStoreError: a value is not of the store's format.
+        """
+        ...
+
+
+@runtime_checkable
+class PersistentStore(Protocol):
+    """What the task needs of a store whose entries lie in files.
+
+    A store that is used without :meth:`open` keeps its files in a temporary folder that goes with it.
+    """
+
+    @property
+    def store_format(self) -> str:
+        """What the files are written in, serdes included; files of another format are not opened."""
+        ...
+
+    def open(self, folder: Path) -> None:
+        """Keep the files in a folder, made unless it exists; entries that it holds are the store's.
+
+        :raises StateStoreError: the files cannot be read or written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the files, which then durably hold everything drained and restored. Iterators end.
+
+        What was changed and not drained is lost: it was never committed.
+
+        Closing twice is harmless.
+
+        :raises StateStoreError: the files cannot be written.
         """
         ...
