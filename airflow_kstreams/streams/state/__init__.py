@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from airflow_kstreams.streams.state.in_memory import InMemoryKeyValueStore
-from airflow_kstreams.streams.state.key_value_store import KeyValueStore, PersistentStore
+from airflow_kstreams.streams.state.key_value_store import KeyValueStore, PersistentStore, restore_each
 from airflow_kstreams.streams.state.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.streams.topology.nodes import RecordContext, StoreSpec
 
-__all__ = ["InMemoryKeyValueStore", "KeyValueStore", "PersistentStore", "RocksDBKeyValueStore", "make_store"]
+__all__ = [
+    "InMemoryKeyValueStore",
+    "KeyValueStore",
+    "PersistentStore",
+    "RocksDBKeyValueStore",
+    "make_store",
+    "restore_each",
+]
 
 
 def make_store(spec: StoreSpec, record_context: RecordContext) -> KeyValueStore:

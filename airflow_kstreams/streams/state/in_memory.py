@@ -85,22 +85,27 @@ class InMemoryKeyValueStore(KeyedAccess):
         if value is not None:
             self._entries[key] = (self._deserialized(value), timestamp_ms)
 
-    def restore_batch(self, records: Sequence[Record]) -> None:
+    def restore_batch(self, records: Sequence[Record]) -> int:
         """Apply changelog records in their order."""
-        restored: dict[Any, tuple[bytes, int]] = self._restored
+        restored = self._restored
         if self._entries:
             for record in records:
                 self._entries.pop(record.key() or b"", None)
+        size_bytes = 0
         last_value = None
         for record in records:
+            key = record.key() or b""
             value = record.value()
             if value is None:
-                restored.pop(record.key(), None)
+                restored.pop(key, None)
+                size_bytes += len(key)
             else:
-                restored[record.key()] = (value, record.timestamp()[1])
+                restored[key] = (value, record.timestamp()[1])
                 last_value = value
+                size_bytes += len(key) + len(value)
         if last_value is not None:
             self._deserialized(last_value)  # a wrong format shows now
+        return size_bytes
 
     def _between(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[Any, Any]]:
         deserialize = self.spec.key_serde.deserialize

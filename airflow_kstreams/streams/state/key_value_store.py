@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -75,12 +75,13 @@ class KeyValueStore(Protocol):
         """
         ...
 
-    def restore_batch(self, records: Sequence[Record]) -> None:
+    def restore_batch(self, records: Sequence[Record]) -> int:
         """Apply changelog records in their order: what :meth:`restore` does for each, at bulk speed.
 
         A store may keep the values as bytes and read them when they are first asked for. It reads at least
         one of each batch, so that a format that is not the store's shows before any record is processed.
 
+        :return: how many bytes their keys and values have.
         :raises StateStoreError: a value is not of the store's format.
         """
         ...
@@ -115,3 +116,17 @@ class PersistentStore(Protocol):
         :raises StateStoreError: the files cannot be written.
         """
         ...
+
+
+def restore_each(restore: Callable[[bytes, bytes | None, int], None], records: Sequence[Record]) -> int:
+    """Apply changelog records one by one, for a store without a bulk path.
+
+    :param restore: :meth:`KeyValueStore.restore` of the store.
+    :return: how many bytes their keys and values have.
+    """
+    size_bytes = 0
+    for record in records:
+        key, value = record.key() or b"", record.value()
+        restore(key, value, record.timestamp()[1])
+        size_bytes += len(key) + len(value or b"")
+    return size_bytes

@@ -139,24 +139,29 @@ class RocksDBKeyValueStore(KeyedAccess):
         self._add(batch, key, None if value is None else _TIMESTAMP.pack(timestamp_ms) + value)
         files.write(batch)
 
-    def restore_batch(self, records: Sequence[Record]) -> None:
+    def restore_batch(self, records: Sequence[Record]) -> int:
         """Apply changelog records in their order."""
         files = self._open_files()
         self._write_early(files)
         batch = files.batch()
         put = batch.put
         pack = _TIMESTAMP.pack
+        size_bytes = 0
         last_value = None
         for record in records:
+            key = record.key() or b""
             value = record.value()
             if value is None:
-                batch.delete(record.key())
+                batch.delete(key)
+                size_bytes += len(key)
             else:
-                put(record.key(), pack(record.timestamp()[1]) + value)
+                put(key, pack(record.timestamp()[1]) + value)
                 last_value = value
+                size_bytes += len(key) + len(value)
         if last_value is not None:
             self._deserialized(last_value)  # a wrong format shows now
         files.write(batch)
+        return size_bytes
 
     def _open_files(self) -> RocksDBFiles:
         if self._files is not None:
