@@ -17,19 +17,20 @@ from typing import Any
 
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.keyed_access import Entry, KeyedAccess, in_bounds
+from airflow_kstreams.streams.state.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
 from airflow_kstreams.streams.topology.nodes import RecordContext, StoreSpec
 
 
 class _Entries(dict[bytes, Entry]):
     """Entries as objects. Looking up a restored key moves it here; a C lookup otherwise.
 
-    :param restored: entries as bytes.
+    :param restored: stored form of entries.
     :param deserialize: of values.
     """
 
     __slots__ = ("_deserialize", "_restored")
 
-    def __init__(self, restored: dict[bytes, tuple[bytes, int]], deserialize: Callable[[bytes], Any]) -> None:
+    def __init__(self, restored: dict[bytes, bytes], deserialize: Callable[[bytes], Any]) -> None:
         super().__init__()
         self._restored = restored
         self._deserialize = deserialize
@@ -38,7 +39,7 @@ class _Entries(dict[bytes, Entry]):
         stored = self._restored.get(key)
         if stored is None:
             return None
-        entry = (self._deserialize(stored[0]), stored[1])
+        entry = (self._deserialize(stored[VALUE_OFFSET:]), timestamp_of(stored))
         self[key] = entry
         del self._restored[key]
         return entry
@@ -54,7 +55,8 @@ class InMemoryKeyValueStore(KeyedAccess):
 
     def __init__(self, spec: StoreSpec, record_context: RecordContext) -> None:
         super().__init__(spec, record_context)
-        self._restored: dict[bytes, tuple[bytes, int]] = {}
+        #: Restored key -> stored form of its entry.
+        self._restored: dict[bytes, bytes] = {}
         self._entries = _Entries(self._restored, self._deserialized)
         #: Changed key -> timestamp of its deletion, which holds as long as the key is absent.
         self._changed: dict[bytes, int] = {}
@@ -100,7 +102,7 @@ class InMemoryKeyValueStore(KeyedAccess):
                 restored.pop(key, None)
                 size_bytes += len(key)
             else:
-                restored[key] = (value, record.timestamp()[1])
+                restored[key] = timestamp_bytes(record.timestamp()[1]) + value
                 last_value = value
                 size_bytes += len(key) + len(value)
         if last_value is not None:

@@ -15,7 +15,6 @@ opened again (``local_state.py``); after any other end they are wiped and the ch
 
 from __future__ import annotations
 
-import struct
 import tempfile
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -27,6 +26,7 @@ from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.keyed_access import Entry, KeyedAccess, in_bounds
 from airflow_kstreams.streams.state.rocksdb_files import RocksDBFiles, require_rocksdict
+from airflow_kstreams.streams.state.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
 from airflow_kstreams.streams.topology.nodes import RecordContext, StoreSpec
 
 #: Entries kept as objects, and how many bytes they may have taken up when serialized: whichever is reached
@@ -34,9 +34,7 @@ from airflow_kstreams.streams.topology.nodes import RecordContext, StoreSpec
 KEPT_ENTRIES = 100_000
 KEPT_BYTES = 64 * 1024 * 1024
 
-_TIMESTAMP = struct.Struct(">q")
-_TIMESTAMP_BYTES = _TIMESTAMP.size
-#: A stored value is its entry's timestamp, 8 bytes big endian, and the serialized value.
+#: Of ``stored_form.py``.
 _FORMAT = 1
 
 
@@ -124,7 +122,7 @@ class RocksDBKeyValueStore(KeyedAccess):
             if data is None:
                 yield key, None, deleted_ms
             else:
-                yield key, data[_TIMESTAMP_BYTES:], _TIMESTAMP.unpack_from(data)[0]
+                yield key, data[VALUE_OFFSET:], timestamp_of(data)
         files.write(batch)
         self._unwritten.clear()
         self._let_go_if_full()
@@ -136,7 +134,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         files = self._open_files()
         self._write_early(files)
         batch = files.batch()
-        self._add(batch, key, None if value is None else _TIMESTAMP.pack(timestamp_ms) + value)
+        self._add(batch, key, None if value is None else timestamp_bytes(timestamp_ms) + value)
         files.write(batch)
 
     def restore_batch(self, records: Sequence[Record]) -> int:
@@ -145,7 +143,6 @@ class RocksDBKeyValueStore(KeyedAccess):
         self._write_early(files)
         batch = files.batch()
         put = batch.put
-        pack = _TIMESTAMP.pack
         size_bytes = 0
         last_value = None
         for record in records:
@@ -155,7 +152,7 @@ class RocksDBKeyValueStore(KeyedAccess):
                 batch.delete(key)
                 size_bytes += len(key)
             else:
-                put(key, pack(record.timestamp()[1]) + value)
+                put(key, timestamp_bytes(record.timestamp()[1]) + value)
                 last_value = value
                 size_bytes += len(key) + len(value)
         if last_value is not None:
@@ -218,7 +215,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         entry: Entry | None = None
         if data is not None:
             self._kept_bytes += len(data)
-            entry = (self._deserialized(data[_TIMESTAMP_BYTES:]), _TIMESTAMP.unpack_from(data)[0])
+            entry = (self._deserialized(data[VALUE_OFFSET:]), timestamp_of(data))
         self._kept[key] = entry
         return entry
 
@@ -238,7 +235,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         self._kept_bytes = 0
 
     def _stored_form(self, entry: Entry | None) -> bytes | None:
-        return None if entry is None else _TIMESTAMP.pack(entry[1]) + self._serialized(entry[0])
+        return None if entry is None else timestamp_bytes(entry[1]) + self._serialized(entry[0])
 
     def _add(self, batch: Any, key: bytes, data: bytes | None) -> None:
         if data is None:
@@ -270,7 +267,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         deserialize_key = self.spec.key_serde.deserialize
         for key, found in merged:
             if isinstance(found, bytes):
-                yield deserialize_key(key), self._deserialized(found[_TIMESTAMP_BYTES:])
+                yield deserialize_key(key), self._deserialized(found[VALUE_OFFSET:])
             else:
                 yield deserialize_key(key), found[0]
 
