@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 import pytest
@@ -75,6 +76,11 @@ def test_settings_reach_the_plan_when_they_are_allowed() -> None:
     assert plan.subtopologies[0].changelog_configs == {
         "app-totals-changelog": {"cleanup.policy": "compact", "retention.ms": "-1", "segment.ms": "60000"}
     }
+
+
+def test_hash_stays_when_the_store_moves_to_disk() -> None:
+    moved = dataclasses.replace(spec(), storage="rocksdb")
+    assert plan_of(moved).topology_hash == plan_of(spec()).topology_hash, "the changelog is the same"
 
 
 def test_hash_stays_when_only_settings_of_the_changelog_change() -> None:
