@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,7 @@ from airflow_kstreams.batch.task_commit import TaskClients, TaskCommit
 from airflow_kstreams.batch.task_loop import TaskLoop
 from airflow_kstreams.batch.task_restore import restore_stores
 from airflow_kstreams.batch.task_slice import TaskSlice, task_slice
+from airflow_kstreams.batch.task_state import TaskState
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, WriterPort
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -65,6 +67,7 @@ class TaskAttempt:
     """One attempt; a context manager that closes its clients and aborts what is open.
 
     :param number: which attempt of the task runner this is, from 1.
+    :param scratch: folder for files that need not outlive the attempt; the system's own unless given.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class TaskAttempt:
         settings: ApplicationSettings,
         clock: Clock,
         number: int,
+        scratch: Path | None = None,
     ) -> None:
         self._topology = topology
         self._assignment = assignment
@@ -84,6 +88,7 @@ class TaskAttempt:
         self._settings = settings
         self._clock = clock
         self._number = number
+        self._scratch = scratch
         self._clients = ExitStack()
         self._commit: TaskCommit | None = None
 
@@ -143,14 +148,28 @@ class TaskAttempt:
             ),
             now_ms=self._clock.now_ms,
         )
-        restored = restore_stores(task, self._cluster, admin, self._settings, self._clock)  # step 4
+        state_files = TaskState(
+            task,
+            topology_hash=slice_.plan.topology.topology_hash,
+            admin=admin,
+            settings=self._settings,
+            clock=self._clock,
+            scratch=self._scratch,
+        )
+        self._clients.callback(state_files.close)
+        restored = restore_stores(  # step 4
+            task, state_files, self._cluster, admin, self._settings, self._clock
+        )
         self._commit = TaskCommit(
             clients, slice_, share, known=known, restored=restored, attempt=self._number, started=started
         )
+        self._commit.keep_changelogs(state_files.kept_changelogs)
         self._commit.begin()  # what processors forward in init belongs to the first transaction
         task.open()
         loop = TaskLoop(task, clients, self._commit, settings=self._settings, clock=self._clock)
-        return loop.run(share.bounds, run_id=slice_.run_id).report()  # step 5
+        committed = loop.run(share.bounds, run_id=slice_.run_id)  # step 5
+        state_files.keep(self._commit.changelog_ends)
+        return committed.report()
 
     def _writers(self) -> tuple[WriterPort, WriterPort | None]:
         """Make the writers of outputs and of state; initialising the latter fences older attempts."""

@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
+from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.state.state_store import restore_each
 from airflow_kstreams.streams.topology.nodes import NodeContext, RecordContext, StoreSpec
 
 #: Names an entry: the moment it ages from, what else tells it apart, the serialized key.
@@ -167,6 +169,10 @@ class ExpiringStore:
         self._entries[entry_id] = (restored, timestamp_ms)
         if not present:
             self._index(entry_id)
+
+    def restore_batch(self, records: Sequence[Record]) -> int:
+        """Apply changelog records in their order, and return how many bytes they have."""
+        return restore_each(self.restore, records)
 
     def _index(self, entry_id: EntryId) -> None:
         """Make an entry that is new findable."""

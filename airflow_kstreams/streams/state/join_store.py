@@ -28,11 +28,13 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 from airflow_kstreams.streams.errors import StateStoreError
+from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.state.state_store import restore_each
 from airflow_kstreams.streams.topology.nodes import JoinStoreSpec
 
 #: (t, arrival number, value); the value None stands for an element that was removed.
@@ -271,6 +273,10 @@ class JoinStore:
         if waits:
             self._waiting[number] = (key, element)
             heappush(self._queue, (time_ms, number))
+
+    def restore_batch(self, records: Sequence[Record]) -> int:
+        """Apply changelog records in their order, and return how many bytes they have."""
+        return restore_each(self.restore, records)
 
     def _replace(self, elements: list[Element], element: Element) -> None:
         """Put a restored element in the place of the one with its number, or where it belongs."""

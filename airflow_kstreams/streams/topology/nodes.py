@@ -12,6 +12,7 @@ from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.call_site import CallSite
+from airflow_kstreams.streams.topology.changelog_configs import check_changelog_configs
 
 #: How a node hands a key and a value to its children (or, for a leaf, to nobody).
 Forward = Callable[[Any, Any], None]
@@ -33,6 +34,7 @@ class StoreSpec:
     :param storage: where entries live: ``memory``, or ``rocksdb`` for more keys than memory holds
         (needs the extra ``rocksdb``).
     :param changelog_configs: settings of the changelog topic, by Kafka's names; they win over the engine's.
+    :raises TopologyError: one of them would break the changelog, e.g. ``cleanup.policy=delete``.
 
     >>> class Basket(Processor):
     ...     def init(self, context):
@@ -66,6 +68,14 @@ class StoreSpec:
     cached: bool = True
     storage: Storage = "memory"
     changelog_configs: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.changelog_configs:
+            from airflow_kstreams.streams.topology.call_site import call_site
+
+            check_changelog_configs(
+                self.name, self.changelog_configs, logged=self.logged, where=str(call_site())
+            )
 
     @property
     def type(self) -> str:

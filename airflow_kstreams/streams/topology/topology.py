@@ -188,6 +188,13 @@ class Topology:
                 for store in sub.stores
                 if store.logged
             },
+            changelog_configs={
+                self.changelog_topic(store.name, application_id): {
+                    name: str(value) for name, value in store.changelog_configs.items()
+                }
+                for store in sub.stores
+                if store.logged and store.changelog_configs
+            },
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
         )
 
