@@ -123,6 +123,33 @@ class TopologyTestDriver:
         )
         self._follow([record])
 
+    def pipe_bytes(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        partition: int | None = 0,
+        headers: Headers | None = None,
+    ) -> None:
+        """Do the same with a record as it lies in Kafka, whose bytes the source may be unable to decode.
+
+        :param key: serialized, or None.
+        :param value: serialized, or None.
+        :raises TopologyError: as :meth:`pipe_input`.
+        :raises ConfigError: as :meth:`pipe_input`.
+        :raises RecordError: the record or one that follows from it could not be processed; the driver cannot
+            be used further.
+        :raises StateStoreError: as :meth:`pipe_input`.
+        :raises TaskCorruptedError: an earlier record had failed.
+        """
+        self._check_usable()
+        record = self._inputs.append_bytes(
+            self._real(topic), key, value, timestamp_ms=timestamp_ms, partition=partition, headers=headers
+        )
+        self._follow([record])
+
     def read_output(
         self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
     ) -> list[OutputRecord]:
