@@ -109,6 +109,16 @@ class Topology:
             given.
         :raises ConfigError: the application id cannot name topics.
         :raises TopologyError: it gives internal topics names that they cannot have.
+
+        >>> from airflow_kstreams.streams import TopologyBuilder
+        >>> builder = TopologyBuilder().add_source("in", "words").add_sink("out", "copies", "in")
+        >>> print(builder.build().describe().rstrip())
+        Topologies:
+           Sub-topology: 0
+            Source: in (topics: [words])
+              --> out
+            Sink: out (topic: copies)
+              <-- in
         """
         return describe(self.subtopologies(), self._topic_name(application_id))
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from airflow_kstreams.streams import ConfigError, Topology
 from tests import drawn_topologies as drawn
 
+ROOT = Path(__file__).resolve().parents[4]
 EVERY = pytest.mark.parametrize("make", [drawn.chain, drawn.diamond, drawn.side_by_side, drawn.oddly_named])
 Make = Callable[[], Topology]
 
@@ -92,6 +94,15 @@ def test_internal_topics_have_their_real_names_when_an_application_id_is_given()
     names = {area.name for area in drawn.shape_areas(_drawn(topology(), application_id="delays-app"))}
     assert "delays-app-delays-repartition" in names
     assert "delays-repartition" not in names
+
+
+def test_picture_in_the_docs_is_the_demos_when_drawn_again() -> None:
+    from spark_apps.flight_delays import topology
+
+    file = "docs/images/flight_delays_topology.svg"
+    assert (ROOT / file).read_text() == topology().to_svg(), (
+        f"the demo changed; run: airflow-kstreams describe spark_apps/flight_delays.py --output {file}"
+    )
 
 
 def test_picture_is_the_same_when_drawn_in_another_process() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
 import re
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -17,6 +19,8 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
+from airflow_kstreams.streams.topology import names
+from airflow_kstreams.streams.topology import topology as topology_module
 from airflow_kstreams.streams.topology.plan import TopologyPlan
 from tests import drawn_topologies as drawn
 
@@ -276,3 +280,9 @@ def test_description_gives_the_graph_back_when_a_viewer_reads_it() -> None:
     assert ("topic", "to-enriched", "enriched-orders") in outside
     assert ("stores", "enrich", "customers") in outside
     assert ("stores", "enrich", "seen-orders") in outside
+
+
+@pytest.mark.parametrize("module", [names, topology_module])
+def test_examples_run_when_a_docstring_has_them(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert (result.failed, result.attempted > 0) == (0, True)
