@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
+from airflow_kstreams.streams.runtime.wall_clock import WallClock
+from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.state import KeyValueStore, make_store
 from airflow_kstreams.streams.topology.components import parents
 from airflow_kstreams.streams.topology.nodes import (
@@ -24,6 +26,7 @@ from airflow_kstreams.streams.topology.nodes import (
     SourceNode,
     StreamTimer,
 )
+from airflow_kstreams.streams.topology.sending import SendTarget
 from airflow_kstreams.streams.topology.topology import Topology
 from tests.records import FakeRecord
 
@@ -71,6 +74,18 @@ class NodeServices:
 
     def count_dropped(self) -> None:
         self.owner.dropped += 1
+
+    def wall_clock(self) -> WallClock:
+        return WallClock(lambda: 0, self.owner.context)
+
+    def allow_commit_requests(self) -> None:
+        """Every record is followed by a look at the requests anyway."""
+
+    def send_target(self, topic: str) -> SendTarget:
+        return SendTarget(topic=topic, key_serde=serdes.bytes(), value_serde=serdes.bytes())
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        self.owner.outputs.setdefault(topic, []).append(Output(key, value, self.owner.context.timestamp_ms))
 
     def request_commit(self) -> None:
         self.owner.commits_requested += 1

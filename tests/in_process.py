@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from airflow_kstreams.batch.coordinator import Coordinator
 from airflow_kstreams.batch.model import RunSummary, Slice, TaskReport
@@ -44,7 +45,12 @@ class Application:
         coordinator = Coordinator(self.cluster, self.checked)
         try:
             begun = coordinator.begin(
-                run_id, self.topology.plan(self.application_id), order=order, owner="test", hold_lease=True
+                run_id,
+                self.topology.plan(self.application_id),
+                order=order,
+                owner="test",
+                hold_lease=True,
+                groups=partial(self.topology.partition_groups, self.application_id),
             )
             coordinator.release()
         finally:

@@ -11,11 +11,12 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.assignment import AskGroups, next_assignment
 from airflow_kstreams.batch.fence import fence
 from airflow_kstreams.batch.ledger import Ledger
 from airflow_kstreams.batch.metadata import Folded
 from airflow_kstreams.batch.metadata_records import check_keys, stop_hash
-from airflow_kstreams.batch.model import FrozenPartition, RunPlan, RunState, Slice
+from airflow_kstreams.batch.model import Assignment, FrozenPartition, RunPlan, RunState, Slice
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.offsets import (
     Known,
@@ -43,10 +44,13 @@ class NewSlice:
     :param slice: the slice.
     :param offsets: what to commit in the same transaction: all stops when the slice is empty, else the starts
         of intermediate partitions that tasks could not know.
+    :param assignment: the partition groups to record in the same transaction; None when they are recorded
+        already, or no task will run.
     """
 
     slice: Slice
     offsets: Mapping[TopicPartition, CommittedOffset]
+    assignment: Assignment | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +58,13 @@ class SliceRequest:
     """What to build a slice for.
 
     :param generation: 1 when a driver begins it, 0 when it waits for its first driver.
+    :param groups: asks the user's own partition grouper; None when the plan has none.
     """
 
     run_id: str
     plan: TopologyPlan
     generation: int
+    groups: AskGroups | None = None
 
 
 def build_slice(
@@ -77,7 +83,7 @@ def build_slice(
     :raises DataLossError: what the new slice would start at is gone.
     """
     plan = request.plan
-    topics = ensure_topics(session.admin, plan, settings)
+    topics = ensure_topics(session.admin, plan, settings, groups=request.groups, recorded=ledger.assignment)
     check_keys(plan, topics.partitions)
     previous = folded.slice
     if previous is not None and not previous.plan.empty:
@@ -114,11 +120,13 @@ def build_slice(
             transactional_ids=transactional_ids(plan, topics.tasks, settings),
             begun_ms=clock.now_ms(),
             empty=empty,
+            groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
         ),
         inputs=inputs,
     )
+    assignment = None if empty else next_assignment(ledger.assignment, topics.grouped, run_id=request.run_id)
     offsets = _refreshed(spans, known, request) if empty else _made_effective(starts, bounds, known, request)
-    return NewSlice(slice=slice_, offsets=offsets)
+    return NewSlice(slice=slice_, offsets=offsets, assignment=assignment)
 
 
 def transactional_ids(

@@ -11,7 +11,8 @@ The order in ``begin``, where each line may be the last one that runs:
 1. A live lease of another owner -> RunBusyError, before any claim, so that the owner is not disturbed.
 2. Claim; read ledger and metadata again, to their ends. Repeat 0 and 1 on what is now certain.
 3. RUNNING -> keep every frozen fact; a driver takes it over with generation + 1 and its lease.
-4. NEW or FINISHED -> fence, freeze, and write tombstones, stop offsets, completed marker (and lease).
+4. NEW or FINISHED -> fence, freeze, and write tombstones, stop offsets, completed marker (and partition
+   groups, and lease).
 """
 
 from __future__ import annotations
@@ -21,12 +22,20 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from airflow_kstreams.batch.assignment import AskGroups
 from airflow_kstreams.batch.begin import SliceRequest, build_slice
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.fence import fence
 from airflow_kstreams.batch.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.lease import LeaseKeeper
-from airflow_kstreams.batch.ledger import Ledger, check_run_id, lease_record, read_ledger, summary_record
+from airflow_kstreams.batch.ledger import (
+    Ledger,
+    assignment_record,
+    check_run_id,
+    lease_record,
+    read_ledger,
+    summary_record,
+)
 from airflow_kstreams.batch.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.metadata import Folded, read_metadata
 from airflow_kstreams.batch.metadata_records import (
@@ -81,6 +90,7 @@ class Coordinator:
         order: tuple[int, int] = (0, 0),
         owner: str = "",
         hold_lease: bool,
+        groups: AskGroups | None = None,
     ) -> BeginResult:
         """Begin a run, or find what it, or an older one, has begun already.
 
@@ -88,8 +98,11 @@ class Coordinator:
         :param owner: names the caller in messages.
         :param hold_lease: whether to take the lease, as a driver does; without it the slice waits for a
             driver.
+        :param groups: asks the topology's own partition grouper for the groups, given partition counts;
+            needed only by a plan that names one, and called only when a new slice is made.
         :raises RunBusyError: another owner holds a live lease, or won a race.
-        :raises TopologyError: topics do not fit, or the unfinished slice belongs to another topology.
+        :raises TopologyError: topics or partition groups do not fit, or the unfinished slice belongs to
+            another topology.
         :raises DataLossError: what the run would start at is gone, or a topic of the unfinished slice was
             created again.
         """
@@ -109,7 +122,7 @@ class Coordinator:
         self._refuse_busy(ledger, caller)
         ensure_protocol_topics(self._session.admin, self._settings)
         try:
-            return self._begin_claimed(caller, plan)
+            return self._begin_claimed(caller, plan, groups)
         except TaskFencedError:
             raise self._lost_race(caller) from None
 
@@ -208,7 +221,7 @@ class Coordinator:
         self._refuse_other_topology(slice_, plan)
         return slice_
 
-    def _begin_claimed(self, caller: Caller, plan: TopologyPlan) -> BeginResult:
+    def _begin_claimed(self, caller: Caller, plan: TopologyPlan, groups: AskGroups | None) -> BeginResult:
         self._session.claim()
         ledger = self._read_ledger()
         if caller.run_id in ledger.runs:
@@ -217,12 +230,16 @@ class Coordinator:
         folded = self._read_fenced(plan)
         if folded.state is RunState.RUNNING and folded.slice is not None:
             return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
-        request = SliceRequest(run_id=caller.run_id, plan=plan, generation=1 if caller.hold_lease else 0)
+        request = SliceRequest(
+            run_id=caller.run_id, plan=plan, generation=1 if caller.hold_lease else 0, groups=groups
+        )
         new = build_slice(
             self._session, self._settings, self._clock, request=request, folded=folded, ledger=ledger
         )
         records = [tombstone(self._app, key) for key in folded.live_keys]
         records += slice_records(new.slice, owner=caller.owner)
+        if new.assignment is not None:
+            records.append(assignment_record(self._app, new.assignment))
         lease = self._new_lease(caller, new.slice.generation)
         if lease is not None:
             records.append(lease_record(self._app, lease))

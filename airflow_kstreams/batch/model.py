@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.topology.plan import TopologyPlan
 
@@ -47,6 +48,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param transactional_ids: every transactional id that tasks of this run may use.
     :param begun_ms: when the slice was frozen, epoch milliseconds.
     :param empty: whether there was nothing new, so that no task ever runs.
+    :param groups: partition groups of each subtopology whose partitions are grouped in another way than by
+        equal ids (subtopology id as text -> groups).
     """
 
     topology: TopologyPlan
@@ -57,6 +60,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     transactional_ids: tuple[str, ...]
     begun_ms: int
     empty: bool = False
+    groups: dict[str, Groups] = {}
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +89,9 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     :param task_id: ``<subtopology>_<group>``.
     :param records_in: records consumed.
     :param records_out: records sent, changelog and notifications excluded.
-    :param records_dropped: records dropped by rule (null keys under a group operator, late records).
+    :param records_dropped: records dropped by rule (null keys under a group, late records), and those
+        an error handler skipped.
+    :param records_dead_lettered: records sent to the dead-letter topic.
     :param restored: changelog records read at start.
     :param commits: transactions committed.
     :param seconds: wall time of the attempt that finished it.
@@ -98,6 +104,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     records_in: int = 0
     records_out: int = 0
     records_dropped: int = 0
+    records_dead_lettered: int = 0
     restored: int = 0
     commits: int = 0
     seconds: float = 0.0
@@ -168,6 +175,39 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     generation: int
     expires_ms: int
+
+
+class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the partitions of one subtopology are grouped, and which state depends on it.
+
+    :param partitions: partition count per source topic.
+    :param groups: by group id; empty when equal ids are together.
+    :param changelogs: topic id of each changelog whose partition ``n`` holds the state of group ``n``.
+    """
+
+    partitions: dict[str, int]
+    groups: Groups = ()
+    changelogs: dict[str, str] = {}
+
+    @property
+    def by_group(self) -> Groups:
+        """The groups, written out."""
+        return self.groups or equal_ids(self.partitions)
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which partition group each partition is in; one record in the ledger topic, written by begin.
+
+    :param version: grows by one with every change.
+    :param run_id: the run that made the last change.
+    :param subtopologies: subtopology id as text -> its groups.
+    :param former: groups of changelogs that the topology does not have any more, in case they come back.
+    """
+
+    version: int
+    run_id: str
+    subtopologies: dict[str, GroupedPartitions]
+    former: tuple[GroupedPartitions, ...] = ()
 
 
 class BeginResult(msgspec.Struct, frozen=True, kw_only=True):

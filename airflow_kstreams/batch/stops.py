@@ -8,11 +8,12 @@ stop: all that was written for this slice lies below it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from airflow_kstreams.batch.metadata import Folded
 from airflow_kstreams.batch.model import Slice
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
+from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
 
 _NAMED = 5
@@ -27,7 +28,10 @@ def partitions_of(slice_: Slice, topic: str) -> list[TopicPartition]:
 
 
 def task_partitions(slice_: Slice, subtopology_id: int, group: int) -> list[TopicPartition]:
-    """Return the source partitions of a task: the ones of its number."""
+    """Return the source partitions of a task: those of its group, sorted."""
+    groups = slice_.plan.groups.get(str(subtopology_id))
+    if groups is not None:
+        return partitions_in(groups[group])
     return [
         TopicPartition(topic, group)
         for topic in slice_.plan.topology.subtopology(subtopology_id).sources
@@ -80,16 +84,25 @@ def intermediate_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, i
     return stops
 
 
+def stops_of(folded: Folded, slice_: Slice, topics: Collection[str]) -> dict[TopicPartition, int]:
+    """Return the stop offset of every partition of some source topics, inputs and intermediates.
+
+    :raises UpstreamNotDoneError: an intermediate topic among them has none yet.
+    """
+    stops = {part.topic_partition: part.stop_offset for part in slice_.inputs if part.topic in topics}
+    for topic in slice_.plan.topology.intermediates:
+        if topic in topics:
+            found = intermediate_stops(folded, slice_, topic)
+            stops |= {TopicPartition(topic, number): stop for number, stop in found.items()}
+    return stops
+
+
 def all_stops(folded: Folded, slice_: Slice) -> dict[TopicPartition, int]:
     """Return the stop offset of every source partition, inputs and intermediates.
 
     :raises UpstreamNotDoneError: an intermediate topic has none yet.
     """
-    stops: dict[TopicPartition, int] = {part.topic_partition: part.stop_offset for part in slice_.inputs}
-    for topic in slice_.plan.topology.intermediates:
-        found: Mapping[int, int] = intermediate_stops(folded, slice_, topic)
-        stops |= {TopicPartition(topic, number): stop for number, stop in found.items()}
-    return stops
+    return stops_of(folded, slice_, slice_.plan.topology.sources)
 
 
 def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, reader: ReaderPort) -> list[int]:
@@ -98,12 +111,7 @@ def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, rea
     :param reader: of the application's group.
     :raises UpstreamNotDoneError: a subtopology before this one is not done.
     """
-    topology = slice_.plan.topology
-    stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
-    for topic in topology.subtopology(subtopology_id).sources:
-        if topic in topology.intermediates:
-            found = intermediate_stops(folded, slice_, topic)
-            stops |= {TopicPartition(topic, number): stop for number, stop in found.items()}
+    stops = stops_of(folded, slice_, slice_.plan.topology.subtopology(subtopology_id).sources)
     groups = range(slice_.plan.tasks[str(subtopology_id)])
     partitions = {group: task_partitions(slice_, subtopology_id, group) for group in groups}
     committed = reader.committed([tp for group in groups for tp in partitions[group]])

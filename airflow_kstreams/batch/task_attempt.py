@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from airflow_kstreams.batch.metadata import Folded, read_metadata
 from airflow_kstreams.batch.model import RunState, Slice, TaskReport
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
@@ -133,7 +135,13 @@ class TaskAttempt:
                 records_in=known.records_in,
                 records_out=known.records_out,
                 records_dropped=known.records_dropped,
+                records_dead_lettered=known.records_dead_lettered,
+                partition_times={
+                    partition: OffsetMetadata.decode(offset.metadata).times
+                    for partition, offset in share.committed.items()
+                },
             ),
+            now_ms=self._clock.now_ms,
         )
         restored = restore_stores(task, self._cluster, admin, self._settings, self._clock)  # step 4
         self._commit = TaskCommit(
@@ -177,15 +185,4 @@ def committed_progress(slice_: Slice, share: TaskSlice) -> OffsetMetadata:
 def already_done(known: OffsetMetadata, task_id: TaskId) -> TaskReport:
     """Return the report of a task that was found at its stop offsets, with what it had committed there."""
     report = known.report()
-    return TaskReport(
-        task_id=str(task_id),
-        records_in=report.records_in,
-        records_out=report.records_out,
-        records_dropped=report.records_dropped,
-        restored=report.restored,
-        commits=report.commits,
-        seconds=report.seconds,
-        attempts=report.attempts,
-        outcome="already_done",
-        peak_memory_bytes=report.peak_memory_bytes,
-    )
+    return msgspec.structs.replace(report, task_id=str(task_id), outcome="already_done")

@@ -132,6 +132,7 @@ class TaskCommit:
             records_in=progress.records_in,
             records_out=progress.records_out,
             records_dropped=progress.records_dropped,
+            records_dead_lettered=progress.records_dead_lettered,
             restored=self._restored,
             commits=self._known.commits + self.commits + 1,
             attempts=self._attempt,
@@ -140,19 +141,11 @@ class TaskCommit:
         )
 
     def _offsets(self, task: StreamTask, counters: OffsetMetadata) -> dict[TopicPartition, CommittedOffset]:
+        times = task.progress.partition_times
         return {
-            partition: CommittedOffset(
-                position, counters.at_time(self._partition_time(task, partition)).encode()
-            )
+            partition: CommittedOffset(position, counters.at_times(times[partition]).encode())
             for partition, position in task.group.positions().items()
         }
-
-    def _partition_time(self, task: StreamTask, partition: TopicPartition) -> int:
-        """Return the partition's time, which never goes back: not by late records, crashes or new runs."""
-        now = task.partition_times.get(partition, -1)
-        if partition not in self._share.committed:
-            return now
-        return max(now, OffsetMetadata.decode(self._share.committed[partition].metadata).partition_time_ms)
 
     def _write_changes(self, task: StreamTask, writer: WriterPort) -> None:
         produce = writer.produce

@@ -92,6 +92,7 @@ class TaskLoop:
         """Process one chunk, commit if due, and say whether there may be more to process right now."""
         self._commit.begin()
         before = self._clock.monotonic_seconds()
+        self._task.punctuate()
         count = self._task.process(self._chunk)
         now = self._clock.monotonic_seconds()
         if count:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.metadata import Folded
 from airflow_kstreams.batch.model import Slice
-from airflow_kstreams.batch.stops import Notification, intermediate_stops, notifications_for, task_partitions
+from airflow_kstreams.batch.stops import Notification, notifications_for, stops_of, task_partitions
 from airflow_kstreams.batch.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
@@ -65,15 +65,9 @@ def task_slice(
 
 
 def _stops(slice_: Slice, folded: Folded, task_id: TaskId) -> dict[TopicPartition, int]:
-    intermediates = set(slice_.plan.topology.intermediates)
-    frozen = {part.topic_partition: part.stop_offset for part in slice_.inputs}
-    stops: dict[TopicPartition, int] = {}
-    for partition in task_partitions(slice_, task_id.subtopology, task_id.group):
-        if partition.topic in intermediates:
-            stops[partition] = intermediate_stops(folded, slice_, partition.topic)[task_id.group]
-        else:
-            stops[partition] = frozen[partition]
-    return stops
+    partitions = task_partitions(slice_, task_id.subtopology, task_id.group)
+    stops = stops_of(folded, slice_, {partition.topic for partition in partitions})
+    return {partition: stops[partition] for partition in partitions}
 
 
 def _refuse_loss(slice_: Slice, stops: Mapping[TopicPartition, int], admin: AdminPort) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.assignment import AskGroups, group_sources, refuse_regrouping, with_changelogs
 from airflow_kstreams.batch.ledger import ledger_topic
 from airflow_kstreams.batch.metadata_records import metadata_topic
-from airflow_kstreams.batch.model import Slice
+from airflow_kstreams.batch.model import Assignment, GroupedPartitions, Slice
 from airflow_kstreams.streams.errors import ConfigError, DataLossError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicSpec
@@ -44,12 +45,17 @@ class SourceTopics:
 
     :param partitions: partition count of every source topic.
     :param topic_ids: topic id of every source topic.
-    :param tasks: number of tasks per subtopology id.
+    :param grouped: partition groups per subtopology id, one task each.
     """
 
     partitions: Mapping[str, int]
     topic_ids: Mapping[str, str]
-    tasks: Mapping[int, int]
+    grouped: Mapping[int, GroupedPartitions]
+
+    @property
+    def tasks(self) -> dict[int, int]:
+        """Number of tasks per subtopology id."""
+        return {sub: len(entry.by_group) for sub, entry in self.grouped.items()}
 
 
 def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
@@ -68,23 +74,36 @@ def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> N
     )
 
 
-def ensure_topics(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> SourceTopics:
-    """Check the user's topics, create repartition topics and changelogs, and describe what is there.
+def ensure_topics(
+    admin: AdminPort,
+    plan: TopologyPlan,
+    settings: ApplicationSettings,
+    *,
+    groups: AskGroups | None = None,
+    recorded: Assignment | None = None,
+) -> SourceTopics:
+    """Check the user's topics, group their partitions, create repartition topics and changelogs, and describe
+    what is there. Nothing is created unless all checks hold.
 
-    :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, or an internal topic
-        does not fit the number of tasks.
+    :param groups: asks the user's own partition grouper.
+    :param recorded: the groups that existing state depends on.
+    :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, an internal topic
+        does not fit the number of tasks, or the partition groups do not fit the state.
     """
     user_topics = (set(plan.sources) | set(plan.outputs)) - set(plan.repartition_topics)
     found = admin.describe_topics(user_topics | set(plan.repartition_topics) | set(plan.changelogs))
     _refuse_missing(plan, user_topics, found)
     counts = partition_counts(plan, {name: described.partitions for name, described in found.items()})
-    tasks = {sub.id: max(counts[topic] for topic in sub.sources) for sub in plan.subtopologies}
+    grouped = group_sources(plan, counts, groups)
+    refuse_regrouping(recorded, plan, with_changelogs(plan, grouped, found))
+    tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
     _create_internal(admin, plan, found, (counts, tasks), settings)
-    described = admin.describe_topics(plan.sources)
+    _ensure_dead_letter_topic(admin, plan, settings)
+    described = admin.describe_topics({*plan.sources, *plan.changelogs})
     return SourceTopics(
         partitions={topic: counts[topic] for topic in plan.sources},
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
-        tasks=tasks,
+        grouped=with_changelogs(plan, grouped, described),
     )
 
 
@@ -105,6 +124,31 @@ def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]
                 fix="restore the topic, or reset the application and begin a new run",
                 run_id=slice_.run_id,
             )
+
+
+def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> None:
+    """Create the dead-letter topic if records may go there and the user has not named one.
+
+    It has one partition, so that dead letters keep the order in which a task met them.
+    """
+    if not settings.dead_letters:
+        return
+    topic = settings.dead_letter_topic
+    if topic in plan.sources or topic in plan.changelogs:
+        raise ConfigError(
+            f"the dead-letter topic {topic!r} is also read by the topology, or is a changelog",
+            fix="name another one by errors.dead.letter.queue.topic.name; process dead letters in an "
+            "application of their own",
+        )
+    if admin.describe_topics([topic]):
+        return
+    if settings.errors_dead_letter_queue_topic_name:
+        raise ConfigError(
+            f"the dead-letter topic {topic!r} does not exist",
+            fix="create it with: kafka-topics.sh --bootstrap-server <broker> --create "
+            f"--topic {topic} --partitions <count>; or leave errors.dead.letter.queue.topic.name out",
+        )
+    admin.create_topics([_spec(topic, 1, _REPARTITION, settings)])
 
 
 def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, TopicDescription]) -> None:
@@ -152,8 +196,8 @@ def _create_internal(
             raise TopologyError(
                 f"changelog {changelog} has {found[changelog].partitions} partitions, but subtopology "
                 f"{subtopology} has {tasks[subtopology]} tasks: their number was fixed by its first run",
-                fix="give the source topics their old partition count again, or reset the application with "
-                "its internal topics",
+                fix=f"group the partitions into {found[changelog].partitions} groups again, or reset the "
+                "application with its internal topics",
             )
     admin.create_topics(wanted)
 

@@ -14,7 +14,7 @@ every node can be seen.
 
 from __future__ import annotations
 
-from airflow_kstreams.explore.difference import Change, Difference, NodeDifference
+from airflow_kstreams.explore.difference import Change, Difference, NodeDifference, Result, Seen
 from airflow_kstreams.explore.exploration import Exploration, explore
 from airflow_kstreams.explore.findings import NodeCounts, NodeRecord, RecordFailure
 from airflow_kstreams.explore.record_table import RecordTable
@@ -30,8 +30,10 @@ __all__ = [
     "NodeRecord",
     "RecordFailure",
     "RecordTable",
+    "Result",
     "Sample",
     "SampleRecord",
+    "Seen",
     "Table",
     "explore",
 ]

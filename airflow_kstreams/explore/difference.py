@@ -33,7 +33,13 @@ _LONGEST = 200
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """A record at a node, reduced to text."""
+    """A record at a node, reduced to text.
+
+    :param origin: the input record that led to it.
+    :param key: as JSON, or as it prints where JSON cannot hold it.
+    :param value: likewise.
+    :param timestamp_ms: epoch milliseconds.
+    """
 
     origin: str
     key: str
@@ -61,6 +67,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def save(self, path: str | Path) -> None:
         """Write it to a file, as JSON that only its owner may read.
 
+        :param path: replaced if it exists.
         :raises ConfigError: it cannot be written.
         """
         write_private(path, msgspec.json.encode(self))
@@ -69,6 +76,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def load(cls, path: str | Path) -> Self:
         """Read a result that was saved.
 
+        :param path: what ``save`` wrote.
         :raises ConfigError: the file cannot be read, or is no result of this version.
         """
         try:

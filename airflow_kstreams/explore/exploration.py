@@ -124,9 +124,9 @@ class Exploration:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that the topology writes."""
+        """The topics that the topology writes, and those that its processors sent to by name."""
         written = (node.topic for node in self._topology.nodes if isinstance(node, SinkNode))
-        return tuple(dict.fromkeys(written))
+        return tuple(dict.fromkeys([*written, *self._findings.topics]))
 
     @property
     def output_topics(self) -> tuple[str, ...]:
@@ -168,13 +168,12 @@ class Exploration:
 
         :raises TopologyError: it does not write the topic.
         """
-        sinks = self.sinks([topic])
-        if not sinks:
+        if topic not in self.topics:
             raise TopologyError(
                 f"the topology does not write the topic {topic!r}",
                 fix=f"topics it writes: {', '.join(self.topics) or 'none'}",
             )
-        return RecordTable(topic, self._findings.written(sinks))
+        return RecordTable(topic, self._findings.topics.get(topic, []))
 
     def sinks(self, topics: Collection[str]) -> tuple[str, ...]:
         """Return the names of the sinks that write these topics."""
@@ -195,7 +194,7 @@ class Exploration:
         """Return the table of what went wrong."""
         shown = self.errors[: max(rows, 0)]
         return Table(
-            title=f"{len(self.errors):,} failed, left out at that node; a run would stop there",
+            title=f"{len(self.errors):,} failed, each left out at that node",
             columns=("input record", "node", "error"),
             rows=[
                 (one.origin, one.node, f"{type(one.error).__name__}: {' '.join(str(one.error).split())}")
@@ -215,6 +214,7 @@ class Exploration:
     def diff(self, before: Exploration | Result) -> Difference:
         """Return what differs at each node from an earlier exploration of the same sample.
 
+        :param before: the earlier one, or the result that was kept of it.
         :raises ConfigError: it was of another sample.
         """
         return difference(before if isinstance(before, Result) else before.result(), self.result())

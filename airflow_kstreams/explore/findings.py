@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -70,7 +69,7 @@ class NodeCounts:
     failed: int = 0
 
 
-Event = Literal["in", "out", "dropped", "failed"]
+Event = Literal["in", "out", "written", "dropped", "failed"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,8 +79,8 @@ class Findings:
     counts: dict[str, NodeCounts] = field(default_factory=dict)
     records: dict[str, list[NodeRecord]] = field(default_factory=dict)
     failures: list[RecordFailure] = field(default_factory=list)
-    #: Every record with its node, in the order in which they were forwarded.
-    _sequence: list[tuple[str, NodeRecord]] = field(default_factory=list)
+    #: What was written to each topic, by its name in the topology.
+    topics: dict[str, list[NodeRecord]] = field(default_factory=dict)
     _origin: SampleRecord | None = None
     _step: list[tuple[Event, str, Any]] = field(default_factory=list)
 
@@ -90,10 +89,6 @@ class Findings:
         self.counts.setdefault(node, NodeCounts())
         self.records.setdefault(node, [])
 
-    def written(self, sinks: Collection[str]) -> list[NodeRecord]:
-        """Return what several sinks wrote, in the order in which they did."""
-        return [record for node, record in self._sequence if node in sinks]
-
     def begin(self, origin: SampleRecord | None) -> None:
         """Begin a step; what is seen belongs to this input record."""
         self._origin = origin
@@ -101,15 +96,17 @@ class Findings:
 
     def keep(self) -> None:
         """Keep what the step showed."""
-        for event, node, what in self._step:
-            counts = self.counts[node]
+        for event, place, what in self._step:
+            if event == "written":
+                self.topics.setdefault(place, []).append(what)
+                continue
+            counts = self.counts[place]
             match event:
                 case "in":
                     counts.records_in += 1
                 case "out":
                     counts.records_out += 1
-                    self.records[node].append(what)
-                    self._sequence.append((node, what))
+                    self.records[place].append(what)
                 case "dropped":
                     counts.dropped += 1
                 case "failed":
@@ -136,8 +133,15 @@ class Findings:
 
     def forwarded(self, node: str, key: Any, value: Any, timestamp_ms: int) -> None:
         """Note what a node forwards."""
+        self._step.append(("out", node, self._record(key, value, timestamp_ms)))
+
+    def written(self, topic: str, key: Any, value: Any, timestamp_ms: int) -> None:
+        """Note what is written to a topic."""
+        self._step.append(("written", topic, self._record(key, value, timestamp_ms)))
+
+    def _record(self, key: Any, value: Any, timestamp_ms: int) -> NodeRecord:
         origin = self._origin
-        record = NodeRecord(
+        return NodeRecord(
             key=_as_it_is(key),
             value=_as_it_is(value),
             timestamp_ms=timestamp_ms,
@@ -145,7 +149,6 @@ class Findings:
             partition=-1 if origin is None else origin.partition,
             offset=-1 if origin is None else origin.offset,
         )
-        self._step.append(("out", node, record))
 
     def failed(self, node: str, error: Exception) -> None:
         """Note an error at a node."""

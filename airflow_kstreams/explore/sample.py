@@ -93,6 +93,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
         The file holds real data, so only its owner may read it. It appears complete or not at all.
 
+        :param path: replaced if it exists.
         :raises ConfigError: it cannot be written.
         """
         header = _Header(format=FORMAT, version=VERSION, taken_ms=self.taken_ms, partitions=self.partitions)
@@ -102,6 +103,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     def load(cls, path: str | Path) -> Sample:
         """Read a sample that was saved.
 
+        :param path: what ``save`` wrote.
         :raises ConfigError: the file cannot be read, or is no sample of this version.
         """
         try:

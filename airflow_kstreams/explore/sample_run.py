@@ -2,6 +2,7 @@
 
 Rule: record by record in a run's order, each processed and committed with all that follows from it before the
 next, as the test driver does. Cached tables therefore show every change, where a run folds many into one.
+The wall clock stands at the moment the sample was taken.
 
 An error at a node is noted there (see ``taps.py``) and the exploration goes on. What a tap cannot take (a
 record that its source cannot decode, a store's value that its serde cannot encode) leaves the driver
@@ -129,6 +130,8 @@ class _Runner:
             tapped(self._topology, self._findings),
             application_id=self._application_id,
             partitions=self._partitions,
+            # A clock of its own would make two explorations of one sample differ.
+            wall_clock_ms=self._sample.taken_ms,
         )
 
     def _node_of(self, error: KStreamsError) -> str:

@@ -17,18 +17,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec
 
 from airflow_kstreams.explore.findings import Findings
+from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.nodes import (
     Forward,
     Node,
     NodeContext,
     Operator,
     ProcessorNode,
+    ProcessorServices,
     SourceNode,
     StreamTimer,
 )
+from airflow_kstreams.streams.topology.sending import SendTarget
 from airflow_kstreams.streams.topology.topology import Topology
 
 P = ParamSpec("P")
@@ -59,12 +62,8 @@ def tapped(topology: Topology, findings: Findings) -> Topology:
             operator = OperatorTap(node=node.name, findings=findings, operator=node.operator)
             nodes.append(dataclasses.replace(node, parents=parents, operator=operator))
             continue
-        guard = ProcessorNode(
-            name=node.name,
-            parents=parents,
-            operator=SinkTap(node=node.name, findings=findings),
-            site=node.site,
-        )
+        sink = SinkTap(node=node.name, topic=node.topic, findings=findings)
+        guard = ProcessorNode(name=node.name, parents=parents, operator=sink, site=node.site)
         nodes += [guard, dataclasses.replace(node, name=hidden(node.name), parents=(guard.name,))]
     return dataclasses.replace(topology, nodes=tuple(nodes))
 
@@ -98,6 +97,7 @@ class SinkTap:
     """Sees what a sink is given and takes the error of a sink that cannot encode it."""
 
     node: str
+    topic: str
     findings: Findings
 
     @property
@@ -107,7 +107,7 @@ class SinkTap:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        name, findings, record_context = self.node, self.findings, context.record_context
+        name, topic, findings, record_context = self.node, self.topic, self.findings, context.record_context
 
         def run(key: Any, value: Any, _node: str = name) -> None:
             findings.arrived(name)
@@ -117,6 +117,7 @@ class SinkTap:
                 findings.failed(name, error)
             else:
                 findings.forwarded(name, key, value, record_context.timestamp_ms)
+                findings.written(topic, key, value, record_context.timestamp_ms)
 
         return run
 
@@ -134,7 +135,7 @@ class OperatorTap:
         """Kind of node: the operator's own."""
         return self.operator.type
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+    def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         name, findings, record_context = self.node, self.findings, context.record_context
 
@@ -147,7 +148,7 @@ class OperatorTap:
 
         inner = self.operator.bind(
             seen(forward),
-            cast("NodeContext", _TappedContext(context, name, findings)),
+            _TappedContext(context, name, findings),
             {child: seen(target) for child, target in children.items()},
         )
 
@@ -162,15 +163,17 @@ class OperatorTap:
 
 
 class _TappedContext:
-    """The task's services for a node, where errors of callbacks are noted and drops are counted.
+    """The task's services for a node, where errors of callbacks are noted, drops counted, and records seen
+    that are sent to a topic by name.
 
     An error of ``on_open`` is left alone: without its processor a topology cannot be explored.
     """
 
-    def __init__(self, context: NodeContext, node: str, findings: Findings) -> None:
+    def __init__(self, context: ProcessorServices, node: str, findings: Findings) -> None:
         self._context = context
         self._name = node
         self._findings = findings
+        self._targets: dict[str, tuple[str, SendTarget]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -184,6 +187,18 @@ class _TappedContext:
     def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
         return self._context.stream_timer(self._noted(callback))
 
+    def send_target(self, topic: str) -> SendTarget:
+        target: SendTarget = self._context.send_target(topic)
+        self._targets[target.topic] = (topic, target)
+        return target
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        self._context.send(topic, key, value)
+        name, target = self._targets[topic]
+        shown_key = None if key is None else _decoded(target.key_serde, key)
+        shown_value = None if value is None else _decoded(target.value_serde, value)
+        self._findings.written(name, shown_key, shown_value, self._context.record_context.timestamp_ms)
+
     def count_dropped(self) -> None:
         self._findings.dropped(self._name)
         self._context.count_dropped()
@@ -196,3 +211,11 @@ class _TappedContext:
                 self._findings.failed(self._name, error)
 
         return call
+
+
+def _decoded(serde: Serde, data: bytes) -> Any:
+    """Return what was sent; the bytes where the sender named a serde of its own."""
+    try:
+        return serde.deserialize(data)
+    except Exception:
+        return data

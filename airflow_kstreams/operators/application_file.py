@@ -1,4 +1,4 @@
-"""Asks a subprocess for the plan of an application file.
+"""Asks a subprocess for the plan of an application file, and for the groups of its partition grouper.
 
 User code runs outside Airflow's own process: it cannot stay in a worker's memory, change its modules or hang
 it. The subprocess imports neither Airflow, Spark nor a Kafka client, so it takes a fraction of a second.
@@ -6,21 +6,24 @@ it. The subprocess imports neither Airflow, Spark nor a Kafka client, so it take
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from airflow_kstreams.hooks.processes import end_session
 from airflow_kstreams.streams.errors import ReportedError, TopologyError, reported_in
+from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.topology.loader import GROUPS_MARKER, PLAN_MARKER, LoadedGroups
 from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
 _LOADER = "airflow_kstreams.streams.topology.loader"
-_PLAN_MARKER = "KSTREAMS-PLAN "
 _GRACE_SECONDS = 0.5
 
 
@@ -34,9 +37,45 @@ def plan_of(application: str, application_id: str, *, timeout_seconds: float, lo
     :raises ReportedError: the file or its topology is wrong; with file and line.
     :raises TopologyError: loading took too long, or ended the process.
     """
+    answer = _loaded([application, application_id], PLAN_MARKER, timeout_seconds=timeout_seconds, log=log)
+    return msgspec.json.decode(answer, type=TopologyPlan)
+
+
+def groups_of(
+    application: str, plan: TopologyPlan, counts: Mapping[str, int], *, timeout_seconds: float, log: Logger
+) -> dict[int, Groups]:
+    """Ask the partition grouper of an application file, in a subprocess, for the groups of every subtopology.
+
+    :param application: path of the application file.
+    :param plan: what the file built before.
+    :param counts: partition count of every topic that is read, by real name.
+    :param timeout_seconds: how long loading and grouping may take.
+    :param log: gets what the file prints.
+    :raises ReportedError: the grouper fails, or its groups cannot be; with file and line.
+    :raises TopologyError: the file builds another topology by now, took too long, or ended the process.
+    """
+    answer = _loaded(
+        [application, plan.application_id, msgspec.json.encode(counts).decode()],
+        GROUPS_MARKER,
+        timeout_seconds=timeout_seconds,
+        log=log,
+    )
+    loaded = msgspec.json.decode(answer, type=LoadedGroups)
+    if loaded.topology_hash != plan.topology_hash:
+        raise TopologyError(
+            f"application file {application!r} changed while the run began: it built topology "
+            f"{plan.topology_hash[:12]}, and builds {loaded.topology_hash[:12]} now",
+            fix="run the task again",
+        )
+    return {int(sub): groups for sub, groups in loaded.groups.items()}
+
+
+def _loaded(arguments: list[str], marker: str, *, timeout_seconds: float, log: Logger) -> str:
+    """Run the loader and return its answer."""
+    application = arguments[0]
     # As a context manager it closes the pipes, also when loading took too long.
     with subprocess.Popen(
-        [sys.executable, "-m", _LOADER, application, application_id],
+        [sys.executable, "-m", _LOADER, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -55,14 +94,13 @@ def plan_of(application: str, application_id: str, *, timeout_seconds: float, lo
     reported = _printed(err, log)
     if reported is not None:
         raise reported
-    plan = next((line for line in reversed(out.splitlines()) if line.startswith(_PLAN_MARKER)), None)
-    if process.returncode != 0 or plan is None:
+    answer = next((line for line in reversed(out.splitlines()) if line.startswith(marker)), None)
+    if process.returncode != 0 or answer is None:
         raise TopologyError(
             f"loading application file {application!r} ended the process with code {process.returncode}",
-            fix="see the lines above in this log; try: python -m "
-            + f"{_LOADER} {application} {application_id}",
+            fix="see the lines above in this log; try: python -m " + shlex.join([_LOADER, *arguments]),
         )
-    return msgspec.json.decode(plan.removeprefix(_PLAN_MARKER), type=TopologyPlan)
+    return answer.removeprefix(marker)
 
 
 def _printed(text: str, log: Logger) -> ReportedError | None:

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_slice, result_of_summary
-from airflow_kstreams.operators.application_file import plan_of
+from airflow_kstreams.operators.application_file import groups_of, plan_of
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_kstreams.batch.model import BeginResult
+
+__all__ = ["CaptureStopOffsetsOperator"]
 
 #: An application file only builds objects; one that takes longer connects to something.
 LOAD_TIMEOUT_SECONDS = 60.0
@@ -36,6 +38,7 @@ class CaptureStopOffsetsOperator(BaseOperator):
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names, e.g. ``{"processing.guarantee":
         "exactly_once"}``. (templated)
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
     """
 
@@ -78,6 +81,9 @@ class CaptureStopOffsetsOperator(BaseOperator):
                     order=(identity.clear_number, 0),
                     owner=identity.owner,
                     hold_lease=False,
+                    groups=lambda counts: groups_of(
+                        self.application, plan, counts, timeout_seconds=LOAD_TIMEOUT_SECONDS, log=self.log
+                    ),
                 )
             finally:
                 coordinator.close()

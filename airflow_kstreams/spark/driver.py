@@ -8,6 +8,7 @@ fenced at its next lease renewal or before its next job, cancels its jobs and le
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.batch.coordinator import Coordinator
@@ -58,7 +59,8 @@ class Driver:
             follows.
         :raises KStreamsError: with cause and remedy.
         """
-        plan = self._source.topology().plan(self._spec.application_id)
+        topology = self._source.topology()
+        plan = topology.plan(self._spec.application_id)
         if self._spec.topology_hash and self._spec.topology_hash != plan.topology_hash:
             raise TopologyError(
                 f"the application file builds topology {plan.topology_hash[:12]}, capture saw "
@@ -69,7 +71,12 @@ class Driver:
         try:
             while True:
                 begun = coordinator.begin(
-                    self._spec.run_id, plan, order=self._spec.order, owner=self._spec.owner, hold_lease=True
+                    self._spec.run_id,
+                    plan,
+                    order=self._spec.order,
+                    owner=self._spec.owner,
+                    hold_lease=True,
+                    groups=partial(topology.partition_groups, self._spec.application_id),
                 )
                 if begun.finished is not None:
                     log.info("run %s is already finished", self._spec.run_id)

@@ -252,7 +252,10 @@ class ReportedError(KStreamsError):
 
     @classmethod
     def from_dict(cls, reported: Mapping[str, Any]) -> ReportedError:
-        """Build it from what ``KStreamsError.to_dict`` returned."""
+        """Build it from what ``KStreamsError.to_dict`` returned.
+
+        :param reported: what is missing there is taken as unknown and retriable.
+        """
         return cls(
             str(reported.get("cause", "no cause given")),
             fix=str(reported.get("fix", "")),

@@ -15,6 +15,8 @@ from typing import Any, Literal
 from airflow_kstreams.streams.errors import ConfigError
 
 Guarantee = Literal["at_least_once", "exactly_once"]
+ErrorHandler = Literal["fail", "skip", "dead-letter"]
+HANDLERS = ("fail", "skip", "dead-letter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,24 @@ SETTINGS: Mapping[str, Setting] = {
         doc="Records a partition's queue must hold before the task chooses among several partitions; Kafka "
         "Streams' "
         "default.",
+    ),
+    "deserialization.exception.handler": Setting(
+        default="fail",
+        kind=HANDLERS,
+        doc="What to do with a record that cannot be decoded: fail (Kafka Streams' default: nothing is "
+        "lost), skip (logged and counted), or dead-letter.",
+    ),
+    "processing.exception.handler": Setting(
+        default="fail",
+        kind=HANDLERS,
+        doc="What to do with a record that a function of the topology, or a sink's serde, refuses: fail, "
+        "skip at that node, or dead-letter.",
+    ),
+    "errors.dead.letter.queue.topic.name": Setting(
+        default="",
+        kind=str,
+        doc="Topic for dead letters, which must exist; empty means <application id>-dead-letter, which the "
+        "engine creates.",
     ),
     "num.stream.threads": Setting(
         default=1, kind=int, minimum=1, doc="Threads a Spark task slot may use to run its tasks side by side."
@@ -151,6 +171,9 @@ class ApplicationSettings:
     commit_interval_ms: int = 5_000
     commit_every_records: int = 0
     buffered_records_per_partition: int = 1_000
+    deserialization_exception_handler: ErrorHandler = "fail"
+    processing_exception_handler: ErrorHandler = "fail"
+    errors_dead_letter_queue_topic_name: str = ""
     num_stream_threads: int = 1
     first_run_offsets: str = "earliest"
     settle_ms: int = 5_000
@@ -166,6 +189,16 @@ class ApplicationSettings:
     def exactly_once(self) -> bool:
         """Whether outputs, state, offsets and notifications commit in one transaction."""
         return self.processing_guarantee == "exactly_once"
+
+    @property
+    def dead_letters(self) -> bool:
+        """Whether some records may go to the dead-letter topic."""
+        return "dead-letter" in (self.deserialization_exception_handler, self.processing_exception_handler)
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """The dead-letter topic, its real name."""
+        return self.errors_dead_letter_queue_topic_name or f"{self.application_id}-dead-letter"
 
     @classmethod
     def parse(cls, application_id: str, settings: Mapping[str, object] | None = None) -> ApplicationSettings:

@@ -55,7 +55,7 @@ class InMemoryRecord:
 class InMemoryTopics:
     """Gives records their partition and offset; does not keep them.
 
-    :param partitions: partition count of every topic, real names.
+    :param partitions: partition count of every topic of the topology, real names; any other one has one.
     """
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
@@ -73,7 +73,7 @@ class InMemoryTopics:
 
         :return: the record with its offset.
         """
-        offset = self._ends[record.at]
+        offset = self._ends.get(record.at, 0)
         self._ends[record.at] = offset + 1
         return InMemoryRecord(
             at=record.at,
@@ -111,10 +111,10 @@ class InMemoryTopics:
         """Return the partition of a serialized key, as Java's producer picks it; records without key take
         turns.
         """
-        count = self.partitions[topic]
+        count = self.partitions.get(topic, 1)
         if key is not None:
             return partition_for_key(key, count)
-        turn = self._keyless[topic]
+        turn = self._keyless.get(topic, 0)
         self._keyless[topic] = turn + 1
         return turn % count
 

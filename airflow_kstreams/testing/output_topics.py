@@ -8,7 +8,9 @@ from typing import Any
 
 from airflow_kstreams.streams.errors import RecordError, TopologyError
 from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.state import changelog_keys
 from airflow_kstreams.streams.topology.nodes import SinkNode
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord
@@ -60,15 +62,19 @@ def topic_writers(topology: Topology, application_id: str) -> dict[str, list[Top
         if spec.logged:
             changelog = topology.changelog_topic(spec.name, application_id)
             writers[changelog] = [
-                TopicWriter(node=spec.name, key_serde=spec.key_serde, value_serde=spec.value_serde)
+                TopicWriter(node=spec.name, key_serde=changelog_keys(spec), value_serde=spec.value_serde)
             ]
     return writers
+
+
+#: Stands for a topic that a processor sends to by name, and for the dead-letter topic.
+_BY_NAME = TopicWriter(node="a processor", key_serde=serdes.bytes(), value_serde=serdes.bytes())
 
 
 class OutputTopics:
     """Keeps what was written to each topic until it is read.
 
-    :param writers: who writes each topic, real names.
+    :param writers: who writes each topic, real names; other topics count once something was written there.
     """
 
     def __init__(self, writers: Mapping[str, Sequence[TopicWriter]]) -> None:
@@ -76,17 +82,17 @@ class OutputTopics:
         self._unread: dict[str, list[InMemoryRecord]] = {topic: [] for topic in writers}
 
     def __contains__(self, topic: str) -> bool:
-        return topic in self._writers
+        return topic in self._writers or topic in self._unread
 
     @property
     def names(self) -> list[str]:
         """Every topic that can be read, sorted."""
-        return sorted(self._writers)
+        return sorted({*self._writers, *self._unread})
 
     def add(self, records: Sequence[InMemoryRecord]) -> None:
         """Keep committed records."""
         for record in records:
-            self._unread[record.at.topic].append(record)
+            self._unread.setdefault(record.at.topic, []).append(record)
 
     def read(self, topic: str, key_serde: Serde | None, value_serde: Serde | None) -> list[OutputRecord]:
         """Return and forget what was written to a topic since the last read, in the order it was written.
@@ -96,7 +102,7 @@ class OutputTopics:
         :raises TopologyError: a serde is not given and the topic's writers differ in theirs.
         :raises RecordError: a record cannot be decoded; nothing is forgotten.
         """
-        first, *others = self._writers[topic]
+        first, *others = self._writers.get(topic, [_BY_NAME])
         if (key_serde is None or value_serde is None) and not all(map(first.same_serdes, others)):
             raise TopologyError(
                 f"topic {topic!r} is written with several pairs of serdes, by "

@@ -1,4 +1,4 @@
-"""How many partitions each topic of a topology under test has."""
+"""How many partitions each topic of a topology under test has, and which of them are grouped."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from difflib import get_close_matches
 
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
+from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.streams.topology.topology import Topology
 
 
-def topic_counts(plan: TopologyPlan, given: Mapping[str, int]) -> tuple[dict[str, int], dict[int, int]]:
-    """Return the partition count of every topic, and the number of tasks per subtopology id.
+def topic_counts(
+    topology: Topology, plan: TopologyPlan, given: Mapping[str, int]
+) -> tuple[dict[str, int], dict[int, Groups]]:
+    """Return the partition count of every topic, and the partition groups per subtopology id.
 
     A topic has one partition unless told; a repartition topic has what a run would give it.
 
     :param given: partition counts that the user chose; real names.
     :raises ConfigError: the topology has no such topic, or a count is no positive number.
-    :raises TopologyError: co-partitioned topics have unequal counts.
+    :raises TopologyError: co-partitioned topics have unequal counts, or the partition groups cannot be.
     """
     chosen = {*plan.sources, *plan.outputs}
     for topic, count in given.items():
@@ -37,8 +41,8 @@ def topic_counts(plan: TopologyPlan, given: Mapping[str, int]) -> tuple[dict[str
             )
     found = {topic: 1 for topic in chosen if topic not in plan.repartition_topics} | dict(given)
     counts = found | partition_counts(plan, found)
-    tasks = {sub.id: max(counts[topic] for topic in sub.sources) for sub in plan.subtopologies}
-    return counts | {topic: tasks[sub] for topic, sub in plan.changelogs.items()}, tasks
+    groups = topology.partition_groups(plan.application_id, counts)
+    return counts | {topic: len(groups[sub]) for topic, sub in plan.changelogs.items()}, groups
 
 
 def hint(name: str, known: Collection[str]) -> str:

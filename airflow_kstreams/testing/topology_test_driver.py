@@ -22,11 +22,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
+from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.input_topics import InputTopics
@@ -46,6 +46,8 @@ class TopologyTestDriver:
         give it unless named here.
     :param settings: application settings by their dotted names, as in a run; those about clients, commits and
         runs have nothing to act on here.
+    :param wall_clock_ms: where the wall clock stands, epoch milliseconds; it moves by
+        :meth:`advance_wall_clock` alone.
     :raises ConfigError: the application id, a setting or a partition count is wrong.
     :raises TopologyError: the topology cannot run under this application id, or with these partitions.
     :raises RecordError: a processor's ``init`` failed.
@@ -66,13 +68,15 @@ class TopologyTestDriver:
         application_id: str,
         partitions: Mapping[str, int] | None = None,
         settings: Mapping[str, object] | None = None,
+        wall_clock_ms: int = 0,
     ) -> None:
         checked = ApplicationSettings.parse(application_id, settings)
+        self._now_ms = wall_clock_ms
         self._topology = topology
         self._application_id = application_id
         plan = topology.plan(application_id)
-        counts, task_counts = topic_counts(
-            plan, {self._real(topic): count for topic, count in (partitions or {}).items()}
+        counts, groups = topic_counts(
+            topology, plan, {self._real(topic): count for topic, count in (partitions or {}).items()}
         )
         self._topics = InMemoryTopics(counts)
         self._outputs = OutputTopics(topic_writers(topology, application_id))
@@ -81,7 +85,10 @@ class TopologyTestDriver:
         self._readers: dict[TopicPartition, StreamTask] = {}
         #: Tasks per subtopology id, by group; subtopologies in running order.
         self._tasks = {
-            sub.id: [self._task(sub, group, checked) for group in range(task_counts[sub.id])]
+            sub.id: [
+                self._task(TaskId(subtopology=sub.id, group=number), partitions_in(group), checked)
+                for number, group in enumerate(groups[sub.id])
+            ]
             for sub in plan.subtopologies
         }
         self._failed: StreamTask | None = None
@@ -111,6 +118,15 @@ class TopologyTestDriver:
             it could not be processed; in the second case the driver cannot be used further.
         :raises StateStoreError: a store holds what its serde does not take; likewise.
         :raises TaskCorruptedError: an earlier record had failed.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").send_to("out")
+        >>> topology = builder.build()
+        >>> with TopologyTestDriver(topology, application_id="demo", partitions={"words": 4}) as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=7, partition=None)
+        ...     driver.pipe_input("words", key="b", value="bee", timestamp_ms=8, headers=[("n", b"1")])
+        ...     [(record.value, record.headers) for record in driver.read_output("out")]
+        [('ant', []), ('bee', [('n', b'1')])]
         """
         self._check_usable()
         record = self._inputs.append(
@@ -150,19 +166,47 @@ class TopologyTestDriver:
         )
         self._follow([record])
 
+    def advance_wall_clock(self, by_ms: int) -> None:
+        """Move the wall clock, and let what was scheduled by it run where it is due.
+
+        As in a run, each comes once, however many of its intervals have passed.
+
+        :param by_ms: milliseconds, 0 or more.
+        :raises ConfigError: it would go back, or the driver is closed.
+        :raises RecordError: a punctuation failed, or what it forwarded.
+        """
+        self._check_usable()
+        if not isinstance(by_ms, int) or by_ms < 0:
+            raise ConfigError(
+                f"the wall clock cannot move by {by_ms!r} ms", fix="give milliseconds from 0 on"
+            )
+        self._now_ms += by_ms
+        for tasks in self._tasks.values():
+            for task in tasks:
+                self._follow(self._committed(task, task.punctuate))
+
     def read_output(
         self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
     ) -> list[OutputRecord]:
         """Return what the topology wrote to a topic since the last read, in the order it was written.
 
-        Every topic that is written can be read: outputs, intermediate topics, and the changelogs of logged
-        stores, named ``<application id>-<store>-changelog``. Still possible when the driver is closed.
+        Every topic that is written can be read: outputs, intermediate topics, the changelogs of logged
+        stores, named ``<application id>-<store>-changelog``, and, as bytes unless serdes are given, what
+        processors sent by name and the dead-letter topic, named ``<application id>-dead-letter``. Still
+        possible when the driver is closed.
 
         :param key_serde: of keys; that of the topic's sink or store unless given.
         :param value_serde: of values; that of the topic's sink or store unless given.
         :raises TopologyError: the topology does not write the topic, or writes it with several serdes and
             none is given here.
         :raises RecordError: a record cannot be decoded.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> counts = builder.stream("words").group_by_key().count(store="counts")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("demo-counts-changelog")]
+        [('a', 1)]
         """
         real = self._real(topic)
         if real not in self._outputs:
@@ -177,10 +221,18 @@ class TopologyTestDriver:
         """Return a view of a store, as it is after the last piped record.
 
         :param name: of the store.
-        :param partition: the task's group, which is the number of its source partitions.
+        :param partition: the task's group, which is the number of its source partitions unless the topology
+            has a partition grouper of its own.
         :raises TopologyError: the topology has no store of this name.
         :raises ConfigError: there is no such partition, or the driver is closed.
         :raises TaskCorruptedError: an earlier record had failed.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> words = builder.table("words", store="newest")
+        >>> driver = TopologyTestDriver(builder.build(), application_id="demo", partitions={"words": 2})
+        >>> driver.pipe_input("words", key="a", value="ant", timestamp_ms=0, partition=1)
+        >>> driver.store("newest").get("a"), driver.store("newest", partition=1).get("a")
+        (None, 'ant')
         """
         self._check_usable()
         if name not in self._store_owners:
@@ -202,6 +254,23 @@ class TopologyTestDriver:
         record had failed.
 
         :raises RecordError: a processor's ``close`` failed, or what it forwarded.
+
+        >>> class Last(Processor):
+        ...     def init(self, context):
+        ...         self.context, self.last = context, None
+        ...
+        ...     def process(self, record):
+        ...         self.last = record
+        ...
+        ...     def close(self):
+        ...         self.context.forward(self.last.key, self.last.value)
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").process(Last).send_to("last-of-run")
+        >>> driver = TopologyTestDriver(builder.build(), application_id="demo")
+        >>> driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        >>> driver.close()
+        >>> [record.value for record in driver.read_output("last-of-run")]
+        ['ant']
         """
         if self._closed:
             return
@@ -225,19 +294,18 @@ class TopologyTestDriver:
     def _real(self, topic: str) -> str:
         return self._topology.real_topic(topic, self._application_id)
 
-    def _task(self, sub: SubtopologyPlan, group: int, settings: ApplicationSettings) -> StreamTask:
-        bounds = {
-            TopicPartition(topic, group): (0, 0)
-            for topic in sub.sources
-            if group < self._topics.partitions[topic]
-        }
+    def _task(
+        self, task_id: TaskId, partitions: Sequence[TopicPartition], settings: ApplicationSettings
+    ) -> StreamTask:
+        bounds = dict.fromkeys(partitions, (0, 0))
         task = StreamTask(
             self._topology,
-            task_id=TaskId(subtopology=sub.id, group=group),
+            task_id=task_id,
             bounds=bounds,
             produce=self._topics.produce,
             settings=settings,
             progress=TaskProgress(),
+            now_ms=lambda: self._now_ms,
         )
         self._readers.update(dict.fromkeys(bounds, task))
         return task
@@ -264,7 +332,7 @@ class TopologyTestDriver:
             task = self._readers[record.at]
             waiting.extend(self._committed(task, partial(_process, task, record)))
 
-    def _committed(self, task: StreamTask, step: Callable[[], None]) -> list[InMemoryRecord]:
+    def _committed(self, task: StreamTask, step: Callable[[], object]) -> list[InMemoryRecord]:
         """Run a step of a task and commit it.
 
         :return: the records written to topics that the topology reads.

@@ -54,3 +54,17 @@ def check_table_keys(spec: StoreSpec, key_serde: Serde, call: str) -> None:
             f"{spec.key_serde!r}",
             fix="give the StoreSpec the key serde of the records",
         )
+
+
+def check_store_kind(spec: StoreSpec, kind: type[StoreSpec], call: str) -> None:
+    """Refuse a store of another kind than the table is kept in.
+
+    :param call: the DSL method, for the message.
+    :raises TopologyError: the spec is of another kind.
+    """
+    if type(spec) is not kind:
+        raise TopologyError(
+            f"{call} at {call_site()} is given the store {spec.name!r} as a {type(spec).__name__}, but keeps "
+            f"its table in a store by {kind.__name__}",
+            fix="pass a plain StoreSpec, or the store's name",
+        )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.kstream.arguments import check_table_keys
+from airflow_kstreams.streams.kstream.arguments import check_store_kind, check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouped import StoreArgument
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.table import KTable
 from airflow_kstreams.streams.kstream.table_source import TableSource
+from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
+from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.call_site import call_site
 from airflow_kstreams.streams.topology.nodes import StoreSpec
@@ -20,6 +22,9 @@ class KStreamBuilder:
 
     :param default_key_serde: used wherever a key serde is neither given nor known from upstream.
     :param default_value_serde: the same for values.
+    :param partition_grouper: decides which partitions one task reads together; equal partition numbers unless
+        given.
+    :raises TopologyError: that is no partition grouper.
 
     >>> from airflow_kstreams.streams import serdes
     >>> builder = KStreamBuilder()
@@ -38,10 +43,16 @@ class KStreamBuilder:
     """
 
     def __init__(
-        self, *, default_key_serde: Serde | None = None, default_value_serde: Serde | None = None
+        self,
+        *,
+        default_key_serde: Serde | None = None,
+        default_value_serde: Serde | None = None,
+        partition_grouper: PartitionGrouper | None = None,
     ) -> None:
         self._graph = StreamGraph(
-            default_key_serde=default_key_serde, default_value_serde=default_value_serde
+            default_key_serde=default_key_serde,
+            default_value_serde=default_value_serde,
+            partition_grouper=partition_grouper,
         )
 
     def stream(
@@ -49,26 +60,38 @@ class KStreamBuilder:
         *topics: str | list[str] | tuple[str, ...],
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
+        timestamps: TimestampExtractor | None = None,
     ) -> KStream:
         """Return the stream of the records of one topic or several; asking twice gives two streams of one
         source node.
 
         Records of several topics come in the order of their timestamps, as everywhere in a task. Partition n
-        of each topic goes to task n; the topics may have unequal partition counts unless a store is kept
-        below.
+        of each topic goes to task n, unless the builder was given another partition grouper; the topics may
+        have unequal partition counts unless a store is kept below.
 
         :param topics: names, ``stream("a", "b")``, or lists of names, ``stream(["a", "b"])``; each must exist
             when a run begins.
         :param key_serde: of keys; may be left out if the builder has a default.
         :param value_serde: of values; may be left out if the builder has a default.
-        :raises TopologyError: a serde is missing, or one of the topics is read with other serdes, or together
-            with other topics, already.
+        :param timestamps: where the records' timestamps come from, see
+            ``airflow_kstreams.streams.timestamps``; their own unless given.
+        :raises TopologyError: a serde is missing, or one of the topics is read with other serdes or
+            timestamps, or together with other topics, already.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> both = builder.stream("flights-2013", "flights-2014")
+        >>> both.send_to("flights")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("flights-2014", key="a", value="UA15", timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("flights")]
+        ['UA15']
         """
         names = _names(topics)
         call = f"stream({', '.join(map(repr, names))})"
         key = self._graph.serde("key", key_serde, None, call)
         value = self._graph.serde("value", value_serde, None, call)
-        return KStream(self._graph, self._graph.source(names, key, value), Serdes(key=key, value=value))
+        source = self._graph.source(names, key, value, timestamps)
+        return KStream(self._graph, source, Serdes(key=key, value=value))
 
     def table(
         self,
@@ -77,6 +100,7 @@ class KStreamBuilder:
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
         store: StoreArgument = None,
+        timestamps: TimestampExtractor | None = None,
     ) -> KTable:
         """Return a topic as a table: the value of each key's newest record; a null value deletes the key.
 
@@ -87,6 +111,7 @@ class KStreamBuilder:
         :param value_serde: of values; likewise.
         :param store: the store's name, or its whole spec (to switch caching or logging off); unless given, a
             numbered name after the topic.
+        :param timestamps: as in :meth:`stream`.
         :raises TopologyError: a serde is missing, the topic is read with other serdes or other topics
             already, the store's name is taken or its keys have another serde.
 
@@ -108,9 +133,10 @@ class KStreamBuilder:
             value_serde = value_serde or store.value_serde
         key = graph.serde("key", key_serde, None, call)
         value = graph.serde("value", value_serde, None, call)
-        source = graph.source((topic,), key, value)
+        source = graph.source((topic,), key, value, timestamps)
         if isinstance(store, StoreSpec):
             spec = store
+            check_store_kind(spec, StoreSpec, call)
             check_table_keys(spec, key, call)
         else:
             spec = StoreSpec(
@@ -124,6 +150,25 @@ class KStreamBuilder:
         """Add a store for processors, which name it in ``KStream.process``.
 
         :raises TopologyError: another store has the name.
+
+        :param spec: what to make for each task.
+
+        >>> class Remember(Processor):
+        ...     def init(self, context):
+        ...         self.seen = context.state_store("seen")
+        ...
+        ...     def process(self, record):
+        ...         self.seen.put_if_absent(record.value, record.key)
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.add_state_store(
+        ...     StoreSpec(name="seen", key_serde=serdes.string(), value_serde=serdes.string())
+        ... )
+        >>> end = builder.stream("words").process(Remember, "seen")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="1", value="ant", timestamp_ms=0)
+        ...     driver.pipe_input("words", key="2", value="ant", timestamp_ms=1)
+        ...     list(driver.store("seen").all())
+        [('ant', '1')]
         """
         self._graph.topology.add_state_store(spec)
 

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.stateless import DropNulls, SelectKey
+from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
+from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.call_site import call_site
@@ -59,10 +61,17 @@ class StreamGraph:
 
     :param default_key_serde: used where none is given or inherited.
     :param default_value_serde: used where none is given or inherited.
+    :param partition_grouper: of the topology.
     """
 
-    def __init__(self, *, default_key_serde: Serde | None, default_value_serde: Serde | None) -> None:
-        self.topology = TopologyBuilder()
+    def __init__(
+        self,
+        *,
+        default_key_serde: Serde | None,
+        default_value_serde: Serde | None,
+        partition_grouper: PartitionGrouper | None = None,
+    ) -> None:
+        self.topology = TopologyBuilder(partition_grouper=partition_grouper)
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
@@ -93,7 +102,13 @@ class StreamGraph:
             )
         return known
 
-    def source(self, topics: tuple[str, ...], key_serde: Serde, value_serde: Serde) -> str:
+    def source(
+        self,
+        topics: tuple[str, ...],
+        key_serde: Serde,
+        value_serde: Serde,
+        timestamps: TimestampExtractor | None = None,
+    ) -> str:
         """Return the name of the node that reads topics; asking twice, in any order, gives the same node.
 
         :raises TopologyError: one of the topics is read with other serdes, or together with other topics,
@@ -102,13 +117,15 @@ class StreamGraph:
         shared = next((topic for topic in topics if topic in self._sources), None)
         if shared is None:
             name = self.name("KSTREAM-SOURCE")
-            self.topology.add_source(name, *topics, key_serde=key_serde, value_serde=value_serde)
-            source = _source(name, topics, key_serde, value_serde)
+            self.topology.add_source(
+                name, *topics, key_serde=key_serde, value_serde=value_serde, timestamps=timestamps
+            )
+            source = _source(name, topics, key_serde, value_serde, timestamps)
             self._sources.update(dict.fromkeys(topics, source))
             return name
         known = self._sources[shared]
-        if ({*known.topics}, known.key_serde, known.value_serde) != ({*topics}, key_serde, value_serde):
-            asked = _source(known.name, topics, key_serde, value_serde)
+        asked = _source(known.name, topics, key_serde, value_serde, timestamps)
+        if _reading(known) != _reading(asked):
             raise two_sources_error(shared, known, asked)
         return known.name
 
@@ -180,7 +197,22 @@ class StreamGraph:
         self.topology.add_state_store(spec, node)
 
 
-def _source(name: str, topics: tuple[str, ...], key_serde: Serde, value_serde: Serde) -> SourceNode:
+def _source(
+    name: str,
+    topics: tuple[str, ...],
+    key_serde: Serde,
+    value_serde: Serde,
+    timestamps: TimestampExtractor | None,
+) -> SourceNode:
     return SourceNode(
-        name=name, topics=topics, key_serde=key_serde, value_serde=value_serde, site=call_site()
+        name=name,
+        topics=topics,
+        key_serde=key_serde,
+        value_serde=value_serde,
+        timestamps=timestamps,
+        site=call_site(),
     )
+
+
+def _reading(source: SourceNode) -> tuple[object, ...]:
+    return {*source.topics}, source.key_serde, source.value_serde, source.timestamps

@@ -69,12 +69,30 @@ class KStream:
         self._table_values = table_values
 
     def filter(self, predicate: Predicate) -> KStream:
-        """Keep the records for which ``predicate(key, value)`` holds."""
+        """Keep the records for which ``predicate(key, value)`` holds.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("large")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("large")]
+        [2, 3]
+        """
         check_functions(predicate, call="filter")
         return self._same("KSTREAM-FILTER", Filter(predicate=predicate))
 
     def filter_not(self, predicate: Predicate) -> KStream:
-        """Drop the records for which ``predicate(key, value)`` holds, keep the others."""
+        """Drop the records for which ``predicate(key, value)`` holds, keep the others.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.stream("numbers").filter_not(lambda key, value: value > 1).send_to("small")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("small")]
+        [1]
+        """
         check_functions(predicate, call="filter_not")
         return self._same("KSTREAM-FILTER", FilterNot(predicate=predicate))
 
@@ -83,33 +101,87 @@ class KStream:
         is.
 
         :param action: what it returns is ignored; an attempt that resumes after a crash calls it again.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> seen = []
+        >>> numbers = builder.stream("numbers").peek(lambda key, value: seen.append(value))
+        >>> numbers.send_to("same")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     seen, [record.value for record in driver.read_output("same")]
+        ([1, 2], [1, 2])
         """
         check_functions(action, call="peek")
         return self._same("KSTREAM-PEEK", Peek(action=action))
 
     def select_key(self, selector: KeySelector) -> KStream:
-        """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it."""
+        """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").select_key(lambda key, value: value[0]).send_to("by-letter")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in ("ant", "bee"):
+        ...         driver.pipe_input("words", key="a", value=value, timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("by-letter")]
+        [('a', 'ant'), ('b', 'bee')]
+        """
         check_functions(selector, call="select_key")
         node = self._graph.selected(self._node, selector, None)
         return self._new(node, self._serdes.with_new_key("select_key"), key_changed=True)
 
     def map(self, mapper: KeyValueMapper) -> KStream:
-        """Replace each record by ``mapper(key, value)``, a pair of key and value."""
+        """Replace each record by ``mapper(key, value)``, a pair of key and value.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").map(lambda key, value: (value, key)).send_to("swapped")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("swapped")]
+        [('ant', 'a')]
+        """
         check_functions(mapper, call="map")
         return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper), "map")
 
     def map_values(self, mapper: ValueMapper) -> KStream:
-        """Replace each value by ``mapper(value)``."""
+        """Replace each value by ``mapper(value)``.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.stream("numbers").map_values(lambda value: 2 * value).send_to("doubled")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("doubled")]
+        [2, 4]
+        """
         check_functions(mapper, call="map_values")
         return self._revalued("KSTREAM-MAPVALUES", MapValues(mapper=mapper), "map_values")
 
     def flat_map(self, mapper: FlatMapper) -> KStream:
-        """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields."""
+        """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> lines = builder.stream("lines")
+        >>> words = lines.flat_map(lambda key, value: [(word[0], word) for word in value.split()])
+        >>> words.send_to("words")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("lines", key=None, value="an ox", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("words")]
+        [('a', 'an'), ('o', 'ox')]
+        """
         check_functions(mapper, call="flat_map")
         return self._rekeyed("KSTREAM-FLATMAP", FlatMap(mapper=mapper), "flat_map")
 
     def flat_map_values(self, mapper: FlatValueMapper) -> KStream:
-        """Replace each value by the values that ``mapper(value)`` yields, each under the same key."""
+        """Replace each value by the values that ``mapper(value)`` yields, each under the same key.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("lines").flat_map_values(str.split).send_to("words")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("lines", key="a", value="an ox", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("words")]
+        [('a', 'an'), ('a', 'ox')]
+        """
         check_functions(mapper, call="flat_map_values")
         return self._revalued("KSTREAM-FLATMAPVALUES", FlatMapValues(mapper=mapper), "flat_map_values")
 
@@ -118,6 +190,22 @@ class KStream:
 
         A record goes to the branch of the first ``predicate(key, value)`` that holds; it is dropped if none
         does.
+
+        :param predicates: one per branch, tried in order.
+        :return: the branches, in the order of the predicates.
+        :raises TopologyError: there is no predicate.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> even, rest = builder.stream("numbers").branch(
+        ...     lambda key, value: value % 2 == 0, lambda key, value: True
+        ... )
+        >>> even.send_to("even")
+        >>> rest.send_to("odd")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     [[record.value for record in driver.read_output(topic)] for topic in ("even", "odd")]
+        [[2], [1, 3]]
         """
         if not predicates:
             raise TopologyError(
@@ -141,6 +229,14 @@ class KStream:
         :param others: of the same builder; keys and values of all streams in the same serdes.
         :raises TopologyError: there is no other, one is no stream of this builder or named twice, or two
             serdes differ.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.stream("web").merge(builder.stream("shop")).send_to("sales")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("web", key="a", value=1, timestamp_ms=0)
+        ...     driver.pipe_input("shop", key="b", value=2, timestamp_ms=1)
+        ...     [(record.key, record.value) for record in driver.read_output("sales")]
+        [('a', 1), ('b', 2)]
         """
         streams = (self, *others)
         for stream in others:
@@ -166,6 +262,20 @@ class KStream:
         :param value_serde: of this stream, needed to repartition it after an operator that changed the value.
         :param name: of the repartition topic, ``<application id>-<name>-repartition``.
         :raises TopologyError: the table is of another builder or key serde, or a serde is missing.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> airlines = builder.table("airlines")
+        >>> flights = builder.stream("flights")
+        >>> flights.join(airlines, lambda flight, airline: f"{flight} of {airline}").send_to("named")
+        >>> flights.left_join(airlines, lambda flight, airline: f"{flight} of {airline}").send_to("all")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("airlines", key="UA", value="United", timestamp_ms=0)
+        ...     driver.pipe_input("flights", key="UA", value="UA15", timestamp_ms=1)
+        ...     driver.pipe_input("flights", key="XX", value="XX1", timestamp_ms=2)
+        ...     for topic in ("named", "all"):
+        ...         [record.value for record in driver.read_output(topic)]
+        ['UA15 of United']
+        ['UA15 of United', 'XX1 of None']
         """
         return self._join("join", table, joiner, self._serdes.given(None, value_serde), name)
 
@@ -183,6 +293,14 @@ class KStream:
         :param key_serde: needed after an operator that changed the key, unless the builder has a default.
         :param value_serde: needed after an operator that changed the value, unless the builder has a default.
         :raises TopologyError: a serde is missing.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> lengths = builder.stream("words").map_values(len)
+        >>> lengths.send_to("lengths", value_serde=serdes.int64())
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=5)
+        ...     driver.read_output("lengths")
+        [OutputRecord(key='a', value=3, timestamp_ms=5, headers=[], partition=0)]
         """
         self._send_to(topic, key_serde, value_serde, f"send_to({topic!r})")
 
@@ -195,6 +313,15 @@ class KStream:
         :param key_serde: as in :meth:`send_to`.
         :param value_serde: as in :meth:`send_to`.
         :raises TopologyError: a serde is missing, or the topic is read with other serdes already.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> words = builder.stream("words").select_key(lambda key, value: value[0])
+        >>> table = words.through("by-letter").group_by_key().count(store="counts")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in ("ant", "ape", "bee"):
+        ...         driver.pipe_input("words", key="a", value=value, timestamp_ms=0)
+        ...     dict(driver.store("counts").all()), len(driver.read_output("by-letter"))
+        ({'a': 2, 'b': 1}, 3)
         """
         key, value = self._send_to(topic, key_serde, value_serde, f"through({topic!r})")
         return KStream(self._graph, self._graph.source((topic,), key, value), Serdes(key=key, value=value))
@@ -205,6 +332,22 @@ class KStream:
         :param processor_def: makes a new ``Processor`` for each task; a class will do.
         :param stores: the stores it may use, by name, or by spec to add them here.
         :raises TopologyError: the definition cannot be called, or a store's name is taken.
+
+        >>> class Latest(Processor):
+        ...     def init(self, context):
+        ...         self.context, self.store = context, context.state_store("latest")
+        ...
+        ...     def process(self, record):
+        ...         self.context.forward(record.key, (self.store.get(record.key), record.value))
+        ...         self.store.put(record.key, record.value)
+        >>> latest = StoreSpec(name="latest", key_serde=serdes.string(), value_serde=serdes.json())
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> builder.stream("numbers").process(Latest, latest).send_to("changes")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 5):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("changes")]
+        [[None, 1], [1, 5]]
         """
         check_processor_def(processor_def, "process", call_site())
         names = [store if isinstance(store, str) else store.name for store in stores]
@@ -226,6 +369,16 @@ class KStream:
         :param value_serde: needed to repartition after an operator that changed the value, likewise.
         :param name: of the repartition topic, ``<application id>-<name>-repartition``, which all that is done
             with the group then shares; unless given, each store has a topic of its own.
+        :return: the group, to be folded into a table.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> totals = builder.stream("sales").group_by_key().reduce(lambda total, value: total + value)
+        >>> totals.to_stream().send_to("totals")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (5, 7):
+        ...         driver.pipe_input("sales", key="a", value=value, timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("totals")]
+        [('a', 5), ('a', 12)]
         """
         return self._group(self._serdes.given(key_serde, value_serde), name, "group_by_key")
 
@@ -242,6 +395,16 @@ class KStream:
         :param key_serde: of the new key; may be left out if the builder has a default.
         :param value_serde: as in :meth:`group_by_key`.
         :param name: as in :meth:`group_by_key`.
+        :return: the group, to be folded into a table.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> by_letter = builder.stream("words").group_by(lambda key, value: value[0])
+        >>> counts = by_letter.count(store="counts")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in ("ant", "ape", "bee"):
+        ...         driver.pipe_input("words", key=None, value=value, timestamp_ms=0)
+        ...     dict(driver.store("counts").all())
+        {'a': 2, 'b': 1}
         """
         check_functions(selector, call="group_by")
         node = self._graph.selected(self._node, selector, name)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.graph import Serdes, Side
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import CallSite
+from airflow_kstreams.streams.topology.call_site import CallSite, call_site
 
 
 def merged_serdes(nodes: Sequence[str], streams: Sequence[Serdes]) -> Serdes:

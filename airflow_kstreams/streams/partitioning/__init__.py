@@ -1,1 +1,3 @@
-"""Which partition a record belongs to, and how many partitions a topic has."""
+"""Which partition a record belongs to, how many partitions a topic has, and which of them a task reads
+together.
+"""

@@ -1,78 +1,204 @@
-"""What a processor may use: forwarding, stores, and facts about the record being processed."""
+"""What a processor may use: forwarding, sending, time, stores, and facts about the record being processed."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.state import KeyValueStore
-from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
+from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.nodes import Forward, ProcessorServices
+from airflow_kstreams.streams.topology.sending import SendTarget
+
+#: What drives a punctuation: the record time the task has reached, or the time of day.
+PunctuationClock = Literal["stream_time", "wall_clock"]
+
+Punctuate = Callable[[int], None]
 
 
 class ProcessorContext:
     """One per processor instance; valid from ``init`` to ``close``.
 
     Facts about the record are those of the consumed record that led here. When a table emits at a commit
-    point there is none: then ``topic`` is None, ``partition`` and ``offset`` are -1, ``headers`` are empty,
-    and ``timestamp_ms`` is the table entry's.
+    point, or a punctuation runs, there is none: then ``topic`` is None, ``partition`` and ``offset`` are -1,
+    ``headers`` are empty, and ``timestamp_ms`` is the table entry's, or the punctuation's.
+
+    >>> class Where(Processor):
+    ...     def init(self, context):
+    ...         self.context = context
+    ...
+    ...     def process(self, record):
+    ...         context = self.context
+    ...         context.forward(record.key, [context.topic, context.partition, context.offset])
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> builder.stream("in").process(Where).send_to("out")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("in", key="a", value=1, timestamp_ms=100)
+    ...     driver.read_output("out")[0].value
+    ['in', 0, 0]
     """
 
-    __slots__ = ("_children", "_context", "_forward", "_record_context", "task_id")
+    __slots__ = (
+        "_children",
+        "_context",
+        "_forward",
+        "_punctuate",
+        "_record_context",
+        "_stream_time",
+        "_targets",
+        "task_id",
+    )
 
-    def __init__(self, context: NodeContext, forward: Forward, children: dict[str, Forward]) -> None:
+    def __init__(
+        self,
+        context: ProcessorServices,
+        forward: Forward,
+        children: dict[str, Forward],
+        punctuate: Punctuate | None,
+    ) -> None:
         self._context = context
         self._record_context = context.record_context
         self._forward = forward
         self._children = children
+        self._punctuate = punctuate
+        self._stream_time = context.stream_time()
+        self._targets: dict[str, SendTarget] = {}
         #: The task, printed ``<subtopology>_<group>``.
         self.task_id = context.task_id
 
     def forward(
-        self, key: Any, value: Any, *, to: str | None = None, timestamp_ms: int | None = None
+        self,
+        key: Any,
+        value: Any,
+        *,
+        to: str | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
     ) -> None:
         """Hand a key and a value to the children of this node.
 
         :param to: name of the one child to hand it to; every child unless given.
         :param timestamp_ms: of the result; that of the record being processed unless given.
+        :param headers: of the result; those of the record being processed unless given.
         :raises TopologyError: there is no child of that name.
         """
         target = self._forward if to is None else self._child(to)
-        if timestamp_ms is None:
+        if timestamp_ms is None and headers is None:
             target(key, value)
             return
-        record_context = self._record_context
-        before = record_context.timestamp_ms
-        record_context.timestamp_ms = timestamp_ms
+        context = self._record_context
+        before = context.timestamp_ms, context.replaced_headers
+        if timestamp_ms is not None:
+            context.timestamp_ms = timestamp_ms
+        if headers is not None:
+            context.replaced_headers = headers
         try:
             target(key, value)
         finally:
-            record_context.timestamp_ms = before
+            context.timestamp_ms, context.replaced_headers = before
 
-    def state_store(self, name: str) -> KeyValueStore:
-        """Return this task's instance of a store that the processor is connected to.
+    def send(
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+    ) -> None:
+        """Write a record to a topic by name, as part of the task's next commit (KIP-28).
+
+        It has the timestamp and headers of the record being processed. A topic that the topology reads is
+        written only if a sink of this subtopology writes it, too: a run must know the writers of what it
+        reads.
+
+        :param topic: as in the topology; must exist.
+        :param key_serde: that of this subtopology's sink for the topic unless given, else bytes.
+        :param value_serde: likewise.
+        :raises TopologyError: the topic must not be written from here.
+        """
+        target = self._targets.get(topic)
+        if target is None:
+            target = self._targets[topic] = self._context.send_target(topic)
+        serialize_key = (key_serde or target.key_serde).serialize
+        serialize_value = (value_serde or target.value_serde).serialize
+        self._context.send(
+            target.topic,
+            None if key is None else serialize_key(key),
+            None if value is None else serialize_value(value),
+        )
+
+    def schedule(
+        self, interval_ms: int, *, clock: PunctuationClock = "stream_time", callback: Punctuate | None = None
+    ) -> Punctuation:
+        """Call back again and again.
+
+        By stream time: on every multiple of the interval since the epoch that stream time reaches, each once,
+        also over crashes and from run to run, after the record that brought stream time there; the callback
+        gets the multiple. By wall clock: when the interval has passed, as far as the task is between two
+        records then; the callback gets the time.
+
+        :param interval_ms: 1 or more.
+        :param clock: ``stream_time`` or ``wall_clock``; what depends on the latter differs when repeated.
+        :param callback: takes epoch milliseconds; the processor's ``punctuate`` unless given.
+        :return: the punctuation, to cancel it.
+        :raises TopologyError: the interval or clock cannot be, or there is nothing to call.
+        """
+        where = f"task {self.task_id}: processor {self._context.node!r}"
+        if type(interval_ms) is not int or interval_ms < 1:
+            raise TopologyError(
+                f"{where} schedules an interval of {interval_ms!r} ms",
+                fix="give whole milliseconds from 1 on",
+            )
+        if clock not in ("stream_time", "wall_clock"):
+            raise TopologyError(
+                f"{where} schedules by the clock {clock!r}", fix="choose 'stream_time' or 'wall_clock'"
+            )
+        punctuate = callback or self._punctuate
+        if not callable(punctuate):
+            raise TopologyError(
+                f"{where} schedules a punctuation, but has no punctuate method",
+                fix="define punctuate(self, stream_time_ms), or pass callback=",
+            )
+        if clock == "wall_clock":
+            return by_wall_clock(self._context, interval_ms, punctuate)
+        return by_stream_time(self._context, interval_ms, punctuate, self._stream_time)
+
+    def state_store(self, name: str) -> Any:
+        """Return this task's instance of a store that the processor is connected to: a
+        :class:`~airflow_kstreams.streams.KeyValueStore`, :class:`~airflow_kstreams.streams.WindowStore` or
+        :class:`~airflow_kstreams.streams.SessionStore`, as its spec says.
 
         :raises TopologyError: it is not connected to a store of that name.
         """
         try:
-            store: KeyValueStore = self._context.store(name)
+            return self._context.store(name)
         except KeyError:
             raise TopologyError(
                 f"task {self.task_id}: processor {self._context.node!r} has no access to the store {name!r}",
                 fix="name the store where the processor is added",
             ) from None
-        return store
 
     def commit(self) -> None:
-        """Ask for a commit after the record being processed; with cached results it waits for the next commit
-        point.
-        """
+        """Ask for a commit right after the record being processed; cached results are emitted with it."""
         self._context.request_commit()
 
     @property
     def timestamp_ms(self) -> int:
         """Timestamp of the record being processed, epoch milliseconds."""
         return self._record_context.timestamp_ms
+
+    @property
+    def stream_time_ms(self) -> int:
+        """Stream time of this node, epoch milliseconds; -1 before the very first record."""
+        return self._stream_time()
+
+    @property
+    def wall_clock_ms(self) -> int:
+        """Time of day, epoch milliseconds."""
+        return self._context.wall_clock().now_ms()
 
     @property
     def topic(self) -> str | None:
@@ -94,9 +220,8 @@ class ProcessorContext:
 
     @property
     def headers(self) -> Headers:
-        """Headers of the consumed record, in order."""
-        record = self._record_context.record
-        return [] if record is None else record.headers() or []
+        """Headers of the record being processed, in order."""
+        return self._record_context.headers() or []
 
     def _child(self, name: str) -> Forward:
         try:

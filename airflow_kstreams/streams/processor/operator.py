@@ -8,7 +8,8 @@ from typing import Any
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, ProcessorRecord
-from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
+from airflow_kstreams.streams.state.expiring_store import bind_expiry
+from airflow_kstreams.streams.topology.nodes import Forward, ProcessorServices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,16 +17,18 @@ class ProcessorOperator:
     """Makes a processor for the task, wraps each key and value into a record and hands it over.
 
     :param definition: makes a new processor.
+    :param expires: names of the window and session stores whose entries expire by this node's stream time.
     """
 
     definition: ProcessorDef
+    expires: tuple[str, ...] = ()
 
     @property
     def type(self) -> str:
         """Kind of node."""
         return "processor"
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+    def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the processor and the closure that feeds it.
 
         :raises TopologyError: the definition made something else than a processor.
@@ -37,15 +40,26 @@ class ProcessorOperator:
                 f"{type(processor).__name__}, expected a Processor",
                 fix="derive the class from airflow_kstreams.streams.Processor",
             )
-        processor_context = ProcessorContext(context, forward, children)
-        context.on_open(lambda: processor.init(processor_context))
-        context.on_close(processor.close)
+        for name in self.expires:
+            bind_expiry(context, context.store(name))
+        overridden = type(processor).punctuate is not Processor.punctuate
+        punctuate = processor.punctuate if overridden else None
+        processor_context = ProcessorContext(context, forward, children, punctuate)
+        context.allow_commit_requests()
+
+        def init(_node: str = context.node) -> None:
+            processor.init(processor_context)
+
+        def close(_node: str = context.node) -> None:
+            processor.close()
+
+        context.on_open(init)
+        context.on_close(close)
         process = processor.process
         record_context = context.record_context
+        headers_of = record_context.headers
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
-            consumed = record_context.record
-            headers = None if consumed is None else consumed.headers()
-            process(ProcessorRecord(key, value, record_context.timestamp_ms, headers or []))
+            process(ProcessorRecord(key, value, record_context.timestamp_ms, headers_of() or []))
 
         return run

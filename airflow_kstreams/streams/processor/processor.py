@@ -33,6 +33,27 @@ class Processor(ABC):
     ``init`` comes before the first record, when the task's stores are restored; ``close`` comes after the
     last record and before the last commit, so that what it forwards or stores is committed. A task that fails
     is not closed.
+
+    >>> from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
+    >>> from airflow_kstreams.testing import TopologyTestDriver
+    >>> class HourlyTotal(Processor):
+    ...     def init(self, context):
+    ...         self.context, self.total = context, context.state_store("total")
+    ...         context.schedule(3_600_000)
+    ...
+    ...     def process(self, record):
+    ...         self.total.put("all", (self.total.get("all") or 0) + record.value)
+    ...
+    ...     def punctuate(self, stream_time_ms):
+    ...         self.context.forward(str(stream_time_ms), self.total.delete("all"))
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+    >>> total = StoreSpec(name="total", key_serde=serdes.string(), value_serde=serdes.int64())
+    >>> builder.stream("sales").process(HourlyTotal, total).send_to("hours")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     for timestamp_ms in (1_000, 2_000, 3_600_000):
+    ...         driver.pipe_input("sales", key="a", value=5, timestamp_ms=timestamp_ms)
+    ...     [(record.key, record.value) for record in driver.read_output("hours")]
+    [('3600000', 15)]
     """
 
     def init(self, context: ProcessorContext) -> None:  # noqa: B027  (overriding is optional)
@@ -41,6 +62,12 @@ class Processor(ABC):
     @abstractmethod
     def process(self, record: ProcessorRecord) -> None:
         """Process one record."""
+
+    def punctuate(self, stream_time_ms: int) -> None:  # noqa: B027  (overriding is optional)
+        """Do what ``context.schedule`` asked for.
+
+        :param stream_time_ms: the multiple of the interval that stream time has reached, or the time of day.
+        """
 
     def close(self) -> None:  # noqa: B027  (overriding is optional)
         """Release what ``init`` acquired."""

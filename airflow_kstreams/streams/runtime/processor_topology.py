@@ -2,87 +2,30 @@
 
 Nodes are bound from the leaves up, so that every closure holds its children directly and a record travels by
 plain calls. A closure takes ``(key, value, _node=<name>)``; the default argument costs nothing per call and
-lets
-:func:`failing_node` read from a traceback at which node an error happened.
+lets :func:`~airflow_kstreams.streams.runtime.error_handling.failing_node` read from a traceback at which node
+an error happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airflow_kstreams.streams.errors import RecordError
-from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.error_handling import ErrorHandling, Produce
+from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
+from airflow_kstreams.streams.runtime.partition_group import RecordRun
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.runtime.stream_clock import StreamClock, TopicClock
-from airflow_kstreams.streams.state import KeyValueStore, make_store
-from airflow_kstreams.streams.topology.nodes import (
-    Forward,
-    Node,
-    ProcessorNode,
-    SinkNode,
-    SourceNode,
-    StreamTimer,
-)
+from airflow_kstreams.streams.runtime.record_queue import PartitionTimes, ReadTimestamps
+from airflow_kstreams.streams.runtime.source_loop import RunBatch, Stepping, plain_loop, stepping_loop
+from airflow_kstreams.streams.runtime.stream_clock import StreamClock
+from airflow_kstreams.streams.runtime.timestamp_reading import ExtractedTimestamps
+from airflow_kstreams.streams.runtime.wall_clock import WallClock
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state import make_store
+from airflow_kstreams.streams.topology.nodes import Forward, Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.topology.sending import SendTarget, send_target
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
-
-#: Runs a batch of records of one source topic through the topology and returns their largest timestamp.
-RunBatch = Callable[[Sequence[Record]], int]
-
-#: ``produce(topic, value, key, partition, timestamp_ms, headers)``, see ``WriterPort``.
-Produce = Callable[..., None]
-
-
-class BoundNodeContext:
-    """What a node may use while and after it is bound into a task."""
-
-    def __init__(self, owner: ProcessorTopology, node: ProcessorNode) -> None:
-        self.task_id = owner.task_id
-        self.node = node.name
-        self.record_context = owner.record_context
-        self._owner = owner
-        self._stores = node.stores
-        self._topics = owner.topics_above[node.name]
-
-    def store(self, name: str) -> KeyValueStore:
-        """Return the task's instance of a connected store.
-
-        :raises KeyError: the node is not connected to a store of this name.
-        """
-        if name not in self._stores:
-            raise KeyError(f"processor {self.node!r} is not connected to store {name!r}")
-        return self._owner.stores[name]
-
-    def on_open(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the start, once the stores are restored."""
-        self._owner.add_open(self.node, callback)
-
-    def on_flush(self, callback: Callable[[], None]) -> None:
-        """Register a callback for every commit point."""
-        self._owner.add_flush(self.node, callback)
-
-    def on_close(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the orderly end."""
-        self._owner.add_close(self.node, callback)
-
-    def stream_time(self) -> Callable[[], int]:
-        """Return a function that gives the node's stream time."""
-        self._owner.timed = True
-        return self._owner.clock.node_time(self._topics)
-
-    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
-        """Make a timer on the node's stream time."""
-        self._owner.timed = True
-        return self._owner.clock.timer(self.node, self._topics, callback)
-
-    def count_dropped(self) -> None:
-        """Count one record dropped by rule."""
-        self._owner.dropped += 1
-
-    def request_commit(self) -> None:
-        """Ask for a commit after the record being processed."""
-        self._owner.commit_requested = True
 
 
 class ProcessorTopology:
@@ -90,9 +33,9 @@ class ProcessorTopology:
 
     :param topology: the whole topology.
     :param subtopology: the part to bind.
-    :param application_id: gives internal topics their real names.
     :param task_id: printed ``<subtopology>_<group>``.
     :param produce: sends one record.
+    :param now_ms: wall clock.
     """
 
     def __init__(
@@ -100,31 +43,51 @@ class ProcessorTopology:
         topology: Topology,
         subtopology: Subtopology,
         *,
-        application_id: str,
+        settings: ApplicationSettings,
         task_id: str,
         produce: Produce,
+        now_ms: Callable[[], int],
     ) -> None:
+        self._topology = topology
+        self._subtopology = subtopology
+        self._application_id = settings.application_id
         self.task_id = task_id
+        self.produce = produce
         self.record_context = TaskRecordContext()
-        self.stores = {spec.name: make_store(spec, self.record_context) for spec in subtopology.stores}
+        self.stores: dict[str, Any] = {
+            spec.name: make_store(spec, self.record_context) for spec in subtopology.stores
+        }
+        #: Whether a node emits at commit points.
         self.cached = False
+        #: Whether a node asks for stream time.
+        self.timed = False
+        #: Whether a node may ask for commits.
+        self.stepping = False
         self.commit_requested = False
         self.dropped = 0
+        self.dead_lettered = 0
         self._sent = [0]
+        self._order = [node.name for node in subtopology.nodes]
         self._opens: dict[str, list[Callable[[], None]]] = {}
         self._flushes: dict[str, list[Callable[[], None]]] = {}
         self._closes: dict[str, list[Callable[[], None]]] = {}
-        self._order = [node.name for node in subtopology.nodes]
-        self._sources: dict[str, tuple[SourceNode, Forward]] = {}
-        self._batches: dict[str, RunBatch] = {}
-        #: Whether a node asks for stream time.
-        self.timed = False
         #: Real names of the source topics that lead to each node.
-        self.topics_above = topics_above(topology, subtopology, application_id)
-        self.clock = StreamClock(
-            sorted(set().union(*self.topics_above.values())), self._order, self.record_context
+        self.topics_above = topics_above(topology, subtopology, self._application_id)
+        topics = sorted(set().union(*self.topics_above.values()))
+        self.clock = StreamClock(topics, self._order, self.record_context)
+        self.wall_clock = WallClock(now_ms, self.record_context)
+        self.errors = ErrorHandling(
+            settings,
+            task_id=task_id,
+            nodes={node.name: node for node in subtopology.nodes},
+            context=self.record_context,
+            produce=produce,
+            count_dropped=self._count_dropped,
+            count_dead_lettered=self._count_dead_lettered,
         )
-        self._bind(topology, subtopology, application_id, produce)
+        self._sources: dict[str, tuple[SourceNode, Forward]] = {}
+        self._bind()
+        self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
 
     @property
     def sent(self) -> int:
@@ -135,32 +98,50 @@ class ProcessorTopology:
     def sent(self, count: int) -> None:
         self._sent[0] = count
 
-    def run_batch(self, topic: str, records: Sequence[Record]) -> int:
-        """Process records of one source topic in order.
+    def read_timestamps(
+        self, times: Mapping[TopicPartition, PartitionTimes], partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ReadTimestamps]:
+        """Return how timestamps are read where it is not simply the records' own.
 
-        :return: their largest timestamp, -1 if there are none.
-        :raises RecordError: a record could not be decoded, processed or encoded.
+        :param times: what earlier attempts and runs left.
         """
-        return self._batches[topic](records)
+        reading: dict[TopicPartition, ReadTimestamps] = {}
+        for partition in partitions:
+            node, _ = self._sources[partition.topic]
+            if node.timestamps is not None:
+                latest_ms = times[partition].latest_ms if partition in times else -1
+                reading[partition] = ExtractedTimestamps(
+                    node, node.timestamps, latest_ms=latest_ms, now_ms=self.wall_clock.now_ms
+                )
+        return reading
 
-    def open(self) -> None:
-        """Let every processor start, in topological order; the stores are restored."""
-        for name in self._order:
-            for callback in self._opens.get(name, ()):
-                callback()
+    def run(self, chosen: RecordRun) -> int:
+        """Run records through the topology.
+
+        :return: how many: all of them, unless one asked for a commit.
+        """
+        run_batch = self._batches[chosen.partition.topic]
+        return run_batch(chosen.records, chosen.timestamps_ms, chosen.stream_times_ms)
+
+    def open(self, time_ms: int) -> None:
+        """Let every node start, in topological order.
+
+        :param time_ms: timestamp of what they forward.
+        """
+        self.record_context.timestamp_ms = max(time_ms, 0)
+        self._call(self._opens)
 
     def flush(self) -> None:
         """Let every cached node emit, in topological order."""
-        self.record_context.record = None
-        for name in self._order:
-            for callback in self._flushes.get(name, ()):
-                callback()
+        self._call(self._flushes)
 
-    def close(self) -> None:
-        """Let every processor close, in topological order."""
-        for name in self._order:
-            for callback in self._closes.get(name, ()):
-                callback()
+    def close(self, time_ms: int) -> None:
+        """Let every node come to its end, in topological order.
+
+        :param time_ms: timestamp of what they forward.
+        """
+        self.record_context.timestamp_ms = max(time_ms, 0)
+        self._call(self._closes)
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None:
         """Register a commit point callback of a node; the task then has cached results."""
@@ -175,43 +156,66 @@ class ProcessorTopology:
         """Register an end callback of a node."""
         self._closes.setdefault(node, []).append(callback)
 
-    def _bind(
-        self, topology: Topology, subtopology: Subtopology, application_id: str, produce: Produce
-    ) -> None:
-        children: dict[str, dict[str, Forward]] = {node.name: {} for node in subtopology.nodes}
-        for node in reversed(subtopology.nodes):
+    def send_target(self, topic: str, node: str) -> SendTarget:
+        """Return how a processor writes a topic by name."""
+        return send_target(self._topology, self._subtopology, self._application_id, topic, node)
+
+    def _call(self, callbacks: Mapping[str, Sequence[Callable[[], None]]]) -> None:
+        self.record_context.record = None
+        for name in self._order:
+            for callback in callbacks.get(name, ()):
+                callback()
+
+    def _count_dropped(self) -> None:
+        self.dropped += 1
+
+    def _count_dead_lettered(self) -> None:
+        self.dead_lettered += 1
+
+    def _bind(self) -> None:
+        children: dict[str, dict[str, Forward]] = {node.name: {} for node in self._subtopology.nodes}
+        for node in reversed(self._subtopology.nodes):
             below = dict(reversed(children[node.name].items()))
-            bound = self._bind_node(node, below, topology, application_id, produce)
+            bound = self._bind_node(node, below)
             if isinstance(node, ProcessorNode | SinkNode):
                 for parent in node.parents:
                     children[parent][node.name] = bound
-        for topic, (source, forward) in self._sources.items():
-            loop = source_loop(source, forward, self.record_context)
-            if self.timed:
-                loop = timed_source_loop(
-                    source, forward, self.record_context, self.clock.topics[topic], self.clock
-                )
-            self._batches[topic] = loop
 
-    def _bind_node(
-        self, node: Node, below: dict[str, Forward], topology: Topology, application_id: str, produce: Produce
-    ) -> Forward:
+    def _bind_node(self, node: Node, below: dict[str, Forward]) -> Forward:
         if isinstance(node, SinkNode):
-            return self._sink(node, topology.real_topic(node.topic, application_id), produce)
+            topic = self._topology.real_topic(node.topic, self._application_id)
+            return self.errors.guarded(node.name, self._sink(node, topic))
         forward = fan_out(tuple(below.values()))
         if isinstance(node, ProcessorNode):
-            return node.operator.bind(forward, BoundNodeContext(self, node), below)
+            bound = node.operator.bind(forward, BoundNodeContext(self, node), below)
+            # A node that binds to its children does nothing of its own that could fail.
+            return bound if bound is forward else self.errors.guarded(node.name, bound)
         for topic in node.topics:
-            real_topic = topology.real_topic(topic, application_id)
-            self._sources[real_topic] = (node, forward)
+            self._sources[self._topology.real_topic(topic, self._application_id)] = (node, forward)
         return forward
 
-    def _sink(self, node: SinkNode, topic: str, produce: Produce) -> Forward:
+    def _loop(self, topic: str, node: SourceNode, forward: Forward) -> RunBatch:
+        """Make a source's loop; every node is bound by now, so what they need is known."""
+        read_ahead = node.timestamps is not None
+        if not (self.timed or self.stepping or self.errors.active or read_ahead):
+            return plain_loop(node, forward, self.record_context)
+        stepping = Stepping(
+            clock=self.clock,
+            topic_clock=self.clock.topics[topic],
+            requests=self,
+            errors=self.errors,
+            count_dropped=self._count_dropped,
+            read_ahead=read_ahead,
+        )
+        return stepping_loop(node, forward, self.record_context, stepping)
+
+    def _sink(self, node: SinkNode, topic: str) -> Forward:
         serialize_key = node.key_serde.serialize
         serialize_value = node.value_serde.serialize
         context = self.record_context
         headers_of = context.headers
         sent = self._sent
+        produce = self.produce
 
         def sink(key: Any, value: Any, _node: str = node.name) -> None:
             produce(
@@ -225,62 +229,6 @@ class ProcessorTopology:
             sent[0] += 1
 
         return sink
-
-
-def source_loop(node: SourceNode, forward: Forward, context: TaskRecordContext) -> RunBatch:
-    """Make the loop over a batch of one source: decode and forward, record by record."""
-    deserialize_key = node.key_serde.deserialize
-    deserialize_value = node.value_serde.deserialize
-
-    def run_batch(records: Sequence[Record], _node: str = node.name) -> int:
-        latest = -1
-        for record in records:
-            context.record = record
-            context.timestamp_ms = timestamp_ms = record.timestamp()[1]
-            if timestamp_ms > latest:
-                latest = timestamp_ms
-            key = record.key()
-            value = record.value()
-            forward(
-                None if key is None else deserialize_key(key),
-                None if value is None else deserialize_value(value),
-            )
-        return latest
-
-    return run_batch
-
-
-def timed_source_loop(
-    node: SourceNode,
-    forward: Forward,
-    context: TaskRecordContext,
-    topic_clock: TopicClock,
-    clock: StreamClock,
-) -> RunBatch:
-    """Make the loop of a task whose nodes ask for stream time."""
-    deserialize_key = node.key_serde.deserialize
-    deserialize_value = node.value_serde.deserialize
-
-    def run_batch(records: Sequence[Record], _node: str = node.name) -> int:
-        latest = -1
-        for record in records:
-            context.record = record
-            context.timestamp_ms = timestamp_ms = record.timestamp()[1]
-            if timestamp_ms > latest:
-                latest = timestamp_ms
-            if timestamp_ms > topic_clock.time_ms:
-                topic_clock.time_ms = timestamp_ms
-            key = record.key()
-            value = record.value()
-            forward(
-                None if key is None else deserialize_key(key),
-                None if value is None else deserialize_value(value),
-            )
-            if topic_clock.time_ms >= topic_clock.due_ms:
-                clock.fire()
-        return latest
-
-    return run_batch
 
 
 def topics_above(
@@ -320,47 +268,3 @@ def fan_out(targets: tuple[Forward, ...]) -> Forward:
 
 def _nowhere(key: Any, value: Any) -> None:
     """Take a record that nobody asked for."""
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[str]:
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if "_node" in code.co_varnames[: code.co_argcount]:
-            yield traceback.tb_frame.f_locals["_node"]
-        traceback = traceback.tb_next
-
-
-def failing_node(error: BaseException, default: str) -> str:
-    """Return the name of the innermost node on an error's traceback."""
-    names = list(_frames(error.__traceback__))
-    return names[-1] if names else default
-
-
-def record_error(error: Exception, bound: ProcessorTopology, nodes: dict[str, Node]) -> RecordError:
-    """Describe what failed at which node and record.
-
-    :param error: what user code or a serde raised.
-    :param nodes: the nodes of the subtopology by name.
-    """
-    record = bound.record_context.record
-    name = failing_node(error, "(commit point)")
-    node = nodes.get(name)
-    where = bound.record_context.where()
-    if isinstance(node, SourceNode):
-        what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"
-    elif isinstance(node, SinkNode):
-        what, fix = (
-            f"cannot encode the result for topic {node.topic!r} of",
-            "mend the sink's serdes or its input",
-        )
-    else:
-        what, fix = "processing failed for", "mend the function at that node"
-    site = f" ({node.site})" if node is not None and node.site is not None else ""
-    return RecordError(
-        f"task {bound.task_id}: {what} {where} at node {name!r}{site}: {type(error).__name__}: {error}",
-        fix=f"{fix}, then retry the run: its slice is kept and nothing of it was lost",
-        topic=record.topic() if record is not None else "",
-        partition=record.partition() if record is not None else -1,
-        offset=record.offset() if record is not None else -1,
-        node=name,
-    )

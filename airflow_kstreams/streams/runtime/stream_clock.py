@@ -5,9 +5,9 @@ partitions and never goes back; a node inherits the stream time of its parents, 
 larger one. So a node's stream time is the largest among the topics that lead to it. Partition times are the
 business of ``partition_group.py``; they arrive here with each record.
 
-Timers fire after the record that brought their node's stream time to their moment, in topological order of
-their nodes, until none is due: a callback may forward, and so let others become due. That order depends on
-the records alone.
+Timers fire after the record that brought their node's stream time to their moment: the earliest moment first,
+then in topological order of their nodes, until none is due. A callback may forward, and so let others become
+due. That order depends on the records alone.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ class NodeTimer:
     def set(self, due_ms: int | None) -> None:
         """Arm the timer for a moment; None disarms it."""
         self.due_ms = NEVER if due_ms is None else due_ms
+        # Where several topics meet, the moment may be reached by the other one's time: then look at once.
+        look_ms = self.due_ms if self.due_ms > self.stream_time() else -1
         for clock in self._clocks:
-            if self.due_ms < clock.due_ms:
-                clock.due_ms = self.due_ms
+            if look_ms < clock.due_ms:
+                clock.due_ms = look_ms
 
     def reaches(self, clock: TopicClock) -> bool:
         """Say whether a topic's time is part of the node's."""
@@ -79,6 +81,11 @@ class StreamClock:
         self._rank = {node: number for number, node in enumerate(order)}
         self._timers: list[NodeTimer] = []
         self._record_context = record_context
+
+    def advance(self, topic: str, time_ms: int) -> None:
+        """Bring a topic's stream time to at least a moment, e.g. the one an earlier run left."""
+        clock = self.topics[topic]
+        clock.time_ms = max(clock.time_ms, time_ms)
 
     def node_time(self, topics: Iterable[str]) -> Callable[[], int]:
         """Return a function that gives the stream time of a node below these topics."""
@@ -104,11 +111,16 @@ class StreamClock:
         """Call back whatever is due, then set the clocks for what comes next."""
         record_context = self._record_context
         before = record_context.timestamp_ms
-        record_context.record = None
-        while (timer := next((t for t in self._timers if t.due_ms <= t.stream_time()), None)) is not None:
+        while (timer := self._first_due()) is not None:
+            record_context.record = None
             record_context.timestamp_ms = now_ms = timer.stream_time()
             timer.due_ms = NEVER
             timer.callback(now_ms)
         record_context.timestamp_ms = before
         for clock in self.topics.values():
             clock.due_ms = min((t.due_ms for t in self._timers if t.reaches(clock)), default=NEVER)
+
+    def _first_due(self) -> NodeTimer | None:
+        due = [timer for timer in self._timers if timer.due_ms <= timer.stream_time()]
+        # The timers are in topological order, and min() takes the first of equal ones.
+        return min(due, key=lambda timer: timer.due_ms, default=None)

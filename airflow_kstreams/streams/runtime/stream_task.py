@@ -1,24 +1,29 @@
 """A task: one partition group of one subtopology, its bound topology and its stores.
 
 The task is pure: records come in by :meth:`StreamTask.add`, results leave through ``produce``, and whoever
-hosts it decides when to fetch and commits when :meth:`StreamTask.process` says that a commit is due.
+hosts it decides when to fetch, lets wall-clock timers fire, and commits when :meth:`StreamTask.commit_due`
+says so.
 
 Commit points: with cached results (tables), results are emitted only at points counted in consumed records
 from the slice's start (``commit.every.records``) and at its end. A crash between two points resumes at an
 earlier point with the same count, so the same emissions come again. Without cached results every record is a
-commit point and the clock decides.
+commit point and the clock decides. A commit that user code asks for comes right after the record, in either
+case: what the records say decides it, so a crash does not change it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import Record, TopicPartition
+from airflow_kstreams.streams.runtime.error_handling import Produce
 from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
-from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology, Produce, record_error
+from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
+from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
+from airflow_kstreams.streams.runtime.wall_clock import system_clock_ms
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -45,12 +50,16 @@ class TaskProgress:
 
     :param records_in: records consumed since the slice's start.
     :param records_out: records handed to sinks.
-    :param records_dropped: records dropped by rule.
+    :param records_dropped: records dropped by rule, and those an error handler skipped.
+    :param records_dead_lettered: records sent to the dead-letter topic.
+    :param partition_times: of each partition.
     """
 
     records_in: int = 0
     records_out: int = 0
     records_dropped: int = 0
+    records_dead_lettered: int = 0
+    partition_times: Mapping[TopicPartition, PartitionTimes] = field(default_factory=dict)
 
 
 class StreamTask:
@@ -60,7 +69,9 @@ class StreamTask:
     :param task_id: which subtopology and group.
     :param bounds: start and stop offset of each partition of the group, real topic names.
     :param produce: sends one record, see ``WriterPort``.
-    :param progress: what an earlier attempt had committed for this slice.
+    :param progress: what an earlier attempt had committed for this slice, and the partition times that
+        earlier runs left.
+    :param now_ms: wall clock, epoch milliseconds.
     """
 
     def __init__(
@@ -72,22 +83,27 @@ class StreamTask:
         produce: Produce,
         settings: ApplicationSettings,
         progress: TaskProgress,
+        now_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
         self.task_id = task_id
         subtopology = next(s for s in topology.subtopologies() if s.id == task_id.subtopology)
-        self._nodes = {node.name: node for node in subtopology.nodes}
         self._bound = ProcessorTopology(
-            topology,
-            subtopology,
-            application_id=settings.application_id,
-            task_id=str(task_id),
-            produce=produce,
+            topology, subtopology, settings=settings, task_id=str(task_id), produce=produce, now_ms=now_ms
         )
         self._bound.sent = progress.records_out
         self._bound.dropped = progress.records_dropped
+        self._bound.dead_lettered = progress.records_dead_lettered
         self._records_in = progress.records_in
-        self.group = PartitionGroup(bounds, buffered=settings.buffered_records_per_partition)
-        self.partition_times: dict[TopicPartition, int] = {}
+        times = progress.partition_times
+        self.group = PartitionGroup(
+            bounds,
+            buffered=settings.buffered_records_per_partition,
+            timed=self._bound.timed,
+            times=times,
+            read_timestamps=self._bound.read_timestamps(times, list(bounds)),
+        )
+        for partition, left in times.items():
+            self._bound.clock.advance(partition.topic, left.stream_time_ms)
         every = settings.commit_every_records
         self._commit_every = every or (CACHED_COMMIT_EVERY_RECORDS if self._bound.cached else 0)
         self._changelogs = {
@@ -114,8 +130,16 @@ class StreamTask:
     @property
     def progress(self) -> TaskProgress:
         """Counts since the slice's start."""
+        topics = self._bound.clock.topics
         return TaskProgress(
-            records_in=self._records_in, records_out=self._bound.sent, records_dropped=self._bound.dropped
+            records_in=self._records_in,
+            records_out=self._bound.sent,
+            records_dropped=self._bound.dropped,
+            records_dead_lettered=self._bound.dead_lettered,
+            partition_times={
+                partition: PartitionTimes(time_ms, latest_ms, topics[partition.topic].time_ms)
+                for partition, (time_ms, latest_ms) in self.group.partition_times().items()
+            },
         )
 
     def open(self) -> None:
@@ -123,7 +147,7 @@ class StreamTask:
 
         :raises RecordError: a processor's init failed.
         """
-        self._guarded(self._bound.open)
+        self._guarded(lambda: self._bound.open(self._latest_ms()))
 
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
         """Buffer fetched records of one partition."""
@@ -132,20 +156,27 @@ class StreamTask:
     def process(self, limit: int) -> int:
         """Process the next records, up to a commit point at most.
 
-        :param limit: the most records to process.
+        :param limit: the most records to process; a request for a commit ends the call earlier.
         :return: how many were processed; 0 means that more must be fetched first, or that all is done.
         :raises RecordError: a record could not be decoded, processed or encoded.
         """
         if self._commit_every:
             limit = min(limit, self._commit_every - self._records_in % self._commit_every)
-        chosen = self.group.next_run(limit)
+        chosen = self.group.choose(limit)
         if chosen is None:
             return 0
-        partition, records = chosen
-        latest = self._guarded(lambda: self._bound.run_batch(partition.topic, records))
-        self._records_in += len(records)
-        self.partition_times[partition] = max(self.partition_times.get(partition, -1), latest)
-        return len(records)
+        count = self._guarded(lambda: self._bound.run(chosen))
+        self.group.advance(chosen.partition, count)
+        self._records_in += count
+        return count
+
+    def punctuate(self) -> bool:
+        """Let the wall-clock timers fire that are due, between two calls of :meth:`process`.
+
+        :return: whether any was due; what it forwarded belongs to the next commit.
+        :raises RecordError: user code failed.
+        """
+        return self._guarded(self._bound.wall_clock.fire)
 
     def commit_due(self, *, interval_elapsed: bool, processed: bool = True) -> bool:
         """Say whether to commit now, between two calls of :meth:`process`.
@@ -153,9 +184,11 @@ class StreamTask:
         :param interval_elapsed: whether ``commit.interval.ms`` has passed since the last commit.
         :param processed: whether the last call processed anything; a commit point counts once.
         """
+        if self._bound.commit_requested:
+            return True
         if self._commit_every and self._records_in % self._commit_every == 0:
             return processed
-        return not self._bound.cached and (interval_elapsed or self._bound.commit_requested)
+        return not self._bound.cached and interval_elapsed
 
     def flush(self) -> None:
         """Emit cached results; the first step of every commit.
@@ -177,7 +210,15 @@ class StreamTask:
         :raises RecordError: a processor's close failed.
         """
         self._guarded(self._bound.flush)
-        self._guarded(self._bound.close)
+        self._guarded(lambda: self._bound.close(self._latest_ms()))
+
+    def _latest_ms(self) -> int:
+        """Return the largest timestamp of all records processed so far, in this run or before it.
+
+        It travels with the offsets, so what is forwarded at the end has the same time in an attempt that has
+        nothing left to process.
+        """
+        return max((latest_ms for _, latest_ms in self.group.partition_times().values()), default=-1)
 
     def _guarded(self, step: Callable[[], T]) -> T:
         try:
@@ -185,4 +226,4 @@ class StreamTask:
         except KStreamsError:
             raise
         except Exception as error:
-            raise record_error(error, self._bound, self._nodes) from error
+            raise self._bound.errors.record_error(error) from error

@@ -1,8 +1,10 @@
 """Loads an application file for another process.
 
 ``python -m airflow_kstreams.streams.topology.loader APP_FILE APPLICATION_ID`` prints the plan as JSON after
-``KSTREAMS-PLAN`` on stdout, or the error as JSON after ``KSTREAMS-ERROR`` on stderr. Airflow's workers use it
-so, because user code then neither stays in their memory nor can it take them down.
+``KSTREAMS-PLAN`` on stdout, or the error as JSON after ``KSTREAMS-ERROR`` on stderr. With a third argument,
+the partition count of every source topic as a JSON object, it prints :class:`LoadedGroups` after
+``KSTREAMS-GROUPS`` instead. Airflow's workers use it so, because user code then neither stays in their memory
+nor can it take them down.
 """
 
 from __future__ import annotations
@@ -16,11 +18,25 @@ from pathlib import Path
 import msgspec
 
 from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError
+from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.topology import Topology
 
 #: Starts the line that carries the plan.
 PLAN_MARKER = "KSTREAMS-PLAN "
+#: Starts the line that carries the partition groups.
+GROUPS_MARKER = "KSTREAMS-GROUPS "
+
+
+class LoadedGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """Partition groups of an application file's topology.
+
+    :param topology_hash: of the topology that was loaded, which may be newer than an earlier plan.
+    :param groups: by subtopology id as text.
+    """
+
+    topology_hash: str
+    groups: dict[str, Groups]
 
 
 def load_topology(path: str | Path) -> Topology:
@@ -32,17 +48,34 @@ def load_topology(path: str | Path) -> Topology:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the plan of ``APP_FILE APPLICATION_ID``; return 0, or 1 after printing an error."""
-    path, application_id = argv
+    """Print the plan of ``APP_FILE APPLICATION_ID``, or the groups with ``COUNTS``; return 0, or 1 after
+    printing an error.
+    """
+    path, application_id, *counts = argv
     try:
         # What user code prints must not mix with the answer.
         with contextlib.redirect_stdout(sys.stderr):
-            plan = load_topology(path).plan(application_id)
+            topology = load_topology(path)
+            answer = (
+                _groups(topology, application_id, counts[0]) if counts else _plan(topology, application_id)
+            )
     except KStreamsError as error:
         sys.stderr.write(f"\n{ERROR_MARKER}{json.dumps(error.to_dict())}\n")
         return 1
-    sys.stdout.write(f"{PLAN_MARKER}{msgspec.json.encode(plan).decode()}\n")
+    sys.stdout.write(f"{answer}\n")
     return 0
+
+
+def _plan(topology: Topology, application_id: str) -> str:
+    return f"{PLAN_MARKER}{msgspec.json.encode(topology.plan(application_id)).decode()}"
+
+
+def _groups(topology: Topology, application_id: str, counts: str) -> str:
+    found = topology.partition_groups(application_id, msgspec.json.decode(counts, type=dict[str, int]))
+    answer = LoadedGroups(
+        topology_hash=topology.topology_hash(), groups={str(sub): groups for sub, groups in found.items()}
+    )
+    return f"{GROUPS_MARKER}{msgspec.json.encode(answer).decode()}"
 
 
 if __name__ == "__main__":

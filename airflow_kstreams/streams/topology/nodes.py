@@ -8,22 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.call_site import CallSite
 
 #: How a node hands a key and a value to its children (or, for a leaf, to nobody).
 Forward = Callable[[Any, Any], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallSite:
-    """The user's file and line that defined a node, for messages."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 #: Where a store keeps its entries.
@@ -42,6 +33,30 @@ class StoreSpec:
     :param storage: where entries live: ``memory``, or ``rocksdb`` for more keys than memory holds
         (needs the extra ``rocksdb``).
     :param changelog_configs: settings of the changelog topic, by Kafka's names; they win over the engine's.
+
+    >>> class Basket(Processor):
+    ...     def init(self, context):
+    ...         self.context, self.items = context, context.state_store("items")
+    ...
+    ...     def process(self, record):
+    ...         if record.value == "checkout":
+    ...             self.context.forward(record.key, list(self.items.range("a", "m")))
+    ...             for item, _ in self.items.all():
+    ...                 self.items.delete(item)
+    ...         elif self.items.put_if_absent(record.value, 1) is not None:
+    ...             self.items.put(record.value, self.items.get(record.value) + 1)
+    >>> items = StoreSpec(name="items", key_serde=serdes.string(), value_serde=serdes.int64())
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    >>> sold = builder.stream("clicks").process(Basket, items)
+    >>> sold.send_to("sold", value_serde=serdes.json())
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     for click in ("apple", "pear", "apple", "checkout"):
+    ...         driver.pipe_input("clicks", key="ann", value=click, timestamp_ms=0)
+    ...     (
+    ...         [record.value for record in driver.read_output("sold")],
+    ...         driver.store("items").approximate_count(),
+    ...     )
+    ([[['apple', 2]]], 0)
     """
 
     name: str
@@ -93,6 +108,25 @@ class RecordContext(Protocol):
 
     record: Record | None
     timestamp_ms: int
+    #: Headers that a processor gave its result, None to inherit the record's.
+    replaced_headers: Headers | None
+
+    def headers(self) -> Headers | None:
+        """Return the headers that results have."""
+        ...
+
+
+class WallClock(Protocol):
+    """The time of day, and timers on it."""
+
+    @property
+    def now_ms(self) -> Callable[[], int]:
+        """Give the time, epoch milliseconds."""
+        ...
+
+    def every(self, interval_ms: int, callback: Callable[[int], None]) -> Callable[[], None]:
+        """Call back every so often; the returned function cancels that."""
+        ...
 
 
 class StoreView(Protocol):
@@ -171,8 +205,28 @@ class NodeContext(Protocol):
         """Count one record that was dropped by rule."""
         ...
 
+
+class ProcessorServices(NodeContext, Protocol):
+    """What a task offers to user code beyond that."""
+
+    def wall_clock(self) -> WallClock:
+        """Return the task's wall clock."""
+        ...
+
+    def allow_commit_requests(self) -> None:
+        """Announce, while binding, that the node may ask for commits."""
+        ...
+
     def request_commit(self) -> None:
         """Ask for a commit after the record being processed."""
+        ...
+
+    def send_target(self, topic: str) -> Any:
+        """Return where and how to send to a topic by name, a ``SendTarget``."""
+        ...
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        """Produce a record to a topic, its real name, with the timestamp and headers of the moment."""
         ...
 
 
@@ -189,11 +243,11 @@ class Operator(Protocol):
         """Stable name of the kind, e.g. ``filter``; part of the topology hash."""
         ...
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+    def bind(self, forward: Forward, context: Any, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task.
 
         :param forward: hands a record to every child.
-        :param context: the task's services for this node.
+        :param context: the task's services for this node, a :class:`NodeContext`.
         :param children: child name -> hands a record to that child only.
         """
         ...
@@ -205,12 +259,14 @@ class SourceNode:
 
     :param name: unique in the topology.
     :param topics: the topics, logical names (see :class:`Topology`).
+    :param timestamps: where the records' timestamps come from; None for the records' own.
     """
 
     name: str
     topics: tuple[str, ...]
     key_serde: Serde
     value_serde: Serde
+    timestamps: TimestampExtractor | None = None
     site: CallSite | None = None
 
 

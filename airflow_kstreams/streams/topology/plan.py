@@ -37,12 +37,15 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         readers.
     :param repartition_topics: internal topics to create, with a fixed partition count or None for
         "as many as the largest source of the subtopology that writes it".
+    :param partition_grouper: id of the user's own partition grouper; empty for the default, equal ids
+        together.
     """
 
     application_id: str
     topology_hash: str
     subtopologies: tuple[SubtopologyPlan, ...]
     repartition_topics: dict[str, int | None] = {}
+    partition_grouper: str = ""
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -5,14 +5,18 @@ another.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
+from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
 from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.streams.topology import components
+from airflow_kstreams.streams.topology.call_site import CallSite
 from airflow_kstreams.streams.topology.chart import Chart, chart
 from airflow_kstreams.streams.topology.components import Subtopology
 from airflow_kstreams.streams.topology.description import TopicName, describe
@@ -41,14 +45,24 @@ class Topology:
     :param nodes: in build order; every parent stands before its children.
     :param stores: in build order.
     :param internal_topics: the repartition topics that the engine creates.
+    :param partition_grouper: decides which partitions one task reads together.
+    :param grouper_site: where the builder was given it.
     """
 
     nodes: tuple[Node, ...]
     stores: tuple[StoreSpec, ...] = ()
     internal_topics: tuple[InternalTopic, ...] = ()
+    partition_grouper: PartitionGrouper = field(default_factory=EqualIds)
+    grouper_site: CallSite | None = None
 
     def subtopologies(self) -> tuple[Subtopology, ...]:
-        """Return the connected components, by id: numbered in build order of their first node."""
+        """Return the connected components, by id: numbered in build order of their first node.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").through("checked-words").send_to("out")
+        >>> [sub.source_topics for sub in builder.build().subtopologies()]
+        [('words',), ('checked-words',)]
+        """
         return components.subtopologies(self.nodes, self.stores)
 
     def ordered_subtopologies(self) -> tuple[Subtopology, ...]:
@@ -60,12 +74,20 @@ class Topology:
         return components.in_running_order(self.subtopologies())
 
     def real_topic(self, topic: str, application_id: str) -> str:
-        """Return the name a topic has in Kafka: internal ones are prefixed with the application id."""
+        """Return the name a topic has in Kafka: internal ones are prefixed with the application id.
+
+        :param topic: its name in the topology.
+        :param application_id: the application.
+        """
         internal = any(topic == internal.name for internal in self.internal_topics)
         return f"{application_id}-{topic}" if internal else topic
 
     def changelog_topic(self, store: str, application_id: str) -> str:
-        """Return the name of a store's changelog topic in Kafka."""
+        """Return the name of a store's changelog topic in Kafka.
+
+        :param store: name of the store.
+        :param application_id: the application.
+        """
         return f"{application_id}-{store}-changelog"
 
     def topology_hash(self) -> str:
@@ -73,11 +95,13 @@ class Topology:
 
         Function bodies do not count: a mended lambda may resume a failed run.
         """
-        canonical = {
+        canonical: dict[str, Any] = {
             "nodes": [_node_facts(node) for node in self.nodes],
             "stores": [_store_facts(store) for store in self.stores],
             "internal_topics": [[topic.name, topic.partitions] for topic in self.internal_topics],
         }
+        if self._own_grouper:
+            canonical["partition_grouper"] = self._own_grouper
         return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).hexdigest()
 
     def plan(self, application_id: str) -> TopologyPlan:
@@ -86,6 +110,13 @@ class Topology:
         :raises ConfigError: the application id cannot name topics.
         :raises TopologyError: an engine-made topic name is too long, or is also the name of a topic the user
             reads or writes.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> by_letter = builder.stream("words").group_by(lambda key, word: word[0], name="by-letter")
+        >>> counts = by_letter.count(store="counts")
+        >>> plan = builder.build().plan("app")
+        >>> plan.inputs, plan.intermediates, plan.changelogs
+        (('words',), ('app-by-letter-repartition',), {'app-counts-changelog': 1})
         """
         check_application_id(application_id)
         plan = TopologyPlan(
@@ -98,9 +129,38 @@ class Topology:
                 self.real_topic(topic.name, application_id): topic.partitions
                 for topic in self.internal_topics
             },
+            partition_grouper=self._own_grouper,
         )
         _check_engine_topics(plan, self._user_topics())
         return plan
+
+    def partition_groups(self, application_id: str, counts: Mapping[str, int]) -> dict[int, Groups]:
+        """Group the source partitions of every subtopology.
+
+        :param counts: partition count of every topic that is read, by real name.
+        :return: groups by subtopology id, with real topic names.
+        :raises TopologyError: the partition grouper fails, or gives groups that cannot be; the partitions are
+            named.
+        """
+        names = {self.real_topic(topic.name, application_id): topic.name for topic in self.internal_topics}
+        real = {name: topic for topic, name in names.items()}
+
+        def logical(topic: str) -> str:
+            return names.get(topic, topic)
+
+        found: dict[int, Groups] = {}
+        for sub in self.plan(application_id).subtopologies:
+            request = GroupingRequest(
+                subtopology=sub.id,
+                counts={logical(topic): counts[topic] for topic in sub.sources},
+                copartitioned=[set(map(logical, joined)) for joined in sub.copartitioned],
+            )
+            groups = grouped(self.partition_grouper, self.grouper_site, request)
+            found[sub.id] = tuple(
+                dict(sorted((real.get(topic, topic), numbers) for topic, numbers in group.items()))
+                for group in groups
+            )
+        return found
 
     def describe(self, *, application_id: str | None = None) -> str:
         """Return the topology as text, in the shape Kafka Streams prints.
@@ -161,6 +221,11 @@ class Topology:
         self.plan(application_id)  # refuses an id that cannot be
         return lambda topic: self.real_topic(topic, application_id)
 
+    @property
+    def _own_grouper(self) -> str:
+        """Id of the user's own partition grouper, empty for the default one."""
+        return "" if type(self.partition_grouper) is EqualIds else self.partition_grouper.id
+
     def _user_topics(self) -> set[str]:
         subs = self.subtopologies()
         named = {topic for sub in subs for topic in (*sub.source_topics, *sub.sink_topics)}
@@ -188,7 +253,10 @@ class Topology:
 def _node_facts(node: Node) -> list[Any]:
     match node:
         case SourceNode():
-            return ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+            facts = ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+            if node.timestamps is not None:
+                facts.append(f"{node.timestamps.id}/{node.timestamps.invalid}")
+            return facts
         case ProcessorNode():
             return ["processor", node.name, node.operator.type, list(node.parents), list(node.stores)]
         case SinkNode():

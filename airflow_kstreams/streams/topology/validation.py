@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.topology import components
-from airflow_kstreams.streams.topology.nodes import CallSite, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.topology.call_site import CallSite
+from airflow_kstreams.streams.topology.nodes import ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.topology.topology import Topology
 
 
@@ -82,6 +83,8 @@ def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> Topo
         )
     if {*first.topics} != {*second.topics}:
         difference += f", of the topics {', '.join(first.topics)} and of {', '.join(second.topics)}"
+    if first.timestamps != second.timestamps:
+        difference += ", with different timestamp extractors"
     return TopologyError(
         f"topic {topic!r} is read by two sources, {first.name!r} ({first.site}) and {second.name!r} "
         f"({second.site}){difference}",

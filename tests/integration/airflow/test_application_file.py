@@ -6,8 +6,8 @@ import psutil
 import pytest
 import structlog
 
-from airflow_kstreams.operators.application_file import plan_of
-from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.operators.application_file import groups_of, plan_of
+from airflow_kstreams.streams.errors import ReportedError, TopologyError
 
 
 def test_no_pipe_stays_open_when_a_file_does_not_load_in_time(tmp_path: Path) -> None:
@@ -17,3 +17,31 @@ def test_no_pipe_stays_open_when_a_file_does_not_load_in_time(tmp_path: Path) ->
     with pytest.raises(TopologyError, match=r"did not load within 0.5 s") as caught:
         plan_of(str(hanging), "app", timeout_seconds=0.5, log=structlog.get_logger())
     assert psutil.Process().num_fds() == before, f"open after {caught.value}"
+
+
+_GROUPED = """
+from airflow_kstreams.streams import FixedGroups, KStreamBuilder, serdes
+
+def topology():
+    builder = KStreamBuilder(partition_grouper=FixedGroups(2), default_key_serde=serdes.string())
+    builder.stream("in", value_serde=serdes.string()).send_to("out", value_serde=serdes.string())
+    return builder.build()
+"""
+
+
+def test_groups_are_asked_of_the_file_when_it_has_a_grouper(tmp_path: Path) -> None:
+    file = tmp_path / "grouped_application.py"
+    file.write_text(_GROUPED)
+    log = structlog.get_logger()
+    plan = plan_of(str(file), "app", timeout_seconds=60, log=log)
+
+    assert groups_of(str(file), plan, {"in": 3}, timeout_seconds=60, log=log) == {
+        0: ({"in": (0, 2)}, {"in": (1,)})
+    }
+
+    file.write_text(_GROUPED.replace("FixedGroups(2)", "FixedGroups(3)"))
+    with pytest.raises(TopologyError, match="changed while the run began"):
+        groups_of(str(file), plan, {"in": 3}, timeout_seconds=60, log=log)
+    file.write_text(_GROUPED.replace("FixedGroups(2)", "FixedGroups(0)"))
+    with pytest.raises(ReportedError, match=f"{file}:5"):
+        groups_of(str(file), plan, {"in": 3}, timeout_seconds=60, log=log)

@@ -101,3 +101,31 @@ def test_next_run_finishes_the_unfinished_one_first_when_it_was_given_up(
     assert following.results["batch.capture_stop_offsets"]["run_id"] == given_up.run_id
     assert following.results["batch.finish_run"]["record_span"] == 30
     assert totals(consume_all(words.sink)) == words.expected
+
+
+def test_tasks_follow_the_groups_when_the_application_has_a_partition_grouper(
+    words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any]
+) -> None:
+    text = words.file.read_text(encoding="utf-8").replace("import ", "import FixedGroups, ", 1)
+    text = text.replace("KStreamBuilder()", "KStreamBuilder(partition_grouper=FixedGroups(2))")
+    words.file.write_text(text, encoding="utf-8")
+    words.publish(200)
+
+    first = run_dag("increments", words.conf)
+
+    assert first.state == "success", first.error_text()
+    assert totals(consume_all(words.sink)) == words.expected
+    assert len(consume_all(f"{words.application_id}-totals-changelog")) > 0
+    words.file.write_text(text.replace("FixedGroups(2)", "FixedGroups(1)"), encoding="utf-8")
+    words.publish(10)
+
+    refused = run_dag("increments", words.conf)
+
+    assert refused.tasks["batch.capture_stop_offsets"] == "failed"
+    assert "would change their group and leave their state behind" in str(refused.errors[0][1])
+    words.file.write_text(text, encoding="utf-8")
+
+    second = run_dag("increments", words.conf, again=refused)
+
+    assert second.state == "success", second.error_text()
+    assert totals(consume_all(words.sink)) == words.expected

@@ -41,10 +41,13 @@ def test_text_fits_the_brokers_limit_when_every_field_is_at_its_largest() -> Non
     largest = OffsetMetadata(
         run_id=run_id,
         partition_time_ms=2**63 - 1,
+        latest_ms=2**63 - 1,
+        stream_time_ms=2**63 - 1,
         task_id="9999_9999",
         records_in=2**63 - 1,
         records_out=2**63 - 1,
         records_dropped=2**63 - 1,
+        records_dead_lettered=2**63 - 1,
         restored=2**63 - 1,
         commits=2**63 - 1,
         attempts=2**31,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from airflow_kstreams.batch.metadata import Folded
@@ -40,6 +41,16 @@ def test_stops_cover_inputs_and_intermediates_when_all_is_reported() -> None:
 def test_task_has_the_partitions_of_its_number_when_counts_are_unequal() -> None:
     assert task_partitions(a_slice(), 0, 0) == [A0, B0]
     assert task_partitions(a_slice(), 0, 1) == [A1]
+
+
+def test_task_has_the_partitions_of_its_group_when_a_grouper_put_them_together() -> None:
+    slice_ = a_slice()
+    groups = {"0": ({"B": (0,)}, {"A": (0, 1)})}
+    slice_ = msgspec.structs.replace(slice_, plan=msgspec.structs.replace(slice_.plan, groups=groups))
+    assert task_partitions(slice_, 0, 0) == [B0]
+    assert task_partitions(slice_, 0, 1) == [A0, A1]
+    assert notifications_for(slice_, 0, 1) == [(A0, I0), (A0, I1), (A1, I0), (A1, I1)]
+    assert task_partitions(slice_, 1, 1) == [I1]
 
 
 def test_task_reports_each_pair_when_it_writes_an_intermediate_topic() -> None:

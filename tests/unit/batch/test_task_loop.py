@@ -33,14 +33,13 @@ class Pass(Processor):
 
 def topology() -> Topology:
     store = StoreSpec(name="s", key_serde=serdes.bytes(), value_serde=serdes.bytes())
-    raw = {"key_serde": serdes.bytes(), "value_serde": serdes.bytes()}
     return (
         TopologyBuilder()
-        .add_source("left", "a", **raw)
-        .add_source("right", "b", **raw)
+        .add_source("left", "a")
+        .add_source("right", "b")
         .add_state_store(store)
         .add_processor("pass", Pass, "left", "right", stores=("s",))
-        .add_sink("sink", "out", "pass", **raw)
+        .add_sink("sink", "out", "pass")
         .build()
     )
 
@@ -177,7 +176,7 @@ def test_text_names_every_bound_when_a_partition_stalls(rig: Callable[..., Rig])
     made = rig(bounds, [Fetched({A: records(A, 0, 5)}, {A: 5})], run_stall_timeout_ms=1000)
     with pytest.raises(StopOffsetUnreachableError) as caught:
         made.loop.run(bounds, run_id="r")
-    assert "a-0: position 5, last stable offset 5, high watermark 9, stop 9" in caught.value.cause
+    assert "a-0: position 0, last stable offset 5, high watermark 9, stop 9" in caught.value.cause
     assert True not in made.commit.commits, "a task that did not reach its stop never makes its last commit"
 
 

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams.batch.model import Assignment, GroupedPartitions
 from airflow_kstreams.batch.topics import ensure_protocol_topics, ensure_topics
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.ports import TopicDescription, TopicSpec
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
@@ -34,8 +36,9 @@ class Topics:
             self.partitions.setdefault(topic.name, topic.partitions)
 
 
-def plan(*subtopologies: SubtopologyPlan, **repartition: int | None) -> TopologyPlan:
+def plan(*subtopologies: SubtopologyPlan, grouper: str = "", **repartition: int | None) -> TopologyPlan:
     return TopologyPlan(
+        partition_grouper=grouper,
         application_id="app",
         topology_hash="h",
         subtopologies=subtopologies,
@@ -43,8 +46,8 @@ def plan(*subtopologies: SubtopologyPlan, **repartition: int | None) -> Topology
     )
 
 
-def ensure(topics: Any, topology: TopologyPlan) -> Any:
-    return ensure_topics(topics, topology, SETTINGS)
+def ensure(topics: Any, topology: TopologyPlan, **extra: Any) -> Any:
+    return ensure_topics(topics, topology, SETTINGS, **extra)
 
 
 REKEY = SubtopologyPlan(id=0, sources=("flights",), sinks=("app-r",))
@@ -131,3 +134,48 @@ def test_application_id_is_refused_when_its_metadata_topic_has_many_partitions()
     topics: Any = Topics(app_metadata=3)
     with pytest.raises(ConfigError, match="app-metadata has 3 partitions"):
         ensure_protocol_topics(topics, SETTINGS)
+
+
+PAIRS: Groups = ({"flights": (0, 1)}, {"flights": (2, 3)})
+COUNT_DIRECTLY = SubtopologyPlan(
+    id=0, sources=("flights",), sinks=("out",), stores=("c",), changelogs={"c": "app-c-changelog"}
+)
+
+
+def test_changelog_has_a_partition_per_group_when_a_grouper_makes_fewer() -> None:
+    topics, asked = Topics(flights=4, out=1), []
+
+    def pairs(counts: Any) -> Any:
+        asked.append(dict(counts))
+        return {0: PAIRS}
+
+    found = ensure(topics, plan(COUNT_DIRECTLY, grouper="pairs"), groups=pairs)
+    assert asked == [{"flights": 4}]
+    assert found.tasks == {0: 2}
+    assert topics.created["app-c-changelog"].partitions == 2
+    assert found.grouped[0].groups == PAIRS
+    assert found.grouped[0].changelogs == {"app-c-changelog": "id-app-c-changelog"}
+
+
+def test_nothing_is_created_when_state_would_be_left_behind() -> None:
+    topics = Topics(flights=4, out=1, app_c_changelog=2)
+    other = SubtopologyPlan(id=1, sources=("flights",), sinks=("app-r",))
+    recorded = Assignment(
+        version=1,
+        run_id="run-1",
+        subtopologies={
+            "0": GroupedPartitions(
+                partitions={"flights": 4},
+                groups=PAIRS,
+                changelogs={"app-c-changelog": "id-app-c-changelog"},
+            )
+        },
+    )
+    with pytest.raises(TopologyError, match="flights-0"):
+        ensure(
+            topics,
+            plan(COUNT_DIRECTLY, other, grouper="pairs", app_r=None),
+            groups=lambda _: {0: PAIRS[::-1], 1: PAIRS},
+            recorded=recorded,
+        )
+    assert topics.created == {}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
 from typing import Any
 
 import msgspec
 import pytest
 
-from airflow_kstreams.explore import Exploration, Sample, SampleRecord, exploration, explore
+from airflow_kstreams.explore import Exploration, Sample, SampleRecord, explore
 from airflow_kstreams.explore.sample_run import MOST_RESTARTS
 from airflow_kstreams.streams import (
     ConfigError,
@@ -21,6 +20,7 @@ from airflow_kstreams.streams import (
     Topology,
     TopologyBuilder,
     TopologyError,
+    TumblingWindow,
     serdes,
 )
 
@@ -323,6 +323,39 @@ def test_fields_have_columns_when_all_values_have_the_same_few() -> None:
     assert first.more == 2
 
 
-def test_examples_run_when_a_docstring_has_them() -> None:
-    result = doctest.testmod(exploration)
-    assert (result.failed, result.attempted > 0) == (0, True)
+class Alarm(Processor):
+    """Sends what is large to a topic by name; speaks on every second of stream time."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        context.schedule(1000, callback=lambda now_ms: context.forward("tick", now_ms))
+
+    def process(self, record: ProcessorRecord) -> None:
+        if record.value > 10:
+            self.context.send(
+                "alarms", record.key, record.value, key_serde=serdes.string(), value_serde=serdes.json()
+            )
+            self.context.send("out", record.key, record.value)
+
+
+def test_records_are_seen_when_sent_by_name_or_by_a_punctuation() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("orders").process(Alarm).send_to("out")
+    seen = explore(builder.build(), sample=sample(record("a", 50, 0, at=10), record("b", 5, 1, at=1500)))
+    assert [(one.key, one.value, one.origin) for one in seen.outputs("alarms")] == [
+        (b"a", b"50", "orders-0@0")
+    ]
+    assert [(one.key, one.value, one.origin) for one in seen.outputs("out")] == [
+        ("a", 50, "orders-0@0"),
+        ("tick", 1000, "orders-0@1"),
+    ]
+    assert seen.topics == ("out", "alarms")
+    assert seen.errors == ()
+
+
+def test_window_is_seen_when_it_closes_at_the_end() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counts = builder.stream("orders").group_by_key().windowed_by(TumblingWindow(size_ms=10)).count(store="n")
+    counts.to_stream().map(lambda windowed, n: (windowed.key, n)).send_to("out", value_serde=serdes.int64())
+    rows = sample(record("k", 1, 0, at=1), record("k", 1, 1, at=2), record("k", 1, 2, at=11))
+    assert [one.value for one in explore(builder.build(), sample=rows).outputs("out")] == [1, 2, 1]

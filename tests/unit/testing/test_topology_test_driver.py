@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.errors import TaskCorruptedError
-from airflow_kstreams.testing import OutputRecord, TopologyTestDriver, topology_test_driver
+from airflow_kstreams.testing import OutputRecord, TopologyTestDriver
 
 
 def builder() -> KStreamBuilder:
@@ -254,12 +253,6 @@ def test_nothing_heavy_is_loaded_when_the_driver_is_imported() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
-
-
-def test_example_runs_when_the_docstring_has_it() -> None:
-    result = doctest.testmod(topology_test_driver)
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def test_every_public_name_is_documented_when_exported() -> None:

@@ -13,8 +13,9 @@ def records(partition: TopicPartition, *timed: tuple[int, int]) -> list[FakeReco
 
 def drain(group: PartitionGroup, limit: int = 1000) -> list[tuple[str, int]]:
     order: list[tuple[str, int]] = []
-    while (chosen := group.next_run(limit)) is not None:
-        order.extend((chosen[0].topic, record.offset()) for record in chosen[1])
+    while (chosen := group.choose(limit)) is not None:
+        group.advance(chosen.partition, len(chosen.records))
+        order.extend((chosen.partition.topic, record.offset()) for record in chosen.records)
     return order
 
 
@@ -41,12 +42,12 @@ def test_nothing_is_chosen_when_an_unfinished_partition_holds_too_few() -> None:
     group = PartitionGroup({A: (0, 9), B: (0, 9)}, buffered=2)
     group.add(A, records(A, (0, 1), (1, 2), (2, 3)))
     group.add(B, records(B, (0, 9)))
-    assert group.next_run(100) is None
+    assert group.choose(100) is None
     assert group.ahead() == [A]
     group.add(B, records(B, (1, 9)))
-    chosen = group.next_run(100)
+    chosen = group.choose(100)
     assert chosen is not None
-    assert [record.offset() for record in chosen[1]] == [0, 1], (
+    assert [record.offset() for record in chosen.records] == [0, 1], (
         "a keeps fewer than two after its first two records"
     )
 
@@ -89,16 +90,20 @@ def test_runs_respect_the_limit_when_one_partition_is_left() -> None:
     group = PartitionGroup({A: (0, 5), B: (0, 0)}, buffered=10)
     group.add(A, records(A, *((n, 0) for n in range(5))))
     sizes = []
-    while (chosen := group.next_run(2)) is not None:
-        sizes.append(len(chosen[1]))
+    while (chosen := group.choose(2)) is not None:
+        group.advance(A, len(chosen.records))
+        sizes.append(len(chosen.records))
     assert sizes == [2, 2, 1]
 
 
-def test_position_is_the_offset_after_the_last_record_handed_out_when_more_is_buffered() -> None:
+def test_position_is_the_offset_after_the_last_record_processed_when_more_is_buffered() -> None:
     group = PartitionGroup({A: (0, 9)}, buffered=10)
     group.add(A, records(A, (0, 1), (3, 1), (4, 1)))
-    group.next_run(2)
+    group.choose(3)
+    assert group.positions() == {A: 0}, "chosen is not processed"
+    group.advance(A, 2)
     assert group.positions() == {A: 4}
+    assert drain(group) == [("a", 4)]
 
 
 def test_group_goes_on_when_the_stop_moves_after_the_end_was_reached() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from airflow_kstreams.streams.errors import ERROR_MARKER, TopologyError
-from airflow_kstreams.streams.topology.loader import PLAN_MARKER, load_topology
+from airflow_kstreams.streams.topology.loader import GROUPS_MARKER, PLAN_MARKER, LoadedGroups, load_topology
 from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 _ROOT = Path(__file__).resolve().parents[4]
@@ -162,3 +162,33 @@ def test_nothing_heavy_is_loaded_when_the_loader_runs(tmp_path: Path) -> None:
     done = _load(str(_file(tmp_path, text)), "app")
 
     assert done.returncode == 0, done.stderr
+
+
+_GROUPED = _GOOD.replace("serdes\n", "serdes, FixedGroups\n", 1).replace(
+    "KStreamBuilder()", "KStreamBuilder(partition_grouper=FixedGroups(2))"
+)
+
+
+def test_groups_are_printed_when_partition_counts_are_given(tmp_path: Path) -> None:
+    path = _file(tmp_path, _GROUPED)
+
+    done = _load(str(path), "app", '{"in": 3}')
+
+    assert done.returncode == 0, done.stderr
+    line = done.stdout.splitlines()[-1]
+    answer = msgspec.json.decode(line.removeprefix(GROUPS_MARKER), type=LoadedGroups)
+    assert answer.groups == {"0": ({"in": (0, 2)}, {"in": (1,)})}
+    assert answer.topology_hash == load_topology(path).topology_hash()
+
+
+def test_error_is_printed_when_the_grouper_fails(tmp_path: Path) -> None:
+    failing = _GROUPED.replace("FixedGroups(2)", "Failing()").replace(
+        "def topology", "class Failing:\n    id = 'f'\n    def group(self, counts): return []\n\ndef topology"
+    )
+
+    done = _load(str(_file(tmp_path, failing)), "app", '{"in": 3}')
+
+    assert done.returncode == 1
+    error = json.loads(done.stderr.splitlines()[-1].removeprefix(ERROR_MARKER))
+    assert error["type"] == "TopologyError"
+    assert "leaves partitions out" in error["cause"]

@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import re
-from types import ModuleType
 
 import msgspec
 import pytest
@@ -20,7 +19,6 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.topology import names
-from airflow_kstreams.streams.topology import topology as topology_module
 from airflow_kstreams.streams.topology.plan import TopologyPlan
 from tests import drawn_topologies as drawn
 
@@ -282,7 +280,5 @@ def test_description_gives_the_graph_back_when_a_viewer_reads_it() -> None:
     assert ("stores", "enrich", "seen-orders") in outside
 
 
-@pytest.mark.parametrize("module", [names, topology_module])
-def test_examples_run_when_a_docstring_has_them(module: ModuleType) -> None:
-    result = doctest.testmod(module)
-    assert (result.failed, result.attempted > 0) == (0, True)
+def test_example_of_a_printable_name_runs_when_it_stands_in_its_docstring() -> None:
+    assert doctest.testmod(names) == (0, 1)

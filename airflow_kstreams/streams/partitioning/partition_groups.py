@@ -1,0 +1,178 @@
+"""The groups that a partition grouper makes, as checked plain data.
+
+Rule: every source partition of a subtopology is in exactly one group, no group is empty, and topics that are
+joined have the same partition numbers in each group (KIP-28: "their represented partition lists have to match
+each other"). A grouper is asked twice and must answer the same: one that shuffles would be refused at some
+later run, when state is bound to its groups.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.topology.call_site import CallSite
+
+#: The groups of one subtopology by group id: topic -> its partition numbers in the group, both sorted. Plain
+#: data that crosses processes as JSON.
+Groups = tuple[dict[str, tuple[int, ...]], ...]
+
+_NAMED = 5
+
+
+def equal_ids(counts: Mapping[str, int]) -> Groups:
+    """Return the groups of the default grouper.
+
+    :param counts: partition count per topic.
+
+    >>> equal_ids({"left": 2, "right": 1})
+    ({'left': (0,), 'right': (0,)}, {'left': (1,)})
+    """
+    return _plain(EqualIds().group(counts))
+
+
+def partitions_in(group: Mapping[str, Iterable[int]]) -> list[TopicPartition]:
+    """Return the partitions of a group, sorted."""
+    return [TopicPartition(topic, number) for topic, numbers in group.items() for number in numbers]
+
+
+def group_of_partition(groups: Groups) -> dict[TopicPartition, int]:
+    """Return the group id of every partition."""
+    return {partition: number for number, group in enumerate(groups) for partition in partitions_in(group)}
+
+
+def named(partitions: Collection[TopicPartition]) -> str:
+    """Return partitions as text for messages, the first few by name."""
+    first = ", ".join(map(str, sorted(partitions)[:_NAMED]))
+    return f"{first} and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupingRequest:
+    """One subtopology to group.
+
+    :param subtopology: its id.
+    :param counts: partition count of each source topic, by the names the grouper knows.
+    :param copartitioned: sets of topics that are joined.
+    """
+
+    subtopology: int
+    counts: Mapping[str, int]
+    copartitioned: Sequence[Collection[str]] = ()
+
+
+def grouped(grouper: PartitionGrouper, site: CallSite | None, request: GroupingRequest) -> Groups:
+    """Ask a grouper for the groups of one subtopology and check them.
+
+    :param site: where the builder was given the grouper.
+    :raises TopologyError: the grouper fails, or its groups break the rule; the partitions are named.
+    """
+    where = f"partition grouper {grouper.id!r}{f' ({site})' if site else ''}"
+    of = f"subtopology {request.subtopology} with {_counted(request.counts)}"
+    pairs = _ask(grouper, request.counts, where=where, of=of)
+    _check_cover(pairs, request.counts, where=where, of=of)
+    groups = _plain(pairs)
+    if _plain(_ask(grouper, request.counts, where=where, of=of)) != groups:
+        raise TopologyError(
+            f"{where} gave two different answers for {of}",
+            fix="let the groups depend on the topics and their partition counts only, list them in one order",
+        )
+    _check_joined(groups, request, where=where)
+    return groups
+
+
+def _ask(
+    grouper: PartitionGrouper, counts: Mapping[str, int], *, where: str, of: str
+) -> list[list[TopicPartition]]:
+    try:
+        answer = grouper.group(dict(counts))
+    except KStreamsError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        text = " ".join(str(error).split())
+        raise TopologyError(
+            f"{where} fails for {of}: {type(error).__name__}: {text} at {frame.filename}:{frame.lineno}",
+            fix="correct that line",
+        ) from error
+    if isinstance(answer, Sequence) and all(_is_group(group) for group in answer):
+        return [[TopicPartition(*pair) for pair in group] for group in answer]
+    raise TopologyError(
+        f"{where} returned {_shortened(repr(answer))} for {of}, expected a list of sets of TopicPartition",
+        fix="return [{TopicPartition(topic, partition), ...}, ...], one set for each group",
+    )
+
+
+def _is_group(group: object) -> bool:
+    return isinstance(group, Collection) and all(
+        isinstance(pair, tuple)
+        and len(pair) == len(TopicPartition._fields)
+        and isinstance(pair[0], str)
+        and isinstance(pair[1], int)
+        and not isinstance(pair[1], bool)
+        for pair in group
+    )
+
+
+def _check_cover(
+    groups: Sequence[Sequence[TopicPartition]], counts: Mapping[str, int], *, where: str, of: str
+) -> None:
+    """Refuse groups in which not every partition stands exactly once."""
+    known = {TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)}
+    times = Counter(partition for group in groups for partition in group)
+    seen, twice = set(times), {partition for partition, count in times.items() if count > 1}
+    for wrong, what, fix in (
+        (seen - known, "groups partitions that do not exist", "group the partitions it is asked for only"),
+        (known - seen, "leaves partitions out", "put every partition into a group"),
+        (twice, "names partitions twice", "put each partition into one group, once"),
+    ):
+        if wrong:
+            raise TopologyError(f"{where} {what} for {of}: {named(wrong)}", fix=fix)
+    empty = [number for number, group in enumerate(groups) if not group]
+    if empty:
+        raise TopologyError(
+            f"{where} leaves group {empty[0]} of {len(groups)} empty for {of}",
+            fix="leave empty groups out of the list",
+        )
+
+
+def _check_joined(groups: Groups, request: GroupingRequest, *, where: str) -> None:
+    """Refuse groups in which joined topics have different partition numbers."""
+    for joined in request.copartitioned:
+        first, *others = sorted(joined)
+        for number, group in enumerate(groups):
+            for other in others:
+                if group.get(first, ()) != group.get(other, ()):
+                    raise TopologyError(
+                        f"{where} splits topics that subtopology {request.subtopology} joins: group {number} "
+                        f"holds partitions {_numbers(group, first)} and {_numbers(group, other)}",
+                        fix="put equal partition numbers of joined topics, or of topics that share state, "
+                        "into one group",
+                    )
+
+
+def _plain(groups: Iterable[Collection[TopicPartition]]) -> Groups:
+    plain: list[dict[str, tuple[int, ...]]] = []
+    for group in groups:
+        topics = sorted({topic for topic, _ in group})
+        plain.append(
+            {topic: tuple(sorted({number for name, number in group if name == topic})) for topic in topics}
+        )
+    return tuple(plain)
+
+
+def _numbers(group: Mapping[str, Sequence[int]], topic: str) -> str:
+    return f"{', '.join(map(str, group.get(topic, ()))) or 'none'} of {topic!r}"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} partitions of {topic!r}" for topic, count in sorted(counts.items()))
+
+
+def _shortened(text: str, limit: int = 200) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -1,0 +1,88 @@
+"""Repeated calls on a processor, by stream time or by wall clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from airflow_kstreams.streams.topology.nodes import ProcessorServices, StreamTimer
+
+
+class Punctuation:
+    """A scheduled punctuation; made by ``ProcessorContext.schedule``.
+
+    :param cancel: ends it.
+    """
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self._cancel = cancel
+
+    def cancel(self) -> None:
+        """End it; once ended, this does nothing."""
+        self._cancel()
+
+
+def by_stream_time(
+    context: ProcessorServices,
+    interval_ms: int,
+    punctuate: Callable[[int], None],
+    stream_time: Callable[[], int],
+) -> Punctuation:
+    """Schedule on the multiples of an interval.
+
+    Where stream time is known (an earlier run reached it), the first one is the next multiple; where it is
+    not, the multiples before the first record's time do not count.
+    """
+    return Punctuation(StreamTimeTicks(context, interval_ms, punctuate, stream_time).cancel)
+
+
+def by_wall_clock(
+    context: ProcessorServices, interval_ms: int, punctuate: Callable[[int], None]
+) -> Punctuation:
+    """Schedule by the time of day."""
+
+    def tick(now_ms: int, _node: str = context.node) -> None:
+        punctuate(now_ms)
+
+    return Punctuation(context.wall_clock().every(interval_ms, tick))
+
+
+class StreamTimeTicks:
+    """Calls once for each multiple of an interval that stream time reaches."""
+
+    def __init__(
+        self,
+        context: ProcessorServices,
+        interval_ms: int,
+        punctuate: Callable[[int], None],
+        stream_time: Callable[[], int],
+    ) -> None:
+        self._interval_ms = interval_ms
+        self._punctuate = punctuate
+        self._node = context.node
+        self._record_context = context.record_context
+        self._timer: StreamTimer | None = context.stream_timer(self._tick)
+        now_ms = stream_time()
+        #: The next multiple; None until the first record tells the time.
+        self._next_ms = None if now_ms < 0 else (now_ms // interval_ms + 1) * interval_ms
+        self._timer.set(0 if self._next_ms is None else self._next_ms)
+
+    def cancel(self) -> None:
+        """Call no more."""
+        if self._timer is not None:
+            self._timer.set(None)
+            self._timer = None
+
+    def _tick(self, now_ms: int) -> None:
+        """Call for the next multiple, if it is reached, and wait for the one after it."""
+        if self._next_ms is None:
+            self._next_ms = -(-now_ms // self._interval_ms) * self._interval_ms
+        due_ms = self._next_ms
+        if due_ms <= now_ms:
+            self._next_ms += self._interval_ms
+            self._record_context.timestamp_ms = due_ms
+            self._call(due_ms, self._node)
+        if self._timer is not None:
+            self._timer.set(self._next_ms)
+
+    def _call(self, due_ms: int, _node: str) -> None:
+        self._punctuate(due_ms)

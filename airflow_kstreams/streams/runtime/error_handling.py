@@ -1,0 +1,178 @@
+"""What becomes of a record that cannot be decoded or processed.
+
+Policies (``deserialization.exception.handler``, ``processing.exception.handler``): ``fail`` ends the task and
+names record and node; ``skip`` logs and counts; ``dead-letter`` sends the consumed record, its original bytes
+and headers, to the dead-letter topic, with headers that tell what happened, as Kafka Streams does
+(``__streams.errors.*``, KIP-1034). It is sent by the task's own producer, so it commits or vanishes with
+everything else the task did.
+
+Processing errors are caught at the node where they happen, innermost first: what the record's other paths
+through the topology gave stays, as in Kafka Streams. Errors of the engine itself (``KStreamsError``: a fenced
+producer, a broken store) are never handled here; they end the attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.nodes import Forward, Node, SinkNode, SourceNode
+
+log = logging.getLogger(__name__)
+
+#: ``produce(topic, value, key, partition, timestamp_ms, headers)``, see ``WriterPort``.
+Produce = Callable[..., None]
+
+#: Longest stack trace that travels in a header; brokers limit the size of a record.
+_STACKTRACE_LIMIT = 8_000
+
+
+class ErrorHandling:
+    """The error handlers of one task.
+
+    :param task_id: for messages.
+    :param nodes: of the subtopology, by name.
+    :param produce: sends a record.
+    :param count_dropped: counts a record that was skipped.
+    :param count_dead_lettered: counts a record sent to the dead-letter topic.
+    """
+
+    def __init__(
+        self,
+        settings: ApplicationSettings,
+        *,
+        task_id: str,
+        nodes: Mapping[str, Node],
+        context: TaskRecordContext,
+        produce: Produce,
+        count_dropped: Callable[[], None],
+        count_dead_lettered: Callable[[], None],
+    ) -> None:
+        self._deserialization = settings.deserialization_exception_handler
+        self._processing = settings.processing_exception_handler
+        self._dead_letter_topic = settings.dead_letter_topic
+        self._task_id = task_id
+        self._nodes = nodes
+        self._context = context
+        self._produce = produce
+        self._count_dropped = count_dropped
+        self._count_dead_lettered = count_dead_lettered
+
+    @property
+    def active(self) -> bool:
+        """Whether any error is handled otherwise than by failing."""
+        return self._deserialization != "fail" or self._processing != "fail"
+
+    def guarded(self, node: str, run: Forward) -> Forward:
+        """Return a node's closure with the processing handler around it."""
+        if self._processing == "fail":
+            return run
+        handle, policy = self._handle, self._processing
+
+        def guarded_run(key: Any, value: Any) -> None:
+            try:
+                run(key, value)
+            except KStreamsError:
+                raise
+            except Exception as error:
+                handle(error, failing_node(error, node), policy)
+
+        return guarded_run
+
+    def undecodable(self, error: Exception, node: str) -> None:
+        """Handle what decoding a record raised.
+
+        :raises Exception: the error, if the policy is to fail.
+        """
+        if self._deserialization == "fail" or isinstance(error, KStreamsError):
+            raise error
+        self._handle(error, node, self._deserialization)
+
+    def record_error(self, error: Exception) -> RecordError:
+        """Describe what failed at which node and record."""
+        record = self._context.record
+        node = failing_node(error, "(commit point)")
+        what, fix = self._explain(error, node)
+        return RecordError(
+            what,
+            fix=f"{fix}, then retry the run: its slice is kept and nothing of it was lost",
+            topic=record.topic() if record is not None else "",
+            partition=record.partition() if record is not None else -1,
+            offset=record.offset() if record is not None else -1,
+            node=node,
+        )
+
+    def _explain(self, error: Exception, name: str) -> tuple[str, str]:
+        node = self._nodes.get(name)
+        if isinstance(node, SourceNode):
+            what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"
+        elif isinstance(node, SinkNode):
+            what = f"cannot encode the result for topic {node.topic!r} of"
+            fix = "mend the sink's serdes or its input"
+        else:
+            what, fix = "processing failed for", "mend the function at that node"
+        site = f" ({node.site})" if node is not None and node.site is not None else ""
+        text = " ".join(str(error).split())
+        where = self._context.where()
+        return (
+            f"task {self._task_id}: {what} {where} at node {name!r}{site}: {type(error).__name__}: {text}",
+            fix,
+        )
+
+    def _handle(self, error: Exception, node: str, policy: str) -> None:
+        what, _ = self._explain(error, node)
+        if policy == "skip":
+            log.warning("%s; the record is skipped", what)
+            self._count_dropped()
+            return
+        log.warning("%s; the record goes to %s", what, self._dead_letter_topic)
+        self._count_dead_lettered()
+        record = self._context.record
+        self._produce(
+            self._dead_letter_topic,
+            None if record is None else record.value(),
+            None if record is None else record.key(),
+            -1,
+            max(self._context.timestamp_ms, 0),
+            dead_letter_headers(record, error, node),
+        )
+
+
+def dead_letter_headers(record: Record | None, error: Exception, node: str) -> Headers:
+    """Return a dead letter's headers: the record's own, then why it is one, all as UTF-8 text.
+
+    :param record: None when the error came at a commit point or from a timer.
+    """
+    stacktrace = "".join(traceback.format_exception(error))[-_STACKTRACE_LIMIT:]
+    facts = {
+        "exception": f"{type(error).__module__}.{type(error).__qualname__}",
+        "message": str(error),
+        "stacktrace": stacktrace,
+        "topic": "" if record is None else record.topic(),
+        "partition": "-1" if record is None else str(record.partition()),
+        "offset": "-1" if record is None else str(record.offset()),
+        "node": node,
+    }
+    own = [] if record is None else record.headers() or []
+    return [*own, *((f"__streams.errors.{name}", text.encode()) for name, text in facts.items())]
+
+
+def _frames(error_traceback: TracebackType | None) -> Iterator[str]:
+    while error_traceback is not None:
+        code = error_traceback.tb_frame.f_code
+        if "_node" in code.co_varnames[: code.co_argcount]:
+            yield error_traceback.tb_frame.f_locals["_node"]
+        error_traceback = error_traceback.tb_next
+
+
+def failing_node(error: BaseException, default: str) -> str:
+    """Return the name of the innermost node on an error's traceback."""
+    names = list(_frames(error.__traceback__))
+    return names[-1] if names else default

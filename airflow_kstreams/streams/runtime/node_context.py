@@ -1,0 +1,107 @@
+"""What a task offers to each of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from airflow_kstreams.streams.runtime.error_handling import Produce
+from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
+from airflow_kstreams.streams.runtime.stream_clock import StreamClock
+from airflow_kstreams.streams.runtime.wall_clock import WallClock
+from airflow_kstreams.streams.topology.nodes import ProcessorNode, StreamTimer
+from airflow_kstreams.streams.topology.sending import SendTarget
+
+
+class NodeOwner(Protocol):
+    """The bound subtopology, as its nodes see it."""
+
+    task_id: str
+    record_context: TaskRecordContext
+    clock: StreamClock
+    wall_clock: WallClock
+    stores: dict[str, Any]
+    topics_above: dict[str, frozenset[str]]
+    produce: Produce
+    timed: bool
+    stepping: bool
+    commit_requested: bool
+    dropped: int
+    sent: int
+
+    def add_flush(self, node: str, callback: Callable[[], None]) -> None: ...
+    def add_open(self, node: str, callback: Callable[[], None]) -> None: ...
+    def add_close(self, node: str, callback: Callable[[], None]) -> None: ...
+    def send_target(self, topic: str, node: str) -> SendTarget: ...
+
+
+class BoundNodeContext:
+    """The services of one node; see :class:`~airflow_kstreams.streams.topology.nodes.NodeContext`."""
+
+    def __init__(self, owner: NodeOwner, node: ProcessorNode) -> None:
+        self.task_id = owner.task_id
+        self.node = node.name
+        self.record_context = owner.record_context
+        self._owner = owner
+        self._stores = node.stores
+        self._topics = owner.topics_above[node.name]
+
+    def store(self, name: str) -> Any:
+        """Return the task's instance of a connected store.
+
+        :raises KeyError: the node is not connected to a store of this name.
+        """
+        if name not in self._stores:
+            raise KeyError(f"processor {self.node!r} is not connected to store {name!r}")
+        return self._owner.stores[name]
+
+    def on_open(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the start, once the stores are restored."""
+        self._owner.add_open(self.node, callback)
+
+    def on_flush(self, callback: Callable[[], None]) -> None:
+        """Register a callback for every commit point."""
+        self._owner.add_flush(self.node, callback)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the orderly end."""
+        self._owner.add_close(self.node, callback)
+
+    def stream_time(self) -> Callable[[], int]:
+        """Return a function that gives the node's stream time."""
+        self._owner.timed = True
+        return self._owner.clock.node_time(self._topics)
+
+    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
+        """Make a timer on the node's stream time."""
+        self._owner.timed = True
+        return self._owner.clock.timer(self.node, self._topics, callback)
+
+    def wall_clock(self) -> WallClock:
+        """Return the task's wall clock."""
+        return self._owner.wall_clock
+
+    def count_dropped(self) -> None:
+        """Count one record dropped by rule."""
+        self._owner.dropped += 1
+
+    def allow_commit_requests(self) -> None:
+        """Announce, while binding, that the node may ask for commits."""
+        self._owner.stepping = True
+
+    def request_commit(self) -> None:
+        """Ask for a commit after the record being processed."""
+        self._owner.commit_requested = True
+
+    def send_target(self, topic: str) -> SendTarget:
+        """Return where and how to send to a topic by name.
+
+        :raises TopologyError: the engine must not let this node write there.
+        """
+        return self._owner.send_target(topic, self.node)
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        """Produce a record to a topic, its real name, with the timestamp and headers of the moment."""
+        context = self.record_context
+        self._owner.produce(topic, value, key, -1, context.timestamp_ms, context.headers())
+        self._owner.sent += 1

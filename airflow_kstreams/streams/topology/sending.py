@@ -1,0 +1,73 @@
+"""Where ``ProcessorContext.send`` may write, and in which bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.components import Subtopology
+from airflow_kstreams.streams.topology.names import is_legal_topic
+from airflow_kstreams.streams.topology.nodes import SinkNode
+from airflow_kstreams.streams.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendTarget:
+    """A topic that may be written.
+
+    :param topic: real name.
+    :param key_serde: used unless the caller names another.
+    :param value_serde: likewise.
+    """
+
+    topic: str
+    key_serde: Serde
+    value_serde: Serde
+
+
+def send_target(
+    topology: Topology, subtopology: Subtopology, application_id: str, topic: str, node: str
+) -> SendTarget:
+    """Find out how to write a topic by name.
+
+    A topic that some subtopology reads is written only through a sink of the sender's subtopology: a run
+    must know all writers of such a topic, to know when its readers have seen everything.
+
+    :param topic: as in the topology.
+    :param node: that sends, for messages.
+    :raises TopologyError: the name is no topic's, the topic is read by the topology and no sink here writes
+        it, or it belongs to the engine.
+    """
+    if not is_legal_topic(topic):
+        raise TopologyError(
+            f"processor {node!r} sends to {topic!r}, which Kafka does not allow for a topic",
+            fix="use 1 to 249 letters, digits, dots, dashes and underscores",
+        )
+    sinks = [n for n in subtopology.nodes if isinstance(n, SinkNode) and n.topic == topic]
+    if not sinks and any(topic in sub.source_topics for sub in topology.subtopologies()):
+        raise TopologyError(
+            f"processor {node!r} sends to {topic!r}, which the topology reads",
+            fix="add a sink for the topic below the processor and forward to it; a run must know the writers "
+            "of what it reads",
+        )
+    if topic in engine_topics(topology, application_id):
+        raise TopologyError(
+            f"processor {node!r} sends to {topic!r}, which is the engine's own", fix="send to another topic"
+        )
+    return SendTarget(
+        topic=topology.real_topic(topic, application_id),
+        key_serde=sinks[0].key_serde if sinks else serdes.bytes(),
+        value_serde=sinks[0].value_serde if sinks else serdes.bytes(),
+    )
+
+
+def engine_topics(topology: Topology, application_id: str) -> set[str]:
+    """Return the real names of the topics that only the engine writes."""
+    return {
+        f"{application_id}-metadata",
+        f"{application_id}-runs",
+        *(topology.changelog_topic(store.name, application_id) for store in topology.stores),
+        *(topology.real_topic(topic.name, application_id) for topic in topology.internal_topics),
+    }

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import (
+    KStream,
+    KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
+    serdes,
+)
+from airflow_kstreams.streams.errors import ConfigError, RecordError, StateStoreError
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import TopologyTestDriver
+
+SKIP = {"processing.exception.handler": "skip", "deserialization.exception.handler": "skip"}
+DEAD = {
+    "processing.exception.handler": "dead-letter",
+    "deserialization.exception.handler": "dead-letter",
+}
+
+
+def driver_of(shape: Any, settings: dict[str, str]) -> TopologyTestDriver:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(int))
+    shape(builder.stream("in"))
+    return TopologyTestDriver(builder.build(), application_id="app", settings=settings)
+
+
+def inverse(stream: KStream) -> None:
+    stream.map_values(lambda value: 12 // value).send_to("out", value_serde=serdes.json())
+    stream.send_to("copy")
+
+
+def values(driver: TopologyTestDriver, topic: str = "out") -> list[Any]:
+    return [record.value for record in driver.read_output(topic)]
+
+
+def test_run_fails_when_no_handler_is_set() -> None:
+    driver = driver_of(inverse, {})
+    with pytest.raises(RecordError, match="in-0@0"):
+        driver.pipe_input("in", key="a", value=0, timestamp_ms=5)
+
+
+def test_record_is_skipped_at_its_node_and_logged_when_the_handler_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    driver = driver_of(inverse, SKIP)
+    with caplog.at_level(logging.WARNING):
+        for value in (3, 0, 4):
+            driver.pipe_input("in", key="a", value=value, timestamp_ms=5)
+    assert values(driver) == [4, 3]
+    assert values(driver, "copy") == [3, 0, 4], "its other path through the topology is not touched"
+    assert "in-0@1 at node 'KSTREAM-MAPVALUES-0000000001'" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_record_goes_to_the_dead_letter_topic_with_its_bytes_when_the_handler_says_so() -> None:
+    driver = driver_of(inverse, DEAD)
+    driver.pipe_input("in", key="a", value=0, timestamp_ms=5, headers=[("own", b"1")])
+    (letter,) = driver.read_output("app-dead-letter")
+    assert (letter.key, letter.value, letter.timestamp_ms) == (b"a", b"0", 5)
+    headers = dict(letter.headers)
+    stacktrace = headers.pop("__streams.errors.stacktrace")
+    assert stacktrace is not None
+    assert b"ZeroDivisionError" in stacktrace
+    assert headers == {
+        "own": b"1",
+        "__streams.errors.exception": b"builtins.ZeroDivisionError",
+        "__streams.errors.message": b"integer division or modulo by zero",
+        "__streams.errors.topic": b"in",
+        "__streams.errors.partition": b"0",
+        "__streams.errors.offset": b"0",
+        "__streams.errors.node": b"KSTREAM-MAPVALUES-0000000001",
+    }
+
+
+def test_dead_letter_topic_has_the_users_name_when_given() -> None:
+    driver = driver_of(inverse, {**DEAD, "errors.dead.letter.queue.topic.name": "letters"})
+    driver.pipe_input("in", key="a", value=0, timestamp_ms=5)
+    assert len(driver.read_output("letters")) == 1
+
+
+def test_result_is_handled_when_its_sink_cannot_encode_it() -> None:
+    def shape(stream: KStream) -> None:
+        stream.map_values(str).send_to("out", value_serde=serdes.int64())
+        stream.send_to("copy")
+
+    driver = driver_of(shape, DEAD)
+    driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+    assert (values(driver), values(driver, "copy")) == ([], [1])
+    (letter,) = driver.read_output("app-dead-letter")
+    assert dict(letter.headers)["__streams.errors.node"] == b"KSTREAM-SINK-0000000002"
+
+
+def test_innermost_node_is_blamed_when_several_lie_on_the_way() -> None:
+    def shape(stream: KStream) -> None:
+        stream.filter(lambda k, v: True).map_values(lambda v: 1 // v).filter(lambda k, v: True).send_to(
+            "out", value_serde=serdes.json()
+        )
+
+    driver = driver_of(shape, DEAD)
+    driver.pipe_input("in", key="a", value=0, timestamp_ms=5)
+    (letter,) = driver.read_output("app-dead-letter")
+    assert dict(letter.headers)["__streams.errors.node"] == b"KSTREAM-MAPVALUES-0000000002"
+
+
+@pytest.mark.parametrize(("settings", "letters"), [(SKIP, 0), (DEAD, 1)])
+def test_undecodable_record_is_handled_when_it_is_read(settings: dict[str, str], letters: int) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string())
+    builder.stream("raw", value_serde=serdes.bytes()).send_to("in")
+    builder.stream("in", value_serde=serdes.json(int)).send_to("out")
+    driver = TopologyTestDriver(builder.build(), application_id="app", settings=settings)
+    for value in (b"1", b"no number", b"2"):
+        driver.pipe_input("raw", key="a", value=value, timestamp_ms=5)
+    assert values(driver) == [1, 2]
+    found = driver.read_output("app-dead-letter") if letters else []
+    assert [letter.value for letter in found] == [b"no number"] * letters
+
+
+def test_dead_letter_has_no_record_when_a_result_fails_at_a_commit_point() -> None:
+    def shape(stream: KStream) -> None:
+        counts = stream.group_by_key().count(store="counts").to_stream()
+        counts.map_values(lambda count: 1 // (count - 2)).send_to("out", value_serde=serdes.json())
+
+    driver = driver_of(shape, DEAD)
+    for _ in range(3):
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+    assert values(driver) == [-1, 1]
+    (letter,) = driver.read_output("app-dead-letter")
+    assert (letter.key, letter.value) == (None, None)
+    assert dict(letter.headers)["__streams.errors.offset"] == b"-1"
+
+
+def test_engine_errors_end_the_task_when_a_handler_is_set() -> None:
+    class Breaking(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            """Do nothing."""
+
+        def process(self, record: ProcessorRecord) -> None:
+            raise StateStoreError("broken", fix="none")
+
+    driver = driver_of(lambda s: s.process(Breaking).send_to("out", value_serde=serdes.json()), SKIP)
+    with pytest.raises(StateStoreError, match="broken"):
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+
+
+def test_setting_is_refused_when_the_policy_is_unknown() -> None:
+    with pytest.raises(ConfigError, match="fail, skip, dead-letter"):
+        ApplicationSettings.parse("app", {"processing.exception.handler": "ignore"})
