@@ -20,6 +20,7 @@ from airflow_kstreams.streams.kstream.grouped import KGroupedStream
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.table import KTable
 from airflow_kstreams.streams.kstream.windowed_grouped import WindowedKGroupedStream
+from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
 from airflow_kstreams.streams.kstream.windowed_table import WindowedKTable
 from airflow_kstreams.streams.kstream.windows import (
     HoppingWindow,
@@ -76,6 +77,7 @@ __all__ = [
     "WindowStoreSpec",
     "Windowed",
     "WindowedKGroupedStream",
+    "WindowedKStream",
     "WindowedKTable",
     "serdes",
     "timestamps",

@@ -39,6 +39,18 @@ def check_partner(partner: object, kind: type, graph: StreamGraph, call: str) ->
         )
 
 
+def no_window_error(which: str, call: str) -> TopologyError:
+    """Describe a join of two streams of which one has no window: its elements would be kept for ever.
+
+    :param which: of the streams, seen from the call: ``it is given`` or ``it is called on``.
+    :param call: the DSL method.
+    """
+    return TopologyError(
+        f"{call} at {call_site()} joins two streams, and the one {which} has no window",
+        fix="call with_window(SlidingWindow(size_ms=...)) on both",
+    )
+
+
 def check_table_keys(spec: StoreSpec, key_serde: Serde, call: str) -> None:
     """Refuse a table whose store writes keys otherwise than the topic they came from.
 

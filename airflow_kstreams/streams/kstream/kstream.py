@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from typing import TYPE_CHECKING, Self
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.kstream.arguments import check_functions, check_partner
+from airflow_kstreams.streams.kstream.arguments import check_functions, check_partner, no_window_error
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.merging import merged_serdes
 from airflow_kstreams.streams.kstream.stateless import (
@@ -37,6 +38,8 @@ from airflow_kstreams.streams.topology.nodes import Operator, StoreSpec
 if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.grouped import KGroupedStream
     from airflow_kstreams.streams.kstream.table import KTable
+    from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
+    from airflow_kstreams.streams.kstream.windows import SlidingWindow
 
 
 class KStream:
@@ -68,7 +71,7 @@ class KStream:
         self._key_changed = key_changed
         self._table_values = table_values
 
-    def filter(self, predicate: Predicate) -> KStream:
+    def filter(self, predicate: Predicate) -> Self:
         """Keep the records for which ``predicate(key, value)`` holds.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -82,7 +85,7 @@ class KStream:
         check_functions(predicate, call="filter")
         return self._same("KSTREAM-FILTER", Filter(predicate=predicate))
 
-    def filter_not(self, predicate: Predicate) -> KStream:
+    def filter_not(self, predicate: Predicate) -> Self:
         """Drop the records for which ``predicate(key, value)`` holds, keep the others.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -96,7 +99,7 @@ class KStream:
         check_functions(predicate, call="filter_not")
         return self._same("KSTREAM-FILTER", FilterNot(predicate=predicate))
 
-    def peek(self, action: Action) -> KStream:
+    def peek(self, action: Action) -> Self:
         """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
         is.
 
@@ -115,7 +118,7 @@ class KStream:
         check_functions(action, call="peek")
         return self._same("KSTREAM-PEEK", Peek(action=action))
 
-    def select_key(self, selector: KeySelector) -> KStream:
+    def select_key(self, selector: KeySelector) -> Self:
         """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -130,7 +133,7 @@ class KStream:
         node = self._graph.selected(self._node, selector, None)
         return self._new(node, self._serdes.with_new_key("select_key"), key_changed=True)
 
-    def map(self, mapper: KeyValueMapper) -> KStream:
+    def map(self, mapper: KeyValueMapper) -> Self:
         """Replace each record by ``mapper(key, value)``, a pair of key and value.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -143,7 +146,7 @@ class KStream:
         check_functions(mapper, call="map")
         return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper), "map")
 
-    def map_values(self, mapper: ValueMapper) -> KStream:
+    def map_values(self, mapper: ValueMapper) -> Self:
         """Replace each value by ``mapper(value)``.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -157,7 +160,7 @@ class KStream:
         check_functions(mapper, call="map_values")
         return self._revalued("KSTREAM-MAPVALUES", MapValues(mapper=mapper), "map_values")
 
-    def flat_map(self, mapper: FlatMapper) -> KStream:
+    def flat_map(self, mapper: FlatMapper) -> Self:
         """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -172,7 +175,7 @@ class KStream:
         check_functions(mapper, call="flat_map")
         return self._rekeyed("KSTREAM-FLATMAP", FlatMap(mapper=mapper), "flat_map")
 
-    def flat_map_values(self, mapper: FlatValueMapper) -> KStream:
+    def flat_map_values(self, mapper: FlatValueMapper) -> Self:
         """Replace each value by the values that ``mapper(value)`` yields, each under the same key.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -185,7 +188,7 @@ class KStream:
         check_functions(mapper, call="flat_map_values")
         return self._revalued("KSTREAM-FLATMAPVALUES", FlatMapValues(mapper=mapper), "flat_map_values")
 
-    def branch(self, *predicates: Predicate) -> list[KStream]:
+    def branch(self, *predicates: Predicate) -> list[Self]:
         """Split the stream, one branch per predicate.
 
         A record goes to the branch of the first ``predicate(key, value)`` that holds; it is dropped if none
@@ -250,7 +253,7 @@ class KStream:
         return KStream(self._graph, node, serdes, key_changed=key_changed, table_values=table_values)
 
     def join(
-        self, table: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
+        self, other: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
     ) -> KStream:
         """Join each record with the table's value of its key: ``joiner(value, table_value)``.
 
@@ -277,13 +280,49 @@ class KStream:
         ['UA15 of United']
         ['UA15 of United', 'XX1 of None']
         """
-        return self._join("join", table, joiner, self._serdes.given(None, value_serde), name)
+        return self._join("join", other, joiner, self._serdes.given(None, value_serde), name)
 
     def left_join(
-        self, table: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
+        self, other: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
     ) -> KStream:
         """Join as :meth:`join` does, and a record whose key the table does not hold with None."""
-        return self._join("left_join", table, joiner, self._serdes.given(None, value_serde), name)
+        return self._join("left_join", other, joiner, self._serdes.given(None, value_serde), name)
+
+    def with_window(self, window: SlidingWindow) -> WindowedKStream:
+        """Return the stream with a window, for joins with other windowed streams; it is a stream as before,
+        and so is what operators make of it.
+
+        :param window: for how long its elements are kept for those of another stream.
+        :raises TopologyError: it is no ``SlidingWindow``.
+        """
+        from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
+
+        return WindowedKStream(
+            self._graph,
+            self._node,
+            self._serdes,
+            window=window,
+            key_changed=self._key_changed,
+            table_values=self._table_values,
+        )
+
+    def join_prior(self, other: WindowedKStream, joiner: ValueJoiner) -> KStream:
+        """Refuse: only a stream with a window has this join, see :meth:`with_window`.
+
+        :param other: a stream with a window.
+        :param joiner: makes the result's value.
+        :raises TopologyError: always.
+        """
+        raise no_window_error("it is called on", "join_prior")
+
+    def outer_join(self, other: WindowedKStream, joiner: ValueJoiner) -> KStream:
+        """Refuse: only a stream with a window has this join, see :meth:`with_window`.
+
+        :param other: a stream with a window.
+        :param joiner: makes the result's value.
+        :raises TopologyError: always.
+        """
+        raise no_window_error("it is called on", "outer_join")
 
     def send_to(
         self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
@@ -326,7 +365,7 @@ class KStream:
         key, value = self._send_to(topic, key_serde, value_serde, f"through({topic!r})")
         return KStream(self._graph, self._graph.source((topic,), key, value), Serdes(key=key, value=value))
 
-    def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> KStream:
+    def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> Self:
         """Run a processor on each record; what it forwards is the resulting stream.
 
         :param processor_def: makes a new ``Processor`` for each task; a class will do.
@@ -435,6 +474,8 @@ class KStream:
     ) -> KStream:
         from airflow_kstreams.streams.kstream.table import KTable
 
+        if isinstance(table, KStream):
+            raise no_window_error("it is called on", call)
         check_partner(table, KTable, self._graph, call)
         check_functions(joiner, call=call)
         operator = TableJoin(joiner=joiner, store=table.spec, left=call == "left_join")
@@ -444,19 +485,22 @@ class KStream:
         # What the joiner returns may hold the table's own object.
         return KStream(self._graph, node, known, table_values=True)
 
-    def _new(self, node: str, serdes: Serdes, *, key_changed: bool) -> KStream:
-        return KStream(self._graph, node, serdes, key_changed=key_changed, table_values=self._table_values)
+    def _new(self, node: str, serdes: Serdes, *, key_changed: bool) -> Self:
+        """Return a stream of the same kind further down: a windowed one stays windowed."""
+        stream = copy.copy(self)
+        stream._node, stream._serdes, stream._key_changed = node, serdes, key_changed
+        return stream
 
-    def _at(self, node: str) -> KStream:
+    def _at(self, node: str) -> Self:
         return self._new(node, self._serdes, key_changed=self._key_changed)
 
-    def _same(self, kind: str, operator: Operator) -> KStream:
+    def _same(self, kind: str, operator: Operator) -> Self:
         return self._at(self._graph.operator(kind, operator, self._node))
 
-    def _revalued(self, kind: str, operator: Operator, call: str) -> KStream:
+    def _revalued(self, kind: str, operator: Operator, call: str) -> Self:
         node = self._graph.operator(kind, operator, self._node)
         return self._new(node, self._serdes.with_new_value(call), key_changed=self._key_changed)
 
-    def _rekeyed(self, kind: str, operator: Operator, call: str) -> KStream:
+    def _rekeyed(self, kind: str, operator: Operator, call: str) -> Self:
         node = self._graph.operator(kind, operator, self._node)
         return self._new(node, self._serdes.with_new_key(call).with_new_value(call), key_changed=True)

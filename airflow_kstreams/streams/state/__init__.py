@@ -7,10 +7,12 @@ from typing import cast
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.windowed import session_windowed
 from airflow_kstreams.streams.state.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.streams.state.join_store import JoinStore
 from airflow_kstreams.streams.state.key_value_store import KeyValueStore
 from airflow_kstreams.streams.state.session_store import SessionStore
 from airflow_kstreams.streams.state.window_store import WindowStore, window_store_keys
 from airflow_kstreams.streams.topology.nodes import (
+    JoinStoreSpec,
     RecordContext,
     SessionStoreSpec,
     StoreSpec,
@@ -19,6 +21,7 @@ from airflow_kstreams.streams.topology.nodes import (
 
 __all__ = [
     "InMemoryKeyValueStore",
+    "JoinStore",
     "KeyValueStore",
     "SessionStore",
     "WindowStore",
@@ -33,6 +36,9 @@ def make_store(spec: StoreSpec, record_context: RecordContext) -> KeyValueStore:
     :param spec: what to make.
     :param record_context: the task's; entries that users put take their timestamp from it.
     """
+    if isinstance(spec, JoinStoreSpec):
+        # Tasks and tests use what all stores have in common; the rest is for the join's own nodes.
+        return cast("KeyValueStore", JoinStore(spec))
     if isinstance(spec, WindowStoreSpec):
         return cast("KeyValueStore", WindowStore(spec, record_context))
     if isinstance(spec, SessionStoreSpec):

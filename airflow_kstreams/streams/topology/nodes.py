@@ -103,6 +103,22 @@ class SessionStoreSpec(StoreSpec):
         return "session"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinStoreSpec(StoreSpec):
+    """A store of the elements that one side of a windowed join keeps for the other: several per key, each
+    with its time.
+
+    :param retention_ms: how long an element is kept after its own time, in stream time.
+    """
+
+    retention_ms: int
+
+    @property
+    def type(self) -> str:
+        """Kind of store."""
+        return "join"
+
+
 class RecordContext(Protocol):
     """The record being processed; one mutable object per task, updated in place for every record."""
 
