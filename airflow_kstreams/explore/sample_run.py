@@ -58,7 +58,10 @@ class _Runner:
         self._plan = topology.plan(application_id)
         self._partitions = _partition_counts(self._plan, sample)
         self._sources = {
-            topic: node for node in topology.nodes if isinstance(node, SourceNode) for topic in node.topics
+            topic: node.name
+            for node in topology.nodes
+            if isinstance(node, SourceNode)
+            for topic in node.topics
         }
         self._findings = Findings()
         self._good: list[SampleRecord] = []
@@ -88,13 +91,10 @@ class _Runner:
         return SampleRun(findings=self._findings, notes=tuple(notes))
 
     def _decodes(self, record: SampleRecord) -> bool:
-        source = self._sources[record.topic]
         try:
-            for data, serde in ((record.key, source.key_serde), (record.value, source.value_serde)):
-                if data is not None:
-                    serde.deserialize(data)
+            self._driver.decode_input(record.topic, key=record.key, value=record.value)
         except Exception as error:
-            self._findings.failed(source.name, error)
+            self._findings.failed(self._sources[record.topic], error)
             return False
         return True
 

@@ -88,6 +88,19 @@ class InputTopics:
             )
         )
 
+    def decoded(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
+        """Return what a record's bytes are to the source.
+
+        :param topic: real name.
+        :raises TopologyError: the topology does not read the topic.
+        :raises Exception: whatever the source's serde raises.
+        """
+        source = self._source(topic)
+        return (
+            None if key is None else source.key_serde.deserialize(key),
+            None if value is None else source.value_serde.deserialize(value),
+        )
+
     def _source(self, topic: str) -> SourceNode:
         source = self._sources.get(topic)
         if source is None:

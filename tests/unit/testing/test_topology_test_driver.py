@@ -273,6 +273,17 @@ def test_bytes_are_piped_as_they_are_when_the_source_may_not_decode_them() -> No
             driver.pipe_bytes("in", key=b"k", value=b"1", timestamp_ms=7)
 
 
+def test_bytes_are_decoded_as_the_source_would_when_nothing_is_piped() -> None:
+    made = builder()
+    made.stream("in").send_to("out")
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        assert driver.decode_input("in", key=b"k", value=b"[1]") == ("k", [1])
+        assert driver.decode_input("in", key=None, value=None) == (None, None)
+        with pytest.raises(ValueError, match=r"malformed|truncated"):
+            driver.decode_input("in", key=None, value=b"{")
+        assert driver.read_output("out") == []
+
+
 def test_bytes_are_refused_when_the_topic_or_partition_is_unknown() -> None:
     made = builder()
     made.stream("in").send_to("out")
