@@ -49,8 +49,8 @@ def label(shape: Shape) -> Label:
     return Label(
         lines=lines,
         width=max(_NARROWEST, widest + 2 * PADDING + 2 * sides + 6),
-        height=text + 2 * PADDING + 2 * lid - 4,
-        text_top=PADDING - 2 + lid * 1.25,
+        height=text + 2 * PADDING + 2.5 * lid - 4,
+        text_top=PADDING - 2 + lid * 1.5,
     )
 
 
