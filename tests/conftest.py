@@ -26,6 +26,7 @@ EXPECTED_FOLDERS = (
     "unit",
     "property",
     "integration/kafka",
+    "integration/schema_registry",
     "integration/spark",
     "integration/airflow",
     "faults",

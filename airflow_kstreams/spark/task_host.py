@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from airflow_kstreams.batch.model import TaskReport
+from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -79,6 +80,7 @@ class TaskHost:
     def run(self, groups: tuple[int, ...]) -> list[HostReport]:
         """Run tasks side by side, at most ``num.stream.threads`` at once."""
         config = load_client_config(self.client_config_path)
+        schema_registry.configure(config)
         if len(groups) == 1:
             return [self._run_one(groups[0], config)]
         with ThreadPoolExecutor(max_workers=self.settings.num_stream_threads) as pool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_kstreams.streams.errors import ConfigError, RecordError, TopologyError
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.nodes import SourceNode
+from airflow_kstreams.streams.topology.serde_binding import bound_to
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.topic_counts import hint
@@ -23,10 +24,10 @@ class InputTopics:
     def __init__(self, topology: Topology, application_id: str, topics: InMemoryTopics) -> None:
         self._topics = topics
         self._sources: Mapping[str, SourceNode] = {
-            topology.real_topic(topic, application_id): node
+            topic: bound_to(topic, node)
             for node in topology.nodes
             if isinstance(node, SourceNode)
-            for topic in node.topics
+            for topic in (topology.real_topic(logical, application_id) for logical in node.topics)
         }
 
     def append(
@@ -46,6 +47,7 @@ class InputTopics:
         :raises TopologyError: the topology does not read the topic.
         :raises ConfigError: partition, timestamp or headers cannot be.
         :raises RecordError: the key or value does not fit its serde.
+        :raises KStreamsError: a schema registry that the serde needs refuses it or cannot be reached.
         """
         source = self._source(topic)
         return self.append_bytes(
@@ -128,6 +130,8 @@ def _serialized(what: str, given: Any, serde: Serde, source: SourceNode, topic: 
         return None
     try:
         return serde.serialize(given)
+    except KStreamsError:  # no fault of what is given: it carries its own cause and remedy
+        raise
     except Exception as error:
         raise RecordError(
             f"cannot encode the {what}, of type {type(given).__name__}, for topic {topic!r} with {serde!r} "

@@ -110,7 +110,12 @@ def _quick(session, bootstrap: str, records: int, rounds: int) -> None:  # type:
     table.add_row("hand-written filter + map", f"{yardstick:,.0f}", "1.00", "")
     speed = statistics.median(timing.records_per_second for timing in by_dsl)
     _add_row(table, "DSL filter + map", speed, yardstick, by_dsl[-1])
-    for factory in (applications.flat_map, applications.branch_aggregate, applications.two_stage):
+    for factory in (
+        applications.flat_map,
+        applications.map_batches,
+        applications.branch_aggregate,
+        applications.two_stage,
+    ):
         _clear_outputs(bootstrap)
         timing = time_topology(session, bootstrap, factory)
         _add_row(table, f"DSL {factory.__name__}", timing.records_per_second, yardstick, timing)

@@ -107,7 +107,12 @@ class Markup:
         return self.link(path) if path is not None else f"`{name}`"
 
     def _member(self, tokens: list[tuple[str, str]]) -> str:
-        text = "".join(token for token, _ in tokens).replace("|", "\\|")
+        # A method returns what it is called on, and may be inherited from a base that is not public.
+        shown = [
+            self._places[path].label if name == "Self" and path in self._places else name
+            for name, path in tokens
+        ]
+        text = "".join(shown).replace("|", "\\|")
         linked = next((path for _, path in tokens if path in self._places), None)
         return f"`{text}`" if linked is None else self.link(linked, text)
 
@@ -203,7 +208,7 @@ def _spelt_out(annotation: griffe.Expr | str) -> Iterator[tuple[str, str]]:
         if isinstance(defined, griffe.Attribute) and _is_type(defined.value):
             yield from _spelt_out(defined.value or "")
         elif token.canonical_path == "typing.Self" and isinstance(token.parent, griffe.Class):
-            yield token.parent.name, token.parent.path
+            yield "Self", token.parent.path
         else:
             yield token.name, defined.path if defined is not None else token.canonical_path
 

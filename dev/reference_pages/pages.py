@@ -13,7 +13,14 @@ from dev.reference_pages.areas import AREAS, Area, area_of
 from dev.reference_pages.entries import Entries
 from dev.reference_pages.errors_page import error_entries
 from dev.reference_pages.markup import Markup, Place, slug
-from dev.reference_pages.public_api import ERRORS, ROOT, PublicName, public_members, public_names
+from dev.reference_pages.public_api import (
+    ERRORS,
+    ROOT,
+    PublicName,
+    hidden_bases,
+    public_members,
+    public_names,
+)
 from dev.reference_pages.settings_page import (
     application_settings,
     client_defaults,
@@ -71,6 +78,8 @@ class Reference:
                 for member in public_members(name.target, frozenset(self._public)):
                     # A member inherited by two classes is found at the first.
                     yield f"{name.path}.{member.name}", Place(label=f"{name.name}.{member.name}", page=page)
+                for base in hidden_bases(name.target, frozenset(self._public)):
+                    yield base.path, Place(label=name.name, page=page)
 
     def _names_on(self, area: Area) -> list[PublicName]:
         names = [

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import griffe
@@ -91,16 +92,20 @@ def public_members(cls: griffe.Class, public: frozenset[str]) -> list[griffe.Fun
 
     :param public: paths of the public classes.
     """
-    inherited = [base for base in cls.mro() if base.path not in public]
     members = {
         name: member
-        for owner in (*reversed(inherited), cls)
+        for owner in (*reversed(hidden_bases(cls, public)), cls)
         for name, member in owner.members.items()
         if isinstance(member, griffe.Function | griffe.Attribute) and _is_usable(member)
     }
     if cls.path.startswith(AIRFLOW_SIDE):
         members = {name: member for name, member in members.items() if name not in CALLED_BY_AIRFLOW}
     return list(members.values())
+
+
+def hidden_bases(cls: griffe.Class, public: frozenset[str]) -> list[griffe.Class]:
+    """Return the bases whose members are shown with a class: those before its first public base."""
+    return list(takewhile(lambda base: base.path not in public, cls.mro()))
 
 
 def comment_above(attribute: griffe.Attribute) -> str:

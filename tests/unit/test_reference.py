@@ -269,7 +269,7 @@ def test_prose_becomes_markdown_when_it_holds_roles_literals_and_blocks() -> Non
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("kstream.KStream.filter", "`Callable[[Any, Any], bool]`"),
+        ("record_stream.RecordStream.filter", "`Callable[[Any, Any], bool]`"),
         ("kstream.KStream.send_to", "`str`"),
         ("grouped.KGroupedStream.count", "`str` or [`StoreSpec`](stores.md#storespec) or `None`"),
     ],

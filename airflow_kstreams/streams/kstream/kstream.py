@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Self
 
-from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.arguments import check_functions, check_partner, no_window_error
-from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.merging import merged_serdes
+from airflow_kstreams.streams.kstream.record_stream import RecordStream
 from airflow_kstreams.streams.kstream.stateless import (
-    Action,
-    Branch,
-    Filter,
-    FilterNot,
-    FlatMap,
-    FlatMapper,
-    FlatMapValues,
-    FlatValueMapper,
     KeySelector,
-    KeyValueMapper,
-    Map,
-    MapValues,
     PassThrough,
-    Peek,
-    Predicate,
-    ValueMapper,
 )
 from airflow_kstreams.streams.kstream.table_join import JoinedStream, TableJoin, ValueJoiner, add_table_join
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
@@ -33,7 +18,7 @@ from airflow_kstreams.streams.processor.processor import ProcessorDef
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.builder import check_processor_def
 from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import Operator, StoreSpec
+from airflow_kstreams.streams.topology.nodes import StoreSpec
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.grouped import KGroupedStream
@@ -42,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.windows import SlidingWindow
 
 
-class KStream:
+class KStream(RecordStream):
     """A stream of (key, value); every method adds to the topology and leaves this stream as it is.
 
     Functions are called positionally and run once per record, so they must depend on their arguments alone.
@@ -55,174 +40,6 @@ class KStream:
     :param key_changed: whether records may sit in another partition than their key belongs to.
     :param table_values: whether values may be, or hold, objects that a table goes on changing.
     """
-
-    def __init__(
-        self,
-        graph: StreamGraph,
-        node: str,
-        serdes: Serdes,
-        *,
-        key_changed: bool = False,
-        table_values: bool = False,
-    ) -> None:
-        self._graph = graph
-        self._node = node
-        self._serdes = serdes
-        self._key_changed = key_changed
-        self._table_values = table_values
-
-    def filter(self, predicate: Predicate) -> Self:
-        """Keep the records for which ``predicate(key, value)`` holds.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
-        >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("large")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     for value in (1, 2, 3):
-        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
-        ...     [record.value for record in driver.read_output("large")]
-        [2, 3]
-        """
-        check_functions(predicate, call="filter")
-        return self._same("KSTREAM-FILTER", Filter(predicate=predicate))
-
-    def filter_not(self, predicate: Predicate) -> Self:
-        """Drop the records for which ``predicate(key, value)`` holds, keep the others.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
-        >>> builder.stream("numbers").filter_not(lambda key, value: value > 1).send_to("small")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     for value in (1, 2, 3):
-        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
-        ...     [record.value for record in driver.read_output("small")]
-        [1]
-        """
-        check_functions(predicate, call="filter_not")
-        return self._same("KSTREAM-FILTER", FilterNot(predicate=predicate))
-
-    def peek(self, action: Action) -> Self:
-        """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
-        is.
-
-        :param action: what it returns is ignored; an attempt that resumes after a crash calls it again.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
-        >>> seen = []
-        >>> numbers = builder.stream("numbers").peek(lambda key, value: seen.append(value))
-        >>> numbers.send_to("same")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     for value in (1, 2):
-        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
-        ...     seen, [record.value for record in driver.read_output("same")]
-        ([1, 2], [1, 2])
-        """
-        check_functions(action, call="peek")
-        return self._same("KSTREAM-PEEK", Peek(action=action))
-
-    def select_key(self, selector: KeySelector) -> Self:
-        """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
-        >>> builder.stream("words").select_key(lambda key, value: value[0]).send_to("by-letter")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     for value in ("ant", "bee"):
-        ...         driver.pipe_input("words", key="a", value=value, timestamp_ms=0)
-        ...     [(record.key, record.value) for record in driver.read_output("by-letter")]
-        [('a', 'ant'), ('b', 'bee')]
-        """
-        check_functions(selector, call="select_key")
-        node = self._graph.selected(self._node, selector, None)
-        return self._new(node, self._serdes.with_new_key("select_key"), key_changed=True)
-
-    def map(self, mapper: KeyValueMapper) -> Self:
-        """Replace each record by ``mapper(key, value)``, a pair of key and value.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
-        >>> builder.stream("words").map(lambda key, value: (value, key)).send_to("swapped")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
-        ...     [(record.key, record.value) for record in driver.read_output("swapped")]
-        [('ant', 'a')]
-        """
-        check_functions(mapper, call="map")
-        return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper), "map")
-
-    def map_values(self, mapper: ValueMapper) -> Self:
-        """Replace each value by ``mapper(value)``.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
-        >>> builder.stream("numbers").map_values(lambda value: 2 * value).send_to("doubled")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     for value in (1, 2):
-        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
-        ...     [record.value for record in driver.read_output("doubled")]
-        [2, 4]
-        """
-        check_functions(mapper, call="map_values")
-        return self._revalued("KSTREAM-MAPVALUES", MapValues(mapper=mapper), "map_values")
-
-    def flat_map(self, mapper: FlatMapper) -> Self:
-        """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
-        >>> lines = builder.stream("lines")
-        >>> words = lines.flat_map(lambda key, value: [(word[0], word) for word in value.split()])
-        >>> words.send_to("words")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     driver.pipe_input("lines", key=None, value="an ox", timestamp_ms=0)
-        ...     [(record.key, record.value) for record in driver.read_output("words")]
-        [('a', 'an'), ('o', 'ox')]
-        """
-        check_functions(mapper, call="flat_map")
-        return self._rekeyed("KSTREAM-FLATMAP", FlatMap(mapper=mapper), "flat_map")
-
-    def flat_map_values(self, mapper: FlatValueMapper) -> Self:
-        """Replace each value by the values that ``mapper(value)`` yields, each under the same key.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
-        >>> builder.stream("lines").flat_map_values(str.split).send_to("words")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     driver.pipe_input("lines", key="a", value="an ox", timestamp_ms=0)
-        ...     [(record.key, record.value) for record in driver.read_output("words")]
-        [('a', 'an'), ('a', 'ox')]
-        """
-        check_functions(mapper, call="flat_map_values")
-        return self._revalued("KSTREAM-FLATMAPVALUES", FlatMapValues(mapper=mapper), "flat_map_values")
-
-    def branch(self, *predicates: Predicate) -> list[Self]:
-        """Split the stream, one branch per predicate.
-
-        A record goes to the branch of the first ``predicate(key, value)`` that holds; it is dropped if none
-        does.
-
-        :param predicates: one per branch, tried in order.
-        :return: the branches, in the order of the predicates.
-        :raises TopologyError: there is no predicate.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
-        >>> even, rest = builder.stream("numbers").branch(
-        ...     lambda key, value: value % 2 == 0, lambda key, value: True
-        ... )
-        >>> even.send_to("even")
-        >>> rest.send_to("odd")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     for value in (1, 2, 3):
-        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
-        ...     [[record.value for record in driver.read_output(topic)] for topic in ("even", "odd")]
-        [[2], [1, 3]]
-        """
-        if not predicates:
-            raise TopologyError(
-                f"branch at {call_site()} has no predicate", fix="pass one predicate per branch"
-            )
-        for predicate in predicates:
-            check_functions(predicate, call="branch")
-        node = self._graph.name("KSTREAM-BRANCH")
-        children = tuple(self._graph.name("KSTREAM-BRANCHCHILD") for _ in predicates)
-        add_operator = self._graph.topology.add_operator
-        add_operator(node, Branch(predicates=predicates, children=children), self._node)
-        for child in children:
-            add_operator(child, PassThrough(type="branch_child"), node)
-        return [self._at(child) for child in children]
 
     def merge(self, *others: KStream) -> KStream:
         """Return the stream of this stream's and the others' records, in the order the task reads them.
@@ -484,23 +301,3 @@ class KStream:
         known = Serdes(key=table.spec.key_serde, value=None).with_new_value(call)
         # What the joiner returns may hold the table's own object.
         return KStream(self._graph, node, known, table_values=True)
-
-    def _new(self, node: str, serdes: Serdes, *, key_changed: bool) -> Self:
-        """Return a stream of the same kind further down: a windowed one stays windowed."""
-        stream = copy.copy(self)
-        stream._node, stream._serdes, stream._key_changed = node, serdes, key_changed
-        return stream
-
-    def _at(self, node: str) -> Self:
-        return self._new(node, self._serdes, key_changed=self._key_changed)
-
-    def _same(self, kind: str, operator: Operator) -> Self:
-        return self._at(self._graph.operator(kind, operator, self._node))
-
-    def _revalued(self, kind: str, operator: Operator, call: str) -> Self:
-        node = self._graph.operator(kind, operator, self._node)
-        return self._new(node, self._serdes.with_new_value(call), key_changed=self._key_changed)
-
-    def _rekeyed(self, kind: str, operator: Operator, call: str) -> Self:
-        node = self._graph.operator(kind, operator, self._node)
-        return self._new(node, self._serdes.with_new_key(call).with_new_value(call), key_changed=True)

@@ -64,7 +64,7 @@ class ProcessorContext:
         self._children = children
         self._punctuate = punctuate
         self._stream_time = context.stream_time()
-        self._targets: dict[str, SendTarget] = {}
+        self._targets: dict[tuple[str, Serde | None, Serde | None], SendTarget] = {}
         #: The task, printed ``<subtopology>_<group>``.
         self.task_id = context.task_id
 
@@ -119,15 +119,15 @@ class ProcessorContext:
         :param value_serde: likewise.
         :raises TopologyError: the topic must not be written from here.
         """
-        target = self._targets.get(topic)
+        how = (topic, key_serde, value_serde)
+        target = self._targets.get(how)
         if target is None:
-            target = self._targets[topic] = self._context.send_target(topic)
-        serialize_key = (key_serde or target.key_serde).serialize
-        serialize_value = (value_serde or target.value_serde).serialize
+            target = self._context.send_target(topic).written_with(key_serde, value_serde)
+            self._targets[how] = target
         self._context.send(
             target.topic,
-            None if key is None else serialize_key(key),
-            None if value is None else serialize_value(value),
+            None if key is None else target.key_serde.serialize(key),
+            None if value is None else target.value_serde.serialize(value),
         )
 
     def schedule(

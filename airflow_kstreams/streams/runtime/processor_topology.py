@@ -25,6 +25,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state import make_store
 from airflow_kstreams.streams.topology.nodes import Forward, Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.topology.sending import SendTarget, send_target
+from airflow_kstreams.streams.topology.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
 
 
@@ -54,8 +55,12 @@ class ProcessorTopology:
         self.task_id = task_id
         self.produce = produce
         self.record_context = TaskRecordContext()
+        self._specs = {
+            spec.name: bound_to(topology.changelog_topic(spec.name, self._application_id), spec)
+            for spec in subtopology.stores
+        }
         self.stores: dict[str, Any] = {
-            spec.name: make_store(spec, self.record_context) for spec in subtopology.stores
+            name: make_store(spec, self.record_context) for name, spec in self._specs.items()
         }
         #: Whether a node emits at commit points.
         self.cached = False
@@ -187,11 +192,13 @@ class ProcessorTopology:
             return self.errors.guarded(node.name, self._sink(node, topic))
         forward = fan_out(tuple(below.values()))
         if isinstance(node, ProcessorNode):
-            bound = node.operator.bind(forward, BoundNodeContext(self, node), below)
+            operator = bound_operator(node.operator, self._specs)
+            bound = operator.bind(forward, BoundNodeContext(self, node), below)
             # A node that binds to its children does nothing of its own that could fail.
             return bound if bound is forward else self.errors.guarded(node.name, bound)
         for topic in node.topics:
-            self._sources[self._topology.real_topic(topic, self._application_id)] = (node, forward)
+            real_topic = self._topology.real_topic(topic, self._application_id)
+            self._sources[real_topic] = (bound_to(real_topic, node), forward)
         return forward
 
     def _loop(self, topic: str, node: SourceNode, forward: Forward) -> RunBatch:
@@ -210,8 +217,9 @@ class ProcessorTopology:
         return stepping_loop(node, forward, self.record_context, stepping)
 
     def _sink(self, node: SinkNode, topic: str) -> Forward:
-        serialize_key = node.key_serde.serialize
-        serialize_value = node.value_serde.serialize
+        bound = bound_to(topic, node)
+        serialize_key = bound.key_serde.serialize
+        serialize_value = bound.value_serde.serialize
         context = self.record_context
         headers_of = context.headers
         sent = self._sent

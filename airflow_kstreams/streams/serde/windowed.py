@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 from airflow_kstreams.streams.kstream.windows import Windowed
-from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 
 _START = struct.Struct(">q")
 _END_AND_START = struct.Struct(">qq")
@@ -39,7 +39,12 @@ def time_windowed(key_serde: Serde, size_ms: int) -> Serde:
         (start_ms,) = _START.unpack(data[-8:])
         return Windowed(deserialize(data[:-8]), start_ms, start_ms + size_ms)
 
-    return Serde(id=f"time_windowed({key_serde.id},{size_ms})", serialize=write, deserialize=read)
+    return Serde(
+        id=f"time_windowed({key_serde.id},{size_ms})",
+        serialize=write,
+        deserialize=read,
+        for_topic=wrapped_for_topic(key_serde, lambda bound: time_windowed(bound, size_ms)),
+    )
 
 
 def session_windowed(key_serde: Serde) -> Serde:
@@ -59,4 +64,9 @@ def session_windowed(key_serde: Serde) -> Serde:
         end_ms, start_ms = _END_AND_START.unpack(data[-16:])
         return Windowed(deserialize(data[:-16]), start_ms, end_ms)
 
-    return Serde(id=f"session_windowed({key_serde.id})", serialize=write, deserialize=read)
+    return Serde(
+        id=f"session_windowed({key_serde.id})",
+        serialize=write,
+        deserialize=read,
+        for_topic=wrapped_for_topic(key_serde, session_windowed),
+    )

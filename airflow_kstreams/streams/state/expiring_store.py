@@ -24,7 +24,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from airflow_kstreams.streams.errors import StateStoreError
+from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
 from airflow_kstreams.streams.topology.nodes import NodeContext, RecordContext, StoreSpec
 
 #: Names an entry: the moment it ages from, what else tells it apart, the serialized key.
@@ -137,6 +137,8 @@ class ExpiringStore:
                 continue
             try:
                 data = serialize(entry[0])
+            except KStreamsError:  # such as a schema registry that is away
+                raise
             except Exception as error:
                 raise self._serde_error("a value that does not fit", error) from error
             yield self.changelog_key(entry_id), data, entry[1]
@@ -152,6 +154,8 @@ class ExpiringStore:
         try:
             entry_id = self.entry_id(key)
             restored = None if value is None else self.spec.value_serde.deserialize(value)
+        except KStreamsError:  # such as a schema registry that is away
+            raise
         except Exception as error:
             raise self._serde_error("a changelog record that is not", error) from error
         present = entry_id in self._entries

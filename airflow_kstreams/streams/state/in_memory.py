@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from airflow_kstreams.streams.errors import StateStoreError
+from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
 from airflow_kstreams.streams.topology.nodes import RecordContext, StoreSpec
 
 
@@ -91,6 +91,8 @@ class InMemoryKeyValueStore:
                 continue
             try:
                 data = serialize(entry[0])
+            except KStreamsError:  # such as a schema registry that is away
+                raise
             except Exception as error:
                 raise self._serde_error("a value that does not fit", error) from error
             yield key, data, entry[1]
@@ -102,6 +104,8 @@ class InMemoryKeyValueStore:
             return
         try:
             restored = self.spec.value_serde.deserialize(value)
+        except KStreamsError:  # such as a schema registry that is away
+            raise
         except Exception as error:
             raise self._serde_error("a changelog record that is not", error) from error
         self._entries[key] = (restored, timestamp_ms)

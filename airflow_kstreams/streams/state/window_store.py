@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 from airflow_kstreams.streams.state.expiring_store import EntryId, ExpiringStore
 from airflow_kstreams.streams.topology.nodes import RecordContext, WindowStoreSpec
 
@@ -128,4 +128,9 @@ def window_store_keys(key_serde: Serde) -> Serde:
     def read(data: bytes) -> tuple[Any, int]:
         return deserialize(data[:-8]), _START.unpack(data[-8:])[0]
 
-    return Serde(id=f"window_store_key({key_serde.id})", serialize=write, deserialize=read)
+    return Serde(
+        id=f"window_store_key({key_serde.id})",
+        serialize=write,
+        deserialize=read,
+        for_topic=wrapped_for_topic(key_serde, window_store_keys),
+    )

@@ -23,6 +23,7 @@ from airflow_kstreams.streams import (
     TumblingWindow,
     serdes,
 )
+from tests.unit.streams.topology.test_serde_binding import addressed
 
 
 def record(
@@ -359,3 +360,18 @@ def test_window_is_seen_when_it_closes_at_the_end() -> None:
     counts.to_stream().map(lambda windowed, n: (windowed.key, n)).send_to("out", value_serde=serdes.int64())
     rows = sample(record("k", 1, 0, at=1), record("k", 1, 1, at=2), record("k", 1, 2, at=11))
     assert [one.value for one in explore(builder.build(), sample=rows).outputs("out")] == [1, 2, 1]
+
+
+def test_serdes_know_their_topics_when_their_bytes_depend_on_them() -> None:
+    builder = KStreamBuilder(default_key_serde=addressed(), default_value_serde=addressed())
+    counts = builder.stream("orders").group_by(lambda _, value: value).count(store="counts")
+    counts.to_stream().send_to("out", value_serde=serdes.int64())
+    rows = [
+        SampleRecord(
+            topic="orders", offset=n, key=b"orders/key/k", value=b"orders/value/" + value, timestamp_ms=n
+        )
+        for n, value in enumerate([b"a", b"b", b"a"])
+    ]
+    seen = explore(builder.build(), sample=sample(*rows, record("k", b"elsewhere/value/c", 3)))
+    assert [(one.key, one.value) for one in seen.outputs("out")] == [("a", 1), ("b", 1), ("a", 2)]
+    assert [failure.origin for failure in seen.errors] == ["orders-0@3"]

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.core.files import SparkFiles
 
-from airflow_kstreams.spark.task_host import load_client_config
+from airflow_kstreams.kafka import schema_registry
+from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+from airflow_kstreams.spark.task_host import TaskHost, load_client_config
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from tests.registries import new_registry
 
 if TYPE_CHECKING:
     import pytest
@@ -16,6 +21,26 @@ def test_drivers_own_file_is_read_when_it_is_there(tmp_path: Path) -> None:
     path = tmp_path / "client.json"
     path.write_text(json.dumps({"bootstrap.servers": "b:1", "queued.max.messages.kbytes": 7}))
     assert load_client_config(str(path)) == {"bootstrap.servers": "b:1", "queued.max.messages.kbytes": "7"}
+
+
+def test_registry_is_known_to_the_process_when_a_host_starts_its_tasks(tmp_path: Path) -> None:
+    registry = new_registry()
+    path = tmp_path / "client.json"
+    path.write_text(json.dumps({"bootstrap.servers": "b:1", "schema.registry.url": registry.url}))
+    host = TaskHost(
+        source=ApplicationFile(filename="app.py", text=""),
+        settings=ApplicationSettings.parse("app"),
+        subtopology=0,
+        assignment=((),),
+        run_id="r",
+        generation=1,
+        client_config_path=str(path),
+    )
+    try:
+        assert host.run(()) == []
+        assert SchemaRegistry().client() is registry.client()
+    finally:
+        schema_registry.configure({})
 
 
 def test_shipped_copy_is_read_when_the_drivers_file_is_on_another_machine(
