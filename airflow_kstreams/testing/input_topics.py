@@ -50,19 +50,57 @@ class InputTopics:
         :raises KStreamsError: a schema registry that the serde needs refuses it or cannot be reached.
         """
         source = self._source(topic)
+        return self.append_bytes(
+            topic,
+            _serialized("key", key, source.key_serde, source, topic),
+            _serialized("value", value, source.value_serde, source, topic),
+            timestamp_ms=timestamp_ms,
+            partition=partition,
+            headers=headers,
+        )
+
+    def append_bytes(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        timestamp_ms: int,
+        partition: int | None,
+        headers: Headers | None,
+    ) -> InMemoryRecord:
+        """Write a record that is serialized already, well or not, and return it with its offset.
+
+        :param topic: real name.
+        :param partition: None lets the key decide.
+        :raises TopologyError: the topology does not read the topic.
+        :raises ConfigError: partition, timestamp or headers cannot be.
+        """
+        self._source(topic)
         _check_timestamp(timestamp_ms)
         checked_headers = _checked_headers(headers)
-        key_bytes = _serialized("key", key, source.key_serde, source, topic)
-        value_bytes = _serialized("value", value, source.value_serde, source, topic)
         return self._topics.append(
             InMemoryRecord(
-                at=TopicPartition(topic, self._partition(topic, partition, key_bytes)),
+                at=TopicPartition(topic, self._partition(topic, partition, key)),
                 position=-1,
-                key_bytes=key_bytes,
-                value_bytes=value_bytes,
+                key_bytes=key,
+                value_bytes=value,
                 timestamp_ms=timestamp_ms,
                 header_list=checked_headers,
             )
+        )
+
+    def decoded(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
+        """Return what a record's bytes are to the source.
+
+        :param topic: real name.
+        :raises TopologyError: the topology does not read the topic.
+        :raises Exception: whatever the source's serde raises.
+        """
+        source = self._source(topic)
+        return (
+            None if key is None else source.key_serde.deserialize(key),
+            None if value is None else source.value_serde.deserialize(value),
         )
 
     def _source(self, topic: str) -> SourceNode:

@@ -139,6 +139,49 @@ class TopologyTestDriver:
         )
         self._follow([record])
 
+    def pipe_bytes(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        partition: int | None = 0,
+        headers: Headers | None = None,
+    ) -> None:
+        """Do the same with a record as it lies in Kafka, whose bytes the source may be unable to decode.
+
+        :param key: serialized, or None.
+        :param value: serialized, or None.
+        :raises TopologyError: as :meth:`pipe_input`.
+        :raises ConfigError: as :meth:`pipe_input`.
+        :raises RecordError: the record or one that follows from it could not be processed; the driver cannot
+            be used further.
+        :raises StateStoreError: as :meth:`pipe_input`.
+        :raises TaskCorruptedError: an earlier record had failed.
+        """
+        self._check_usable()
+        record = self._inputs.append_bytes(
+            self._real(topic), key, value, timestamp_ms=timestamp_ms, partition=partition, headers=headers
+        )
+        self._follow([record])
+
+    def decode_input(self, topic: str, *, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
+        """Return the key and value that the topology's source makes of a record's bytes; nothing is piped.
+
+        :param key: serialized, or None.
+        :param value: serialized, or None.
+        :raises TopologyError: the topology does not read the topic.
+        :raises Exception: whatever the source's serde raises about bytes that are not of its format.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> builder.stream("in").send_to("out")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.decode_input("in", key=b"a", value=b"[1, 2]")
+        ('a', [1, 2])
+        """
+        return self._inputs.decoded(self._real(topic), key, value)
+
     def advance_wall_clock(self, by_ms: int) -> None:
         """Move the wall clock, and let what was scheduled by it run where it is due.
 

@@ -30,7 +30,7 @@ class KStreamBuilder:
     >>> builder = KStreamBuilder()
     >>> words = builder.stream("words", key_serde=serdes.string(), value_serde=serdes.string())
     >>> words.filter(lambda key, value: len(value) > 3).send_to("long-words")
-    >>> print(builder.build().describe())
+    >>> print(builder.build().describe().rstrip())
     Topologies:
        Sub-topology: 0
         Source: KSTREAM-SOURCE-0000000000 (topics: [words])
@@ -40,7 +40,6 @@ class KStreamBuilder:
           <-- KSTREAM-SOURCE-0000000000
         Sink: KSTREAM-SINK-0000000002 (topic: long-words)
           <-- KSTREAM-FILTER-0000000001
-    <BLANKLINE>
     """
 
     def __init__(

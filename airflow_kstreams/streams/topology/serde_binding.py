@@ -30,14 +30,20 @@ def bound_to(topic: str, holder: _Holder) -> _Holder:
 
 
 def bound_operator(operator: Operator, specs: Mapping[str, StoreSpec]) -> Operator:
-    """Return an operator with bound specs in place of those it was defined with.
+    """Return an operator with bound specs in place of those that it, or an operator inside it, was defined
+    with.
 
     :param specs: the bound specs of the task's stores, by name.
     """
     unbound: Any = operator
-    bound: dict[str, StoreSpec] = {}
+    bound: dict[str, Any] = {}
     for field in dataclasses.fields(unbound) if dataclasses.is_dataclass(unbound) else ():
-        spec = getattr(operator, field.name)
-        if isinstance(spec, StoreSpec) and specs.get(spec.name, spec) is not spec:
-            bound[field.name] = specs[spec.name]
+        held = getattr(operator, field.name)
+        found = held
+        if isinstance(held, StoreSpec):
+            found = specs.get(held.name, held)
+        elif hasattr(type(held), "bind"):
+            found = bound_operator(held, specs)
+        if found is not held:
+            bound[field.name] = found
     return dataclasses.replace(unbound, **bound) if bound else operator

@@ -11,14 +11,17 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
 from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
 from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.streams.topology import components
 from airflow_kstreams.streams.topology.call_site import CallSite
+from airflow_kstreams.streams.topology.chart import Chart, chart
 from airflow_kstreams.streams.topology.components import Subtopology
-from airflow_kstreams.streams.topology.description import describe
+from airflow_kstreams.streams.topology.description import TopicName, describe
+from airflow_kstreams.streams.topology.drawing.svg import to_svg
+from airflow_kstreams.streams.topology.mermaid import mermaid
 from airflow_kstreams.streams.topology.names import is_legal_topic
 from airflow_kstreams.streams.topology.nodes import (
     InternalTopic,
@@ -159,9 +162,64 @@ class Topology:
             )
         return found
 
-    def describe(self) -> str:
-        """Return the topology as text, in the shape Kafka Streams prints."""
-        return describe(self.subtopologies())
+    def describe(self, *, application_id: str | None = None) -> str:
+        """Return the topology as text, in the shape Kafka Streams prints.
+
+        :param application_id: shows internal topics by their names in Kafka; by their logical names unless
+            given.
+        :raises ConfigError: the application id cannot name topics.
+        :raises TopologyError: it gives internal topics names that they cannot have.
+
+        >>> from airflow_kstreams.streams import TopologyBuilder
+        >>> builder = TopologyBuilder().add_source("in", "words").add_sink("out", "copies", "in")
+        >>> print(builder.build().describe().rstrip())
+        Topologies:
+           Sub-topology: 0
+            Source: in (topics: [words])
+              --> out
+            Sink: out (topic: copies)
+              <-- in
+        """
+        return describe(self.subtopologies(), self._topic_name(application_id))
+
+    def to_mermaid(self, *, application_id: str | None = None) -> str:
+        """Return the topology as a Mermaid flowchart: a subgraph per subtopology, topics as pills, stores as
+        cylinders.
+
+        :param application_id: as in :meth:`describe`.
+        :raises ConfigError: as :meth:`describe`.
+        :raises TopologyError: as :meth:`describe`.
+        """
+        return mermaid(self._chart(application_id))
+
+    def to_svg(self, *, application_id: str | None = None) -> str:
+        """Return the topology as a picture, an SVG document for light and dark pages.
+
+        :param application_id: as in :meth:`describe`.
+        :raises ConfigError: the extra ``draw`` is not installed, or as :meth:`describe`.
+        :raises TopologyError: as :meth:`describe`.
+        """
+        return to_svg(self._chart(application_id))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Show the topology in a notebook: as a picture, or as text where the extra ``draw`` is missing."""
+        shown = {"text/plain": self.describe()}
+        try:
+            shown["image/svg+xml"] = self.to_svg()
+        except ConfigError:
+            return shown
+        return shown
+
+    def _chart(self, application_id: str | None) -> Chart:
+        internal = frozenset(topic.name for topic in self.internal_topics)
+        return chart(self.ordered_subtopologies(), self._topic_name(application_id), internal)
+
+    def _topic_name(self, application_id: str | None) -> TopicName:
+        """Return what turns a topic's logical name into the one to show."""
+        if application_id is None:
+            return str
+        self.plan(application_id)  # refuses an id that cannot be
+        return lambda topic: self.real_topic(topic, application_id)
 
     @property
     def _own_grouper(self) -> str:

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams.explore.findings import Findings
+from airflow_kstreams.explore.taps import OperatorTap
 from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, serdes
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.kstream.aggregation import Count
@@ -98,6 +100,16 @@ def test_operator_gets_the_bound_spec_when_it_holds_one() -> None:
     bound = bound_operator(Count(store=spec), {"n": bound_to("t", spec)})
     assert isinstance(bound, Count)
     assert bound.store.key_serde.serialize("k") == b"t/key/k"
+
+
+def test_inner_operator_gets_the_bound_spec_when_another_one_runs_it() -> None:
+    spec = StoreSpec(name="n", key_serde=addressed(), value_serde=serdes.json())
+    tap = OperatorTap(node="p", findings=Findings(), operator=Count(store=spec))
+    bound = bound_operator(tap, {"n": bound_to("t", spec)})
+    assert isinstance(bound, OperatorTap)
+    assert isinstance(bound.operator, Count)
+    assert bound.operator.store.key_serde.serialize("k") == b"t/key/k"
+    assert bound.findings is tap.findings
 
 
 def test_operator_is_returned_as_it_is_when_there_is_nothing_to_bind() -> None:
