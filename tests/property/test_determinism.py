@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from airflow_kstreams.streams import (
     ProcessorContext,
     ProcessorRecord,
     SessionWindow,
+    SlidingWindow,
     StoreSpec,
     Topology,
     TopologyBuilder,
@@ -90,6 +92,21 @@ def windowed(window: TumblingWindow | HoppingWindow | SessionWindow, cached: boo
     return builder.build()
 
 
+def windowed_joined(call: str, at_run_end: Any) -> Topology:
+    builder = builder_of()
+    left = builder.stream("a").with_window(SlidingWindow(size_ms=7, grace_ms=9, at_run_end=at_run_end))
+    right = builder.stream("b").with_window(SlidingWindow(size_ms=4, grace_ms=20, at_run_end=at_run_end))
+    getattr(left, call)(right, lambda l_value, r_value: [l_value, r_value], name="j").send_to("out")
+    return builder.build()
+
+
+def batched() -> Topology:
+    builder = builder_of()
+    streams = builder.stream("a", "b").filter(lambda k, v: v is not None)
+    streams.map_batches(lambda batch: batch.slice(0, 2), batch_size=3).send_to("out")
+    return builder.build()
+
+
 class Totals(Processor):
     """Two parents, a store, punctuation by stream time, commits on request."""
 
@@ -142,6 +159,12 @@ TOPOLOGIES: dict[str, Callable[[], Topology]] = {
     "sessions": lambda: windowed(SessionWindow(gap_ms=4, grace_ms=2, at_run_end="flush"), cached=False),
     "cached sessions": lambda: windowed(SessionWindow(gap_ms=4, grace_ms=0), cached=True),
     "processor": processed,
+    "map_batches": batched,
+    **{
+        f"{call}, {end}": partial(windowed_joined, call, end)
+        for call in ("join", "join_prior", "left_join", "outer_join")
+        for end in ("hold", "flush")
+    },
 }
 
 
