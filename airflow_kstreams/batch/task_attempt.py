@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,6 +23,7 @@ from airflow_kstreams.batch.task_state import TaskState
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, WriterPort
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.surroundings import Surroundings
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -146,7 +148,10 @@ class TaskAttempt:
                     for partition, offset in share.committed.items()
                 },
             ),
-            now_ms=self._clock.now_ms,
+            surroundings=Surroundings(
+                now_ms=self._clock.now_ms,
+                partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
+            ),
         )
         state_files = TaskState(
             task,

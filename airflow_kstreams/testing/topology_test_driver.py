@@ -25,6 +25,7 @@ from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, Top
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.surroundings import Surroundings
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
@@ -321,7 +322,10 @@ class TopologyTestDriver:
             produce=self._topics.produce,
             settings=settings,
             progress=TaskProgress(),
-            now_ms=lambda: self._now_ms,
+            surroundings=Surroundings(
+                now_ms=lambda: self._now_ms,
+                partition_count=lambda topic: self._topics.partitions.get(topic, 1),
+            ),
         )
         self._readers.update(dict.fromkeys(bounds, task))
         return task

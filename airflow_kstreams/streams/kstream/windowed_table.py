@@ -52,7 +52,8 @@ class WindowedKTable(KTable):
         a window that was deleted, and for a session that grew or was merged and now has other bounds.
 
         Of a suppressed table, these are the final values. The serde of the windowed keys is known, so the
-        stream can be written as it is; to group or join it repartitions it, by the bytes of the windowed key.
+        stream can be written as it is, every window of a key into the key's own partition, as Kafka Streams
+        does; to group or join it repartitions it.
         """
         node = self._graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self._node)
         serdes = Serdes(key=self._windowed_keys(), value=self._spec.value_serde)

@@ -27,12 +27,15 @@ class Serde:
     :param deserialize: bytes -> object; raises anything when the bytes are not of this format.
     :param for_topic: (real topic name, side) -> the serde to use there, of the same id; called in the task
         that uses it, never while a topology is built. None: this serde serves every topic.
+    :param partition_bytes: object -> the bytes that decide a key's partition, where not all of its bytes
+        do: every window of a key lies in the key's own partition, as in Kafka Streams.
     """
 
     id: str
     serialize: Callable[[Any], bytes] = field(compare=False)
     deserialize: Callable[[bytes], Any] = field(compare=False)
     for_topic: Callable[[str, Side], Serde] | None = field(default=None, compare=False)
+    partition_bytes: Callable[[Any], bytes] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"serdes.{self.id}"

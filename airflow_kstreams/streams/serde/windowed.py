@@ -44,6 +44,7 @@ def time_windowed(key_serde: Serde, size_ms: int) -> Serde:
         serialize=write,
         deserialize=read,
         for_topic=wrapped_for_topic(key_serde, lambda bound: time_windowed(bound, size_ms)),
+        partition_bytes=lambda windowed: serialize(windowed.key),
     )
 
 
@@ -69,4 +70,5 @@ def session_windowed(key_serde: Serde) -> Serde:
         serialize=write,
         deserialize=read,
         for_topic=wrapped_for_topic(key_serde, session_windowed),
+        partition_bytes=lambda windowed: serialize(windowed.key),
     )

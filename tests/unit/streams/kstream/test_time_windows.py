@@ -3,9 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from airflow_kstreams.streams import (
     HoppingWindow,
     KStreamBuilder,
+    SessionWindow,
     StoreSpec,
     TumblingWindow,
     Windowed,
@@ -13,6 +16,7 @@ from airflow_kstreams.streams import (
     WindowedKTable,
     serdes,
 )
+from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.bound_topology import BoundTopology, Output
 
@@ -205,3 +209,18 @@ def test_changelog_holds_key_and_start_and_a_tombstone_when_a_window_expires() -
         (("b", 10), 1),
         (("a", 0), None),
     ]
+
+
+@pytest.mark.parametrize("window", [TumblingWindow(size_ms=10), SessionWindow(gap_ms=5)])
+def test_windows_lie_in_the_partition_of_their_key_when_written(window: Any) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counts = builder.stream("in").group_by_key().windowed_by(window).count(store="w")
+    counts.to_stream().send_to("out")
+    driver = TopologyTestDriver(builder.build(), application_id="app", partitions={"out": 7})
+    for key in ("a", "b", "c"):
+        for time_ms in (0, 100, 200):
+            driver.pipe_input("in", key=key, value=0, timestamp_ms=time_ms)
+    written = driver.read_output("out")
+    assert len(written) == 9
+    assert [r.partition for r in written] == [partition_for_key(r.key.key.encode(), 7) for r in written]
+    assert len({r.partition for r in written}) > 1
