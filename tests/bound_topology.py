@@ -16,7 +16,7 @@ from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
 from airflow_kstreams.streams.runtime.wall_clock import WallClock
 from airflow_kstreams.streams.serde import serdes
-from airflow_kstreams.streams.state import KeyValueStore, make_store
+from airflow_kstreams.streams.state import make_store
 from airflow_kstreams.streams.topology.components import parents
 from airflow_kstreams.streams.topology.nodes import (
     Forward,
@@ -52,7 +52,7 @@ class NodeServices:
     def record_context(self) -> TaskRecordContext:
         return self.owner.context
 
-    def store(self, name: str) -> KeyValueStore:
+    def store(self, name: str) -> Any:
         if name not in self.connected:
             raise KeyError(name)
         return self.owner.stores[name]
@@ -99,7 +99,7 @@ class BoundTopology:
 
     topology: Topology
     context: TaskRecordContext = field(default_factory=TaskRecordContext)
-    stores: dict[str, KeyValueStore] = field(default_factory=dict)
+    stores: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, list[Output]] = field(default_factory=dict)
     opens: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     flushes: dict[str, list[Callable[[], None]]] = field(default_factory=dict)

@@ -28,6 +28,7 @@ EXPECTED_FOLDERS = (
     "contract",
     "simulation",
     "integration/kafka",
+    "integration/schema_registry",
     "integration/spark",
     "integration/airflow",
     "faults",

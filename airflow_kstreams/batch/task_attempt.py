@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -17,9 +19,11 @@ from airflow_kstreams.batch.task_commit import TaskClients, TaskCommit
 from airflow_kstreams.batch.task_loop import TaskLoop
 from airflow_kstreams.batch.task_restore import restore_stores
 from airflow_kstreams.batch.task_slice import TaskSlice, task_slice
+from airflow_kstreams.batch.task_state import TaskState
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, WriterPort
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.surroundings import Surroundings
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -65,7 +69,7 @@ class TaskAttempt:
     """One attempt; a context manager that closes its clients and aborts what is open.
 
     :param number: which attempt of the task runner this is, from 1.
-    :param patient: whether a transaction that grows too old is blamed on the machine or the broker.
+    :param scratch: folder for files that need not outlive the attempt; the system's own unless given.
     """
 
     def __init__(
@@ -77,7 +81,7 @@ class TaskAttempt:
         settings: ApplicationSettings,
         clock: Clock,
         number: int,
-        patient: bool,
+        scratch: Path | None = None,
     ) -> None:
         self._topology = topology
         self._assignment = assignment
@@ -86,7 +90,7 @@ class TaskAttempt:
         self._settings = settings
         self._clock = clock
         self._number = number
-        self._patient = patient
+        self._scratch = scratch
         self._clients = ExitStack()
         self._commit: TaskCommit | None = None
         self._loop: TaskLoop | None = None
@@ -116,9 +120,10 @@ class TaskAttempt:
         """Whether it gave up a transaction that had grown too old."""
         return self._loop is not None and self._loop.grew_old
 
-    def run(self) -> TaskReport:
+    def run(self, *, patient: bool = False) -> TaskReport:
         """Run the five steps and return what was committed for the slice in all.
 
+        :param patient: whether a transaction that grows too old is blamed on the machine or the broker.
         :raises KStreamsError: whatever stopped it; everything uncommitted is void.
         """
         started = self._clock.monotonic_seconds()
@@ -150,23 +155,35 @@ class TaskAttempt:
                     for partition, offset in share.committed.items()
                 },
             ),
-            now_ms=self._clock.now_ms,
+            surroundings=Surroundings(
+                now_ms=self._clock.now_ms,
+                partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
+            ),
         )
-        restored = restore_stores(task, self._cluster, admin, self._settings, self._clock)  # step 4
+        state_files = TaskState(
+            task,
+            topology_hash=slice_.plan.topology.topology_hash,
+            admin=admin,
+            settings=self._settings,
+            clock=self._clock,
+            scratch=self._scratch,
+        )
+        self._clients.callback(state_files.close)
+        restored = restore_stores(  # step 4
+            task, state_files, self._cluster, admin, self._settings, self._clock
+        )
         self._commit = TaskCommit(
             clients, slice_, share, known=known, restored=restored, attempt=self._number, started=started
         )
+        self._commit.keep_changelogs(state_files.kept_changelogs)
         self._commit.begin()  # what processors forward in init belongs to the first transaction
         task.open()
         self._loop = TaskLoop(
-            task,
-            clients,
-            self._commit,
-            settings=self._settings,
-            clock=self._clock,
-            patient=self._patient,
+            task, clients, self._commit, settings=self._settings, clock=self._clock, patient=patient
         )
-        return self._loop.run(share.bounds, run_id=slice_.run_id).report()  # step 5
+        committed = self._loop.run(share.bounds, run_id=slice_.run_id)  # step 5
+        state_files.keep(self._commit.changelog_ends)
+        return committed.report()
 
     def _writers(self) -> tuple[WriterPort, WriterPort]:
         """Make the writers of outputs and of what decides; initialising the latter fences older attempts."""

@@ -9,6 +9,8 @@ exactly_once, one transaction:
    wrote: the broker acknowledges a record (acks=all) only once the high watermark passed it, and never
    answers with an older one (KIP-207). Read after the flush, it also covers what an earlier attempt committed
    and what outsiders wrote.
+   In the same moment the ends of those changelogs are read whose stores keep their files: what lies below
+   is this task's own, because a later attempt would fence this commit before it writes.
 4. Add the offsets, with the metadata that carries time and counters.
 5. Commit the transaction.
 
@@ -20,6 +22,7 @@ newer state, nor take offsets back, nor move the stop of an intermediate topic t
 from __future__ import annotations
 
 import resource
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.metadata_records import PARTITION, notification_record
@@ -73,7 +76,14 @@ class TaskCommit:
         self._attempt = attempt
         self._started = started
         self._open = False
+        self._kept_changelogs: tuple[TopicPartition, ...] = ()
+        #: Ends of the kept changelogs; filled by the last commit.
+        self.changelog_ends: Mapping[TopicPartition, int] = {}
         self.commits = 0
+
+    def keep_changelogs(self, partitions: Collection[TopicPartition]) -> None:
+        """Read the ends of these changelog partitions with the last commit."""
+        self._kept_changelogs = tuple(partitions)
 
     def begin(self) -> None:
         """Open the transaction that the next outputs belong to, unless it is open."""
@@ -97,6 +107,7 @@ class TaskCommit:
         self._write_changes(task, state)
         if last:
             self._notify(state)
+            self._read_changelog_ends(state)
         state.send_offsets(offsets, self._clients.reader)
         state.commit()
         self._open = False
@@ -151,3 +162,10 @@ class TaskCommit:
         for source, intermediate in self._share.notify:
             record = notification_record(self._slice, source, intermediate, ends[intermediate])
             writer.produce(record.topic, record.value, record.key, PARTITION, 0, record.headers)
+
+    def _read_changelog_ends(self, writer: WriterPort) -> None:
+        if self._kept_changelogs:
+            writer.flush()
+            self.changelog_ends = self._clients.admin.end_offsets(
+                self._kept_changelogs, isolation="read_uncommitted"
+            )

@@ -7,7 +7,8 @@ Steps of an attempt, in this order, which is the proof:
    visible after this line.
 2. Fold the metadata topic: unless it says RUNNING with my run and generation, stop; nothing was written.
 3. Read the committed offsets. Because of step 1 they cannot move any more except by this attempt.
-4. Restore state from the changelog, up to its end: step 1 settled that, too.
+4. Restore state from the task's local files, as far as a checkpoint of a clean end goes, and from the
+   changelog, up to its end: step 1 settled that, too.
 5. Process to the stop offsets. A commit writes outputs, changelogs, offsets (and with the last one the done
    notifications) in one transaction, so a crash between any two lines leaves either all of a commit or
    nothing of it.
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
+from pathlib import Path
 
 import tenacity
 
@@ -54,6 +56,7 @@ class TaskRunner:
 
     :param topology: built by the application file in this process.
     :param assignment: which task of which slice.
+    :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class TaskRunner:
         cluster: ClusterPort,
         settings: ApplicationSettings,
         clock: Clock | None = None,
+        scratch: Path | None = None,
     ) -> None:
         self._topology = topology
         self._assignment = assignment
@@ -71,6 +75,7 @@ class TaskRunner:
         self._cluster = cluster
         self._settings = settings
         self._clock = clock or SystemClock()
+        self._scratch = scratch
         self._attempts = 0
         self._fruitless = 0
         self._grown_old = 0
@@ -105,10 +110,10 @@ class TaskRunner:
             settings=self._settings,
             clock=self._clock,
             number=self._attempts,
-            patient=self._grown_old < _PAUSES_FORGIVEN,
+            scratch=self._scratch,
         ) as attempt:
             try:
-                return attempt.run()
+                return attempt.run(patient=self._grown_old < _PAUSES_FORGIVEN)
             finally:
                 if attempt.commits:
                     self._fruitless = self._grown_old = 0

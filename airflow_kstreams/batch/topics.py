@@ -30,7 +30,13 @@ _REPARTITION: Mapping[str, str] = {
     "retention.bytes": "-1",
     **_ANY_TIMESTAMP,
 }
-_CHANGELOG: Mapping[str, str] = {"cleanup.policy": "compact", **_ANY_TIMESTAMP}
+#: A local checkpoint counts for half the time that tombstones are kept: with seven days, the checkpoint of a
+#: daily run is of use, with the broker's one day it would not be.
+_CHANGELOG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
+    **_ANY_TIMESTAMP,
+}
 #: Small segments, cleaned early, because every task reads these topics from their beginning.
 _PROTOCOL: Mapping[str, str] = {
     "cleanup.policy": "compact",
@@ -191,7 +197,8 @@ def _create_internal(
     ]
     for changelog, subtopology in plan.changelogs.items():
         if changelog not in found:
-            wanted.append(_spec(changelog, tasks[subtopology], _CHANGELOG, settings))
+            configs = {**_CHANGELOG, **plan.subtopology(subtopology).changelog_configs.get(changelog, {})}
+            wanted.append(_spec(changelog, tasks[subtopology], configs, settings))
         elif found[changelog].partitions != tasks[subtopology]:
             raise TopologyError(
                 f"changelog {changelog} has {found[changelog].partitions} partitions, but subtopology "

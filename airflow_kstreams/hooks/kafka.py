@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
+__all__ = ["DEFAULT_KAFKA_CONN_ID", "KafkaHook"]
+
 #: The connection that Airflow's own Kafka provider uses by default, too.
 DEFAULT_KAFKA_CONN_ID = "kafka_default"
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.model import RunSummary
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
+__all__ = ["finished_run", "last_values"]
+
 _POLL_SECONDS = 0.5
 _MAX_RECORDS = 10_000
 

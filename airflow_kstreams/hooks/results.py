@@ -11,6 +11,8 @@ from typing import TypedDict
 
 from airflow_kstreams.batch.model import FrozenPartition, RunSummary, Slice
 
+__all__ = ["RunResult"]
+
 #: Largest result in bytes of JSON: what lies in Airflow's database and travels with every look at the task.
 MAX_RESULT_BYTES = 4_000
 
@@ -18,11 +20,16 @@ MAX_RESULT_BYTES = 4_000
 class RunResult(TypedDict):
     """A run as one operator saw it.
 
-    ``run_id``, ``application_id``: whose run; ``generation``: number of drivers that have taken it;
-    ``finished``: whether the finished marker is written; ``empty``: whether there was nothing new;
-    ``record_span``: sum of stop - start offsets over the inputs, an upper bound of the records to read;
-    ``records_per_topic``: the same per input topic, largest first; ``topics_omitted``: how many topics did
-    not fit; ``records_in``, ``records_out``: what the tasks consumed and sent, 0 until finished.
+    :param run_id: the run.
+    :param application_id: whose run it is.
+    :param generation: number of drivers that have taken it.
+    :param finished: whether the finished marker is written.
+    :param empty: whether there was nothing new.
+    :param record_span: sum of stop - start offsets over the inputs, an upper bound of the records to read.
+    :param records_per_topic: the same per input topic, largest first.
+    :param topics_omitted: how many topics did not fit.
+    :param records_in: records that the tasks consumed, 0 until finished.
+    :param records_out: records that the tasks sent, 0 until finished.
     """
 
     run_id: str

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
@@ -71,6 +71,16 @@ class ClusterAdmin:
                     name=name, topic_id=str(description.topic_id), partitions=len(description.partitions)
                 )
         return found
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        """Return the settings of a topic as they are in force, defaults included.
+
+        :raises KafkaClientError: there is no such topic, or this user may not see its settings.
+        """
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        (future,) = self._ask("describing settings", "describe_configs", [resource]).values()
+        entries = self._result(future, f"describing the settings of topic {name}")
+        return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
 
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
         """Create topics and wait until they are visible; existing ones are left alone.

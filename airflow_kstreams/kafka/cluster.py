@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from airflow_kstreams.kafka.admin import ClusterAdmin
 from airflow_kstreams.kafka.reader import BoundedReader
-from airflow_kstreams.kafka.settings import check_client_settings, redact
+from airflow_kstreams.kafka.settings import check_client_settings, redact, without_registry
 from airflow_kstreams.kafka.writer import IdempotentWriter, TransactionalWriter
 from airflow_kstreams.streams.ports import AdminPort, Isolation, ReaderPort, WriterPort
 from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
@@ -15,7 +15,8 @@ from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
 class KafkaCluster:
     """The port ``ClusterPort`` on the real client. Making it touches no network and starts no thread.
 
-    :param client_config: client settings by librdkafka's names.
+    :param client_config: client settings by librdkafka's names; those of the schema registry are checked and
+        left aside.
     :param settings: the application's settings; only ``client.timeout.ms`` is used here.
     :raises ConfigError: a client setting is missing, unknown, owned by the engine or malformed.
     """
@@ -25,7 +26,7 @@ class KafkaCluster:
     def __init__(
         self, client_config: Mapping[str, object], *, settings: ApplicationSettings | None = None
     ) -> None:
-        self._client_config = check_client_settings(client_config)
+        self._client_config = without_registry(check_client_settings(client_config))
         self._timeout_ms: int = (
             settings.client_timeout_ms if settings else SETTINGS["client.timeout.ms"].default
         )

@@ -4,7 +4,8 @@ Rule: what this module lets through, every client of this package accepts; what 
 name, with the application setting to use instead or the nearest known name. Whether a name exists is asked of
 the client library itself, so a newer library needs no change here: its constructor sets properties in order
 and stops at the first unknown one, so a sentinel placed last is reported exactly when everything before it
-was accepted. No client is ever created by the check.
+was accepted. No client is ever created by the check. Settings of the schema registry travel among the Kafka
+client's and are checked by a rule of their own (``schema_registry/settings.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaException, Producer
 
 from airflow_kstreams.kafka.known_settings import KNOWN_SETTINGS
+from airflow_kstreams.kafka.schema_registry.settings import is_registry_setting, registry_settings
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import SETTINGS, nearest
 
@@ -51,7 +53,8 @@ _RUNS_CODE = ("plugin.library.paths", "ssl.engine.location", "sasl.kerberos.kini
 
 _SECRET = re.compile(
     r"password|passphrase|secret|token(?!\.endpoint)|jaas|credential|user\.info|\.pem$|private\.key"
-    r"|sasl\.oauthbearer\.(config|extensions)",
+    r"|sasl\.oauthbearer\.(config|extensions)"
+    r"|^(schema\.registry\.)?proxy$",  # its URL may hold a password
 )
 _SENTINEL = "airflow.kstreams.end.of.settings"
 _UNKNOWN = re.compile(r'No such configuration property: "(?P<name>.*)"')
@@ -74,20 +77,27 @@ def check_client_settings(config: Mapping[str, object]) -> dict[str, str]:
     """Check client settings given by the user.
 
     :param config: librdkafka name -> value; numbers and booleans are turned into text.
-    :return: the settings as text.
+    :return: the settings as text, those of the schema registry included.
     :raises ConfigError: ``bootstrap.servers`` is missing, or a setting is unknown, owned by the engine, runs
         code, or has a value that the client refuses.
     """
     checked = {name: _as_text(name, value) for name, value in config.items()}
-    for name in checked:
+    registry_settings(checked)
+    of_kafka = without_registry(checked)
+    for name in of_kafka:
         _check_name(name)
     if not checked.get("bootstrap.servers", "").strip():
         raise ConfigError(
             "client setting 'bootstrap.servers' is missing",
             fix="set it to host:port of at least one Kafka broker",
         )
-    _ask_client(checked)
+    _ask_client(of_kafka)
     return checked
+
+
+def without_registry(config: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that Kafka's own client takes."""
+    return {name: value for name, value in config.items() if not is_registry_setting(name)}
 
 
 def _check_name(name: str) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from airflow_kstreams.batch.model import BeginResult
 
+__all__ = ["CaptureStopOffsetsOperator"]
+
 #: An application file only builds objects; one that takes longer connects to something.
 LOAD_TIMEOUT_SECONDS = 60.0
 
@@ -36,6 +38,7 @@ class CaptureStopOffsetsOperator(BaseOperator):
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names, e.g. ``{"processing.guarantee":
         "exactly_once"}``. (templated)
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
     """
 

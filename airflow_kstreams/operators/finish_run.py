@@ -16,6 +16,8 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+__all__ = ["FinishRunOperator"]
+
 
 class FinishRunOperator(BaseOperator):
     """Finishes a run: the finished marker and the ledger's entry, in one transaction (KIP-95).
@@ -26,6 +28,7 @@ class FinishRunOperator(BaseOperator):
     :param application_id: names the consumer group and the internal topics. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names. (templated)
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
     """
 

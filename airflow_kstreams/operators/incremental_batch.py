@@ -12,6 +12,8 @@ from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOp
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.run_topology import DEFAULT_SPARK_CONN_ID, RunTopologyOperator
 
+__all__ = ["incremental_batch"]
+
 
 def incremental_batch(
     *,
@@ -36,6 +38,13 @@ def incremental_batch(
     :param settings: application settings by their dotted names.
     :param conf: Spark configuration, e.g. ``{"spark.executor.memory": "2g"}``.
     :return: the task group.
+
+    >>> from airflow.sdk import DAG
+    >>> from airflow_kstreams.operators.incremental_batch import incremental_batch
+    >>> with DAG("orders_hourly", schedule="@hourly", max_active_runs=1, default_args={"retries": 2}) as dag:
+    ...     group = incremental_batch(application_id="orders", application="/opt/spark_apps/orders.py")
+    >>> print(*dag.task_ids)
+    incremental_batch.capture_stop_offsets incremental_batch.run_topology incremental_batch.finish_run
     """
     with TaskGroup(group_id=group_id) as group:
         capture = CaptureStopOffsetsOperator(

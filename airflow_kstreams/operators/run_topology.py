@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from airflow_kstreams.hooks.spark import TopologySubmitHook
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
+__all__ = ["RunTopologyOperator"]
+
 #: The connection that Airflow's own Spark provider uses by default, too.
 DEFAULT_SPARK_CONN_ID = "spark_default"
 

@@ -21,6 +21,8 @@ from airflow_kstreams.triggers.run_finished import RunFinishedTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+__all__ = ["RunFinishedSensor"]
+
 #: Airflow's own timer backs up the trigger's, for a triggerer that hangs; it must not be the first to fire,
 #: because then the trigger's last look would be lost.
 _BACKUP_SECONDS = 120.0
@@ -40,6 +42,15 @@ class RunFinishedSensor(BaseSensorOperator):
     :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
         ...
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+
+    >>> from airflow.sdk import DAG
+    >>> from airflow_kstreams.sensors.run_finished import RunFinishedSensor
+    >>> with DAG("orders_report", schedule=None):
+    ...     finished = RunFinishedSensor(
+    ...         task_id="wait_for_orders", application_id="orders", deferrable=True, timeout=3600
+    ...     )
+    >>> finished.run_id
+    '{{ run_id }}'
     """
 
     template_fields: Sequence[str] = ("application_id", "run_id", "kafka_conn_id")

@@ -39,7 +39,16 @@ DONE, RETRY_MAY_HELP, RETRY_CANNOT_HELP = 0, 1, 2
 
 
 def run(topology: Callable[[], Topology], argv: Sequence[str] | None = None) -> None:
-    """Run a topology until its stop offsets, then exit the process.
+    """Run a topology until its stop offsets, then exit the process: the last lines of an application file.
+
+    ::
+
+        if __name__ == "__main__":
+            from airflow_kstreams.spark import run
+
+            run(topology)
+
+    Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry cannot help.
 
     :param topology: the top-level function of the application file that returns the topology.
     :param argv: command line; ``sys.argv`` by default.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from airflow_kstreams.batch.model import TaskReport
+from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -79,6 +81,7 @@ class TaskHost:
     def run(self, groups: tuple[int, ...]) -> list[HostReport]:
         """Run tasks side by side, at most ``num.stream.threads`` at once."""
         config = load_client_config(self.client_config_path)
+        schema_registry.configure(config)
         if len(groups) == 1:
             return [self._run_one(groups[0], config)]
         with ThreadPoolExecutor(max_workers=self.settings.num_stream_threads) as pool:
@@ -100,6 +103,7 @@ class TaskHost:
                 ),
                 cluster=KafkaCluster(config, settings=self.settings),
                 settings=self.settings,
+                scratch=scratch_folder(group),
             )
             return HostReport(report=runner.run())
         except KStreamsError as error:
@@ -111,6 +115,16 @@ class TaskHost:
             # A bound topology refers to itself in circles. Its stores must not wait for the collector's own
             # time while the worker hosts the next task.
             gc.collect()
+
+
+def scratch_folder(group: int) -> Path | None:
+    """Return one of the executor's own scratch folders, which Spark removes with the executor; None if there
+    is none.
+
+    :param group: spreads tasks over several disks.
+    """
+    folders = [folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if folder]
+    return Path(folders[group % len(folders)]) if folders else None
 
 
 def load_client_config(path: str) -> dict[str, str]:

@@ -19,6 +19,9 @@ from airflow_kstreams.streams.kstream.builder import KStreamBuilder
 from airflow_kstreams.streams.kstream.grouped import KGroupedStream
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.table import KTable
+from airflow_kstreams.streams.kstream.windowed_grouped import WindowedKGroupedStream
+from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
+from airflow_kstreams.streams.kstream.windowed_table import WindowedKTable
 from airflow_kstreams.streams.kstream.windows import (
     HoppingWindow,
     SessionWindow,
@@ -31,9 +34,12 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.processor import timestamps
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
+from airflow_kstreams.streams.processor.punctuation import Punctuation
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.key_value_store import KeyValueStore
+from airflow_kstreams.streams.state.session_store import SessionStore
+from airflow_kstreams.streams.state.window_store import WindowStore
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.nodes import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.topology.topology import Topology
@@ -53,8 +59,10 @@ __all__ = [
     "Processor",
     "ProcessorContext",
     "ProcessorRecord",
+    "Punctuation",
     "RecordError",
     "Serde",
+    "SessionStore",
     "SessionStoreSpec",
     "SessionWindow",
     "SlidingWindow",
@@ -65,8 +73,12 @@ __all__ = [
     "TopologyBuilder",
     "TopologyError",
     "TumblingWindow",
+    "WindowStore",
     "WindowStoreSpec",
     "Windowed",
+    "WindowedKGroupedStream",
+    "WindowedKStream",
+    "WindowedKTable",
     "serdes",
     "timestamps",
 ]

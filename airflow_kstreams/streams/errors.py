@@ -3,23 +3,24 @@
 Every error carries typed fields, survives pickling (errors cross from Spark executors to the driver), and
 renders as one line of cause and one line of what to do. Each class says which recovery it calls for:
 
-=============================  ==========================================================================
-error                          recovery
-=============================  ==========================================================================
-``ConfigError``                fix a setting; a retry cannot help
-``TopologyError``              fix the application file; a retry cannot help
-``RecordError``                fix the function, the data or the error policy, then retry the same run
-``TaskFencedError``            none here: a newer attempt owns the task; Spark may retry
-``TaskCorruptedError``         drop local state and restore from the changelog
-``TransactionAbortedError``    abort, drop local state, resume from the committed offsets
-``StateStoreError``            restore from the changelog
-``RunBusyError``               retry later, another owner holds the lease
-``DataLossError``              a person decides: restore the topic or accept the gap
-``StopOffsetUnreachableError`` retry once the broker serves the missing offsets
-``UpstreamNotDoneError``       run the upstream subtopology again
-``RunSupersededError``         none here: a newer attempt owns the run
-``KafkaClientError``           ``retriable`` says whether a retry can help
-=============================  ==========================================================================
+==================================  =====================================================================
+error                               recovery
+==================================  =====================================================================
+``ConfigError``                     fix a setting; a retry cannot help
+``TopologyError``                   fix the application file; a retry cannot help
+``RecordError``                     fix the function, the data or the error policy, then retry the same run
+``TaskFencedError``                 none here: a newer attempt owns the task; Spark may retry
+``TaskCorruptedError``              drop local state and restore from the changelog
+``TransactionAbortedError``         abort, drop local state, resume from the committed offsets
+``StateStoreError``                 restore from the changelog
+``RunBusyError``                    retry later, another owner holds the lease
+``DataLossError``                   a person decides: restore the topic or accept the gap
+``StopOffsetUnreachableError``      retry once the broker serves the missing offsets
+``UpstreamNotDoneError``            run the upstream subtopology again
+``RunSupersededError``              none here: a newer attempt owns the run
+``KafkaClientError``                ``retriable`` says whether a retry can help
+``SchemaRegistryUnavailableError``  retry once the registry answers; no record is at fault
+==================================  =====================================================================
 """
 
 from __future__ import annotations
@@ -224,6 +225,10 @@ class KafkaClientError(KStreamsError):
         return self.retriable_code or self.fatal
 
 
+class SchemaRegistryUnavailableError(KStreamsError):
+    """A schema registry that a serde needs did not answer; no record is at fault."""
+
+
 class ReportedError(KStreamsError):
     """An error that another process (a Spark driver, the loader of application files, a trigger) reported as
     JSON.
@@ -252,7 +257,10 @@ class ReportedError(KStreamsError):
 
     @classmethod
     def from_dict(cls, reported: Mapping[str, Any]) -> ReportedError:
-        """Build it from what ``KStreamsError.to_dict`` returned."""
+        """Build it from what ``KStreamsError.to_dict`` returned.
+
+        :param reported: what is missing there is taken as unknown and retriable.
+        """
         return cls(
             str(reported.get("cause", "no cause given")),
             fix=str(reported.get("fix", "")),

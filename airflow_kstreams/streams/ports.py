@@ -125,6 +125,10 @@ class AdminPort(Protocol):
         """Describe topics; missing ones are absent from the result."""
         ...
 
+    def topic_configs(self, name: str) -> dict[str, str]:
+        """Return the settings of a topic as they are in force, by Kafka's names."""
+        ...
+
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
         """Create topics and wait until they are visible; existing ones are left alone."""
         ...

@@ -148,7 +148,9 @@ SETTINGS: Mapping[str, Setting] = {
     "state.dir": Setting(
         default="",
         kind=str,
-        doc="Folder for local state; empty means the Spark executor's own scratch folder.",
+        doc="Folder on the executors' own disks for the files of RocksDB stores, left from run to run so "
+        "that a store need not be replayed from the beginning. Empty means the executor's scratch folder, "
+        "from which nothing survives the task: a run must work on machines it has never seen.",
     ),
     "internal.replication.factor": Setting(
         default=-1,

@@ -188,6 +188,10 @@ class FaultyAdmin:
         effect = partial(self.inner.describe_topics, names)
         return self._call("admin.describe_topics", self.inner, effect, (sorted(names),))
 
+    def topic_configs(self, name: str) -> dict[str, str]:
+        """See ``AdminPort``."""
+        return self._call("admin.topic_configs", self.inner, partial(self.inner.topic_configs, name), (name,))
+
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
         """See ``AdminPort``."""
         names = [topic.name for topic in topics]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_kstreams.streams.errors import ConfigError, RecordError, TopologyError
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.nodes import SourceNode
+from airflow_kstreams.streams.topology.serde_binding import bound_to
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.topic_counts import hint
@@ -23,10 +24,10 @@ class InputTopics:
     def __init__(self, topology: Topology, application_id: str, topics: InMemoryTopics) -> None:
         self._topics = topics
         self._sources: Mapping[str, SourceNode] = {
-            topology.real_topic(topic, application_id): node
+            topic: bound_to(topic, node)
             for node in topology.nodes
             if isinstance(node, SourceNode)
-            for topic in node.topics
+            for topic in (topology.real_topic(logical, application_id) for logical in node.topics)
         }
 
     def append(
@@ -46,21 +47,60 @@ class InputTopics:
         :raises TopologyError: the topology does not read the topic.
         :raises ConfigError: partition, timestamp or headers cannot be.
         :raises RecordError: the key or value does not fit its serde.
+        :raises KStreamsError: a schema registry that the serde needs refuses it or cannot be reached.
         """
         source = self._source(topic)
+        return self.append_bytes(
+            topic,
+            _serialized("key", key, source.key_serde, source, topic),
+            _serialized("value", value, source.value_serde, source, topic),
+            timestamp_ms=timestamp_ms,
+            partition=partition,
+            headers=headers,
+        )
+
+    def append_bytes(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        timestamp_ms: int,
+        partition: int | None,
+        headers: Headers | None,
+    ) -> InMemoryRecord:
+        """Write a record that is serialized already, well or not, and return it with its offset.
+
+        :param topic: real name.
+        :param partition: None lets the key decide.
+        :raises TopologyError: the topology does not read the topic.
+        :raises ConfigError: partition, timestamp or headers cannot be.
+        """
+        self._source(topic)
         _check_timestamp(timestamp_ms)
         checked_headers = _checked_headers(headers)
-        key_bytes = _serialized("key", key, source.key_serde, source, topic)
-        value_bytes = _serialized("value", value, source.value_serde, source, topic)
         return self._topics.append(
             InMemoryRecord(
-                at=TopicPartition(topic, self._partition(topic, partition, key_bytes)),
+                at=TopicPartition(topic, self._partition(topic, partition, key)),
                 position=-1,
-                key_bytes=key_bytes,
-                value_bytes=value_bytes,
+                key_bytes=key,
+                value_bytes=value,
                 timestamp_ms=timestamp_ms,
                 header_list=checked_headers,
             )
+        )
+
+    def decoded(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
+        """Return what a record's bytes are to the source.
+
+        :param topic: real name.
+        :raises TopologyError: the topology does not read the topic.
+        :raises Exception: whatever the source's serde raises.
+        """
+        source = self._source(topic)
+        return (
+            None if key is None else source.key_serde.deserialize(key),
+            None if value is None else source.value_serde.deserialize(value),
         )
 
     def _source(self, topic: str) -> SourceNode:
@@ -90,6 +130,8 @@ def _serialized(what: str, given: Any, serde: Serde, source: SourceNode, topic: 
         return None
     try:
         return serde.serialize(given)
+    except KStreamsError:  # no fault of what is given: it carries its own cause and remedy
+        raise
     except Exception as error:
         raise RecordError(
             f"cannot encode the {what}, of type {type(given).__name__}, for topic {topic!r} with {serde!r} "

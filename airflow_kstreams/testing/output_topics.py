@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_kstreams.streams.errors import RecordError, TopologyError
+from airflow_kstreams.streams.errors import KStreamsError, RecordError, TopologyError
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.state import changelog_keys
 from airflow_kstreams.streams.topology.nodes import SinkNode
+from airflow_kstreams.streams.topology.serde_binding import bound_to
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord
 
@@ -54,14 +56,17 @@ def topic_writers(topology: Topology, application_id: str) -> dict[str, list[Top
     writers: dict[str, list[TopicWriter]] = {}
     for node in topology.nodes:
         if isinstance(node, SinkNode):
-            writers.setdefault(topology.real_topic(node.topic, application_id), []).append(
-                TopicWriter(node=node.name, key_serde=node.key_serde, value_serde=node.value_serde)
+            topic = topology.real_topic(node.topic, application_id)
+            sink = bound_to(topic, node)
+            writers.setdefault(topic, []).append(
+                TopicWriter(node=sink.name, key_serde=sink.key_serde, value_serde=sink.value_serde)
             )
     for spec in topology.stores:
         if spec.logged:
             changelog = topology.changelog_topic(spec.name, application_id)
+            bound = bound_to(changelog, spec)
             writers[changelog] = [
-                TopicWriter(node=spec.name, key_serde=spec.key_serde, value_serde=spec.value_serde)
+                TopicWriter(node=spec.name, key_serde=changelog_keys(bound), value_serde=bound.value_serde)
             ]
     return writers
 
@@ -100,6 +105,7 @@ class OutputTopics:
         :param value_serde: of values; that of the topic's writer unless given.
         :raises TopologyError: a serde is not given and the topic's writers differ in theirs.
         :raises RecordError: a record cannot be decoded; nothing is forgotten.
+        :raises KStreamsError: a schema registry that the serde needs refuses it or cannot be reached.
         """
         first, *others = self._writers.get(topic, [_BY_NAME])
         if (key_serde is None or value_serde is None) and not all(map(first.same_serdes, others)):
@@ -108,7 +114,8 @@ class OutputTopics:
                 f"{', '.join(repr(writer.node) for writer in (first, *others))}",
                 fix="say how to read it: read_output(topic, key_serde=..., value_serde=...)",
             )
-        keys, values = key_serde or first.key_serde, value_serde or first.value_serde
+        keys = key_serde.bound(topic, "key") if key_serde else first.key_serde
+        values = value_serde.bound(topic, "value") if value_serde else first.value_serde
         decoded = [_decoded(record, keys, values, first.node) for record in self._unread[topic]]
         self._unread[topic].clear()
         return decoded
@@ -124,6 +131,8 @@ def _decoded(record: InMemoryRecord, keys: Serde, values: Serde, node: str) -> O
             headers=list(record.header_list or ()),
             partition=record.at.partition,
         )
+    except KStreamsError:
+        raise
     except Exception as error:
         raise RecordError(
             f"cannot decode {record.at}@{record.position}, written by {node!r}, with {keys!r} and "

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
-from airflow_kstreams.streams.state import KeyValueStore
 
 T = TypeVar("T")
 
@@ -19,37 +18,54 @@ class StoreView:
 
     :param store: the task's own.
     :param check: raises when the store may not be read any more.
+
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    >>> words = builder.table("words", store="newest")
+    >>> driver = TopologyTestDriver(builder.build(), application_id="demo")
+    >>> for key, word in (("a", "ant"), ("b", "bee"), ("c", "cat")):
+    ...     driver.pipe_input("words", key=key, value=word, timestamp_ms=0)
+    >>> newest = driver.store("newest")
+    >>> newest.get("a"), newest.get("z"), newest.approximate_count()
+    ('ant', None, 3)
+    >>> list(newest.range("b", None))
+    [('b', 'bee'), ('c', 'cat')]
+    >>> dict(newest.all())
+    {'a': 'ant', 'b': 'bee', 'c': 'cat'}
     """
 
     __slots__ = ("_check", "_store", "name")
 
-    def __init__(self, store: KeyValueStore, check: Callable[[], None]) -> None:
-        self.name = store.name
+    def __init__(self, store: Any, check: Callable[[], None]) -> None:
+        self.name: str = store.name
         self._store = store
         self._check = check
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: Any, *window_ms: int) -> Any:
         """Return the value of a key, None if there is none.
 
+        :param window_ms: in a window store, the window's start; in a session store, the session's start and
+            end.
         :raises StateStoreError: the key is None, or does not fit the store's key serde.
         """
-        return self._read(lambda: self._store.get(key), key)
+        return self._read(lambda: self._store.get(key, *window_ms), key)
 
-    def range(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
-        """Iterate over (key, value) from first to last, both included, in the order of serialized keys; None
-        leaves an end open.
+    def range(self, *bounds: Any) -> Iterator[tuple[Any, Any]]:
+        """Iterate over what lies between bounds, both included; None leaves an end open.
 
+        :param bounds: first and last key, which gives (key, value) in the order of serialized keys; in a
+            window or session store a key, then two times, see :class:`WindowStore`, :class:`SessionStore`.
         :raises StateStoreError: a key does not fit the store's key serde.
         """
-        return self._read(lambda: self._store.range(first, last), first, last)
+        return self._read(lambda: self._store.range(*bounds), *bounds)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over every (key, value), in the order of serialized keys."""
+        """Iterate over everything, as the store's own ``all`` does."""
         return self._read(self._store.all)
 
     def approximate_count(self) -> int:
-        """Return the number of keys."""
-        return self._read(self._store.approximate_count)
+        """Return the number of entries."""
+        count: int = self._read(self._store.approximate_count)
+        return count
 
     def _read(self, read: Callable[[], T], *keys: Any) -> T:
         self._check()

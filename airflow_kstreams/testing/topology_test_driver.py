@@ -25,6 +25,7 @@ from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, Top
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.surroundings import Surroundings
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
@@ -118,6 +119,15 @@ class TopologyTestDriver:
             it could not be processed; in the second case the driver cannot be used further.
         :raises StateStoreError: a store holds what its serde does not take; likewise.
         :raises TaskCorruptedError: an earlier record had failed.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").send_to("out")
+        >>> topology = builder.build()
+        >>> with TopologyTestDriver(topology, application_id="demo", partitions={"words": 4}) as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=7, partition=None)
+        ...     driver.pipe_input("words", key="b", value="bee", timestamp_ms=8, headers=[("n", b"1")])
+        ...     [(record.value, record.headers) for record in driver.read_output("out")]
+        [('ant', []), ('bee', [('n', b'1')])]
         """
         self._check_usable()
         record = self._inputs.append(
@@ -129,6 +139,49 @@ class TopologyTestDriver:
             headers=headers,
         )
         self._follow([record])
+
+    def pipe_bytes(
+        self,
+        topic: str,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        partition: int | None = 0,
+        headers: Headers | None = None,
+    ) -> None:
+        """Do the same with a record as it lies in Kafka, whose bytes the source may be unable to decode.
+
+        :param key: serialized, or None.
+        :param value: serialized, or None.
+        :raises TopologyError: as :meth:`pipe_input`.
+        :raises ConfigError: as :meth:`pipe_input`.
+        :raises RecordError: the record or one that follows from it could not be processed; the driver cannot
+            be used further.
+        :raises StateStoreError: as :meth:`pipe_input`.
+        :raises TaskCorruptedError: an earlier record had failed.
+        """
+        self._check_usable()
+        record = self._inputs.append_bytes(
+            self._real(topic), key, value, timestamp_ms=timestamp_ms, partition=partition, headers=headers
+        )
+        self._follow([record])
+
+    def decode_input(self, topic: str, *, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
+        """Return the key and value that the topology's source makes of a record's bytes; nothing is piped.
+
+        :param key: serialized, or None.
+        :param value: serialized, or None.
+        :raises TopologyError: the topology does not read the topic.
+        :raises Exception: whatever the source's serde raises about bytes that are not of its format.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> builder.stream("in").send_to("out")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.decode_input("in", key=b"a", value=b"[1, 2]")
+        ('a', [1, 2])
+        """
+        return self._inputs.decoded(self._real(topic), key, value)
 
     def advance_wall_clock(self, by_ms: int) -> None:
         """Move the wall clock, and let what was scheduled by it run where it is due.
@@ -164,6 +217,13 @@ class TopologyTestDriver:
         :raises TopologyError: the topology does not write the topic, or writes it with several serdes and
             none is given here.
         :raises RecordError: a record cannot be decoded.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> counts = builder.stream("words").group_by_key().count(store="counts")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("demo-counts-changelog")]
+        [('a', 1)]
         """
         real = self._real(topic)
         if real not in self._outputs:
@@ -183,6 +243,13 @@ class TopologyTestDriver:
         :raises TopologyError: the topology has no store of this name.
         :raises ConfigError: there is no such partition, or the driver is closed.
         :raises TaskCorruptedError: an earlier record had failed.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> words = builder.table("words", store="newest")
+        >>> driver = TopologyTestDriver(builder.build(), application_id="demo", partitions={"words": 2})
+        >>> driver.pipe_input("words", key="a", value="ant", timestamp_ms=0, partition=1)
+        >>> driver.store("newest").get("a"), driver.store("newest", partition=1).get("a")
+        (None, 'ant')
         """
         self._check_usable()
         if name not in self._store_owners:
@@ -204,6 +271,23 @@ class TopologyTestDriver:
         record had failed.
 
         :raises RecordError: a processor's ``close`` failed, or what it forwarded.
+
+        >>> class Last(Processor):
+        ...     def init(self, context):
+        ...         self.context, self.last = context, None
+        ...
+        ...     def process(self, record):
+        ...         self.last = record
+        ...
+        ...     def close(self):
+        ...         self.context.forward(self.last.key, self.last.value)
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").process(Last).send_to("last-of-run")
+        >>> driver = TopologyTestDriver(builder.build(), application_id="demo")
+        >>> driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        >>> driver.close()
+        >>> [record.value for record in driver.read_output("last-of-run")]
+        ['ant']
         """
         if self._closed:
             return
@@ -238,7 +322,10 @@ class TopologyTestDriver:
             produce=self._topics.produce,
             settings=settings,
             progress=TaskProgress(),
-            now_ms=lambda: self._now_ms,
+            surroundings=Surroundings(
+                now_ms=lambda: self._now_ms,
+                partition_count=lambda topic: self._topics.partitions.get(topic, 1),
+            ),
         )
         self._readers.update(dict.fromkeys(bounds, task))
         return task

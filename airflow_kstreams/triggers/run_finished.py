@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from airflow_kstreams.batch.model import RunSummary
 
+__all__ = ["RunFinishedTrigger"]
+
 
 class RunFinishedTrigger(BaseTrigger):
     """Looks into an application's ledger at intervals; fires once the run is in it.

@@ -7,7 +7,8 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.table import Table
 from airflow_kstreams.spark.session import STATIC_SETTINGS
 from dev.benchmarks import applications
 from dev.benchmarks.publish import create_topics, publish_events
+from dev.benchmarks.restore import STORAGES, measure, publish_changelog, table_of
 from dev.benchmarks.runs import Timing, time_hand_written, time_topology
 from dev.embedded import Broker, free_port
 
@@ -27,9 +29,14 @@ console = Console()
 def main() -> int:
     """Run the benchmark that the command line names."""
     parser = argparse.ArgumentParser(prog="dev/bench", description=__doc__)
-    what = parser.add_mutually_exclusive_group(required=True)
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="DSL against the hand-written loop, 2 M records, ~3 minutes; with --restore its smaller size",
+    )
+    what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--quick", action="store_true", help="DSL against the hand-written loop, 2 M records, ~3 minutes"
+        "--restore", action="store_true", help="replay of a changelog into both kinds of store, 10 M keys"
     )
     what.add_argument(
         "--memory", action="store_true", help="peak memory of a task's worker at 1 M and 8 M records"
@@ -40,10 +47,15 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=2_000_000, help="input records of --quick")
     parser.add_argument("--rounds", type=int, default=3, help="alternations of --quick")
     options = parser.parse_args()
+    if not (options.quick or options.memory or options.restore):
+        parser.error("one of --quick, --memory and --restore is needed")
     with (
         tempfile.TemporaryDirectory(prefix="kstreams-bench-") as folder,
         Broker(port=free_port(), folder=Path(folder) / "broker") as broker,
     ):
+        if options.restore:
+            _restore(broker.bootstrap, folder, 1_000_000 if options.quick else 10_000_000)
+            return 0
         session = _session(folder, fresh_workers=options.memory)
         try:
             if options.memory:
@@ -75,16 +87,25 @@ def _session(folder: str, *, fresh_workers: bool):  # type: ignore[no-untyped-de
 def _prepare(bootstrap: str, records: int, keys: int) -> None:
     create_topics(bootstrap, {"bench-events": PARTITIONS})
     _clear_outputs(bootstrap)
+    with _publishing(records) as progress:
+        publish_events(bootstrap, "bench-events", records, keys=keys, progress=progress)
+
+
+@contextmanager
+def _publishing(records: int) -> Iterator[Callable[[int], None]]:
+    """Show how many records are published; gives the function that is told."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("publishing", total=records)
-        publish_events(
-            bootstrap,
-            "bench-events",
-            records,
-            keys=keys,
-            progress=lambda done: progress.update(task, completed=done),
-        )
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _restore(bootstrap: str, folder: str, keys: int) -> None:
+    with _publishing(keys) as progress:
+        publish_changelog(bootstrap, keys, progress)
+    found = {storage: measure(bootstrap, storage, keys, folder) for storage in STORAGES}
+    console.print(table_of(found))
+    console.print(f"one task, one partition, JSON documents, {os.cpu_count()} cores shared with the broker")
 
 
 def _clear_outputs(bootstrap: str) -> None:
@@ -110,7 +131,12 @@ def _quick(session, bootstrap: str, records: int, rounds: int) -> None:  # type:
     table.add_row("hand-written filter + map", f"{yardstick:,.0f}", "1.00", "")
     speed = statistics.median(timing.records_per_second for timing in by_dsl)
     _add_row(table, "DSL filter + map", speed, yardstick, by_dsl[-1])
-    for factory in (applications.flat_map, applications.branch_aggregate, applications.two_stage):
+    for factory in (
+        applications.flat_map,
+        applications.map_batches,
+        applications.branch_aggregate,
+        applications.two_stage,
+    ):
         _clear_outputs(bootstrap)
         timing = time_topology(session, bootstrap, factory)
         _add_row(table, f"DSL {factory.__name__}", timing.records_per_second, yardstick, timing)

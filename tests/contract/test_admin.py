@@ -40,6 +40,22 @@ def test_topic_has_another_id_when_it_is_created_again(contract: Contract) -> No
     assert contract.ends(TopicPartition(topic, 0)) == (0, 0)
 
 
+def test_settings_are_told_with_the_defaults(contract: Contract) -> None:
+    topic = contract.topic(cleanup_policy="compact", delete_retention_ms="1234")
+    given = {"cleanup.policy": "compact", "delete.retention.ms": "1234"}
+    assert contract.admin.topic_configs(topic).items() >= given.items()
+    defaults = {
+        "cleanup.policy": "delete",
+        "delete.retention.ms": "86400000",
+        "max.message.bytes": "1048588",
+        "retention.ms": "604800000",
+    }
+    assert contract.admin.topic_configs(contract.topic()).items() >= defaults.items()
+    with pytest.raises(KafkaClientError) as caught:
+        contract.admin.topic_configs(f"missing-{uuid.uuid4().hex}")
+    assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
+
+
 def test_both_ends_are_told_while_a_transaction_is_open(contract: Contract) -> None:
     tp = TopicPartition(contract.topic(), 0)
     writer = contract.writer()

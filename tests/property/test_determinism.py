@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,13 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import (
+    HoppingWindow,
     KStreamBuilder,
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    SessionWindow,
+    SlidingWindow,
     StoreSpec,
     Topology,
     TopologyBuilder,
+    TumblingWindow,
     serdes,
 )
 from airflow_kstreams.streams.ports import TopicPartition
@@ -76,6 +81,32 @@ def aggregated(cached: bool) -> Topology:
     return builder.build()
 
 
+def windowed(window: TumblingWindow | HoppingWindow | SessionWindow, cached: bool) -> Topology:
+    """Updates and final values of the same windows."""
+    builder = builder_of()
+    spec = StoreSpec(name="w", key_serde=serdes.string(), value_serde=serdes.json(), cached=cached)
+    streams = builder.stream("a").merge(builder.stream("b"))
+    sums = streams.group_by_key().windowed_by(window).reduce(lambda one, other: one + other, store=spec)
+    sums.to_stream().send_to("updates")
+    sums.suppress().to_stream().send_to("out")
+    return builder.build()
+
+
+def windowed_joined(call: str, at_run_end: Any) -> Topology:
+    builder = builder_of()
+    left = builder.stream("a").with_window(SlidingWindow(size_ms=7, grace_ms=9, at_run_end=at_run_end))
+    right = builder.stream("b").with_window(SlidingWindow(size_ms=4, grace_ms=20, at_run_end=at_run_end))
+    getattr(left, call)(right, lambda l_value, r_value: [l_value, r_value], name="j").send_to("out")
+    return builder.build()
+
+
+def batched() -> Topology:
+    builder = builder_of()
+    streams = builder.stream("a", "b").filter(lambda k, v: v is not None)
+    streams.map_batches(lambda batch: batch.slice(0, 2), batch_size=3).send_to("out")
+    return builder.build()
+
+
 class Totals(Processor):
     """Two parents, a store, punctuation by stream time, commits on request."""
 
@@ -121,7 +152,19 @@ TOPOLOGIES: dict[str, Callable[[], Topology]] = {
     "cached table join": lambda: table_joined(cached=True, left=False),
     "aggregate": lambda: aggregated(cached=False),
     "cached aggregate": lambda: aggregated(cached=True),
+    "tumbling windows": lambda: windowed(TumblingWindow(size_ms=10, grace_ms=3), cached=False),
+    "cached hopping windows": lambda: windowed(
+        HoppingWindow(size_ms=10, advance_ms=4, grace_ms=0, at_run_end="flush"), cached=True
+    ),
+    "sessions": lambda: windowed(SessionWindow(gap_ms=4, grace_ms=2, at_run_end="flush"), cached=False),
+    "cached sessions": lambda: windowed(SessionWindow(gap_ms=4, grace_ms=0), cached=True),
     "processor": processed,
+    "map_batches": batched,
+    **{
+        f"{call}, {end}": partial(windowed_joined, call, end)
+        for call in ("join", "join_prior", "left_join", "outer_join")
+        for end in ("hold", "flush")
+    },
 }
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.state import KeyValueStore, make_store
+from airflow_kstreams.streams.state import KeyValueStore, make_key_value_store
 from tests.bound_topology import BoundTopology
 
 SPEC = StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.json())
@@ -37,7 +37,7 @@ def _content(store: KeyValueStore) -> dict[bytes, Any]:
 @given(STEPS)
 def test_store_equals_a_dict_when_used_alike(steps: list[Any]) -> None:
     context = TaskRecordContext()
-    store = make_store(SPEC, context)
+    store = make_key_value_store(SPEC, context)
     model: dict[str, Any] = {}
     for step in steps:
         if step == "drain":
@@ -56,7 +56,7 @@ def test_store_equals_a_dict_when_used_alike(steps: list[Any]) -> None:
 
 @given(STEPS, KEYS, KEYS)
 def test_range_equals_a_filter_when_bounds_are_any(steps: list[Any], first: str, last: str) -> None:
-    store = make_store(SPEC, TaskRecordContext())
+    store = make_key_value_store(SPEC, TaskRecordContext())
     for step in steps:
         if step != "drain":
             store.put(step[0], step[1])
@@ -67,8 +67,8 @@ def test_range_equals_a_filter_when_bounds_are_any(steps: list[Any], first: str,
 @given(STEPS)
 def test_store_equals_the_fold_of_its_changelog_when_restored_at_any_drain(steps: list[Any]) -> None:
     context = TaskRecordContext()
-    store = make_store(SPEC, context)
-    restored = make_store(SPEC, TaskRecordContext())
+    store = make_key_value_store(SPEC, context)
+    restored = make_key_value_store(SPEC, TaskRecordContext())
     for step in [*steps, "drain"]:
         if step != "drain":
             key, value, context.timestamp_ms = step

@@ -42,7 +42,7 @@ _SPECIAL: dict[str, set[Fault]] = {
     "writer.abort": _OF_TRANSACTION | {Fault.REPEATED},
 }
 #: No protocol calls these; a run in which one is called fails, so that this list stays true.
-UNCALLED = frozenset({"admin.delete_topics", "reader.commit"})
+UNCALLED = frozenset({"admin.delete_topics", "admin.topic_configs", "reader.commit"})
 
 #: How often a call is made in a run, roughly, so that plans hit the whole of it.
 _OFTEN = {

@@ -106,9 +106,9 @@ def _state_survives_an_abort() -> SwitchedOff:
     """The next attempt of a process goes on with the stores of the one that failed."""
     kept: dict[int, Any] = {}
 
-    def keeping(task: Any, cluster: Any, *rest: Any) -> int:
+    def keeping(task: Any, state: Any, cluster: Any, *rest: Any) -> int:
         before = kept.get(id(cluster))
-        restored = restore_stores(task, cluster, *rest)
+        restored = restore_stores(task, state, cluster, *rest)
         if before is not None and before[0] is cluster:
             for name, store in task.stores.items():
                 store._entries.update(before[1].stores[name]._entries)

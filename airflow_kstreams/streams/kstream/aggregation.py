@@ -34,11 +34,12 @@ class TableEmitter:
     """
 
     def __init__(self, forward: Forward, context: NodeContext, *, store: str, cached: bool) -> None:
-        #: Serialized key -> key of what changed since the last commit point; operators write it themselves.
-        self.dirty: dict[bytes, Any] = {}
-        #: Serialized keys among them that were not in the table at the last commit point.
-        self.born: set[bytes] = set()
-        self._deleted: dict[bytes, int] = {}
+        #: Serialized key (in a window store, the entry's id) -> key of what changed since the last commit
+        #: point; operators write it themselves.
+        self.dirty: dict[Any, Any] = {}
+        #: Those among them that were not in the table at the last commit point.
+        self.born: set[Any] = set()
+        self._deleted: dict[Any, int] = {}
         self._forward = forward
         self._record_context = context.record_context
         self._get_entry = context.store(store).get_entry
@@ -57,7 +58,7 @@ class TableEmitter:
         # The record may still have to visit other children of this node's parent.
         record_context.timestamp_ms = before
 
-    def delete(self, key_bytes: bytes, key: Any, timestamp_ms: int) -> None:
+    def delete(self, key_bytes: Any, key: Any, timestamp_ms: int) -> None:
         """Delete a key that is in the table."""
         self._put_entry(key_bytes, None)
         if self._cached:

@@ -39,6 +39,18 @@ def check_partner(partner: object, kind: type, graph: StreamGraph, call: str) ->
         )
 
 
+def no_window_error(which: str, call: str) -> TopologyError:
+    """Describe a join of two streams of which one has no window: its elements would be kept for ever.
+
+    :param which: of the streams, seen from the call: ``it is given`` or ``it is called on``.
+    :param call: the DSL method.
+    """
+    return TopologyError(
+        f"{call} at {call_site()} joins two streams, and the one {which} has no window",
+        fix="call with_window(SlidingWindow(size_ms=...)) on both",
+    )
+
+
 def check_table_keys(spec: StoreSpec, key_serde: Serde, call: str) -> None:
     """Refuse a table whose store writes keys otherwise than the topic they came from.
 
@@ -53,4 +65,18 @@ def check_table_keys(spec: StoreSpec, key_serde: Serde, call: str) -> None:
             f"{call} at {call_site()} reads keys of {key_serde!r}, but its store {spec.name!r} holds keys of "
             f"{spec.key_serde!r}",
             fix="give the StoreSpec the key serde of the records",
+        )
+
+
+def check_store_kind(spec: StoreSpec, kind: type[StoreSpec], call: str) -> None:
+    """Refuse a store of another kind than the table is kept in.
+
+    :param call: the DSL method, for the message.
+    :raises TopologyError: the spec is of another kind.
+    """
+    if type(spec) is not kind:
+        raise TopologyError(
+            f"{call} at {call_site()} is given the store {spec.name!r} as a {type(spec).__name__}, but keeps "
+            f"its table in a store by {kind.__name__}",
+            fix="pass a plain StoreSpec, or the store's name",
         )

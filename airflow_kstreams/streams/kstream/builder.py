@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.kstream.arguments import check_table_keys
+from airflow_kstreams.streams.kstream.arguments import check_store_kind, check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouped import StoreArgument
 from airflow_kstreams.streams.kstream.kstream import KStream
@@ -30,7 +30,7 @@ class KStreamBuilder:
     >>> builder = KStreamBuilder()
     >>> words = builder.stream("words", key_serde=serdes.string(), value_serde=serdes.string())
     >>> words.filter(lambda key, value: len(value) > 3).send_to("long-words")
-    >>> print(builder.build().describe())
+    >>> print(builder.build().describe().rstrip())
     Topologies:
        Sub-topology: 0
         Source: KSTREAM-SOURCE-0000000000 (topics: [words])
@@ -40,7 +40,6 @@ class KStreamBuilder:
           <-- KSTREAM-SOURCE-0000000000
         Sink: KSTREAM-SINK-0000000002 (topic: long-words)
           <-- KSTREAM-FILTER-0000000001
-    <BLANKLINE>
     """
 
     def __init__(
@@ -78,6 +77,14 @@ class KStreamBuilder:
             ``airflow_kstreams.streams.timestamps``; their own unless given.
         :raises TopologyError: a serde is missing, or one of the topics is read with other serdes or
             timestamps, or together with other topics, already.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> both = builder.stream("flights-2013", "flights-2014")
+        >>> both.send_to("flights")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("flights-2014", key="a", value="UA15", timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("flights")]
+        ['UA15']
         """
         names = _names(topics)
         call = f"stream({', '.join(map(repr, names))})"
@@ -129,6 +136,7 @@ class KStreamBuilder:
         source = graph.source((topic,), key, value, timestamps)
         if isinstance(store, StoreSpec):
             spec = store
+            check_store_kind(spec, StoreSpec, call)
             check_table_keys(spec, key, call)
         else:
             spec = StoreSpec(
@@ -142,6 +150,25 @@ class KStreamBuilder:
         """Add a store for processors, which name it in ``KStream.process``.
 
         :raises TopologyError: another store has the name.
+
+        :param spec: what to make for each task.
+
+        >>> class Remember(Processor):
+        ...     def init(self, context):
+        ...         self.seen = context.state_store("seen")
+        ...
+        ...     def process(self, record):
+        ...         self.seen.put_if_absent(record.value, record.key)
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.add_state_store(
+        ...     StoreSpec(name="seen", key_serde=serdes.string(), value_serde=serdes.string())
+        ... )
+        >>> end = builder.stream("words").process(Remember, "seen")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="1", value="ant", timestamp_ms=0)
+        ...     driver.pipe_input("words", key="2", value="ant", timestamp_ms=1)
+        ...     list(driver.store("seen").all())
+        [('ant', '1')]
         """
         self._graph.topology.add_state_store(spec)
 

@@ -7,19 +7,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.stateless import DropNulls, SelectKey
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
-from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.call_site import call_site
 from airflow_kstreams.streams.topology.nodes import Operator, SourceNode, StoreSpec
 from airflow_kstreams.streams.topology.validation import two_sources_error
-
-Side = Literal["key", "value"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,20 +83,24 @@ class StreamGraph:
         self._count += 1
         return f"{kind}-{number:010d}"
 
-    def serde(self, side: Side, given: Serde | None, inherited: Serdes | None, call: str) -> Serde:
+    def serde(
+        self, side: Side, given: Serde | None, inherited: Serdes | None, call: str, *, option: str = ""
+    ) -> Serde:
         """Return the serde to use where bytes are needed: the given one, else the inherited, else the
         default.
 
         :param call: the DSL method that needs it, for the message.
+        :param option: the method's parameter that takes it, unless that is ``<side>_serde``.
         :raises TopologyError: there is none.
         """
         known = given or (inherited.known(side) if inherited else None) or self._defaults.known(side)
         if known is None:
             lost = inherited.lost(side) if inherited else ""
             why = f" after {lost}" if lost else ""
+            option = option or f"{side}_serde"
             raise TopologyError(
                 f"{call} at {call_site()} needs a {side} serde, and none is known{why}",
-                fix=f"pass {side}_serde= to {call.partition('(')[0]}, or set default_{side}_serde",
+                fix=f"pass {option}= to {call.partition('(')[0]}, or set default_{side}_serde",
             )
         return known
 
@@ -195,6 +197,20 @@ class StreamGraph:
                 fix="give each table a store of its own",
             )
         self.topology.add_state_store(spec, node)
+
+    def add_join_store(self, spec: StoreSpec, nodes: Sequence[str]) -> None:
+        """Add a store of a join and connect it to the join's nodes.
+
+        :raises TopologyError: another join or a table keeps its entries there.
+        """
+        if spec.name in self._tables:
+            raise TopologyError(
+                f"the join at {call_site()} would keep its elements in the store {spec.name!r}, which "
+                "another join or a table has",
+                fix="give each join a name= of its own",
+            )
+        self._tables[spec.name] = nodes[0]
+        self.topology.add_state_store(spec, *nodes)
 
 
 def _source(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.aggregation import (
     Aggregate,
     Aggregator,
@@ -13,38 +10,19 @@ from airflow_kstreams.streams.kstream.aggregation import (
     Reduce,
     Reducer,
 )
-from airflow_kstreams.streams.kstream.arguments import check_functions, check_table_keys
-from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
-from airflow_kstreams.streams.kstream.stateless import CopyValues
+from airflow_kstreams.streams.kstream.arguments import check_functions, check_store_kind
+from airflow_kstreams.streams.kstream.graph import StreamGraph
+from airflow_kstreams.streams.kstream.grouping import GroupedRecords, Grouping, StoreArgument
 from airflow_kstreams.streams.kstream.table import KTable
+from airflow_kstreams.streams.kstream.windowed_grouped import WindowedKGroupedStream
+from airflow_kstreams.streams.kstream.windows import SessionWindow, TimeWindow
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import call_site
 from airflow_kstreams.streams.topology.nodes import Operator, StoreSpec
 
-#: A store's name, a whole spec (to switch caching or logging off), or None for a numbered name.
-StoreArgument = str | StoreSpec | None
+__all__ = ["Grouping", "KGroupedStream", "StoreArgument"]
 
 _FUNCTIONS = "pass functions: aggregate(initializer, aggregator), reduce(reducer)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grouping:
-    """How a stream is grouped.
-
-    :param serdes: what is known of the grouped records' bytes.
-    :param repartition: whether the records must first move to the partition of their key.
-    :param copy_values: whether values may be objects that a table goes on changing; a fold must not keep
-        those.
-    :param name: of the repartition topic, None for one per store.
-    :param call: the method that made the group, for messages.
-    """
-
-    serdes: Serdes
-    repartition: bool
-    copy_values: bool
-    name: str | None
-    call: str
 
 
 class KGroupedStream:
@@ -57,15 +35,30 @@ class KGroupedStream:
 
     def __init__(self, graph: StreamGraph, node: str, grouping: Grouping) -> None:
         self._graph = graph
-        self._node = node
-        self._grouping = grouping
-        self._serdes = grouping.serdes
+        self._records = GroupedRecords(graph, node, grouping)
+
+    def windowed_by(self, window: TimeWindow | SessionWindow) -> WindowedKGroupedStream:
+        """Group the records of each key further, by windows of time.
+
+        :param window: a ``TumblingWindow``, ``HoppingWindow`` or ``SessionWindow``.
+        :raises TopologyError: it is none of these.
+        """
+        return WindowedKGroupedStream(self._records, window)
 
     def count(self, *, store: StoreArgument = None) -> KTable:
         """Count the records of each key.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``).
         :raises TopologyError: a serde is missing, or the store's name is taken.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> counts = builder.stream("words").group_by_key().count(store="counts")
+        >>> counts.to_stream().send_to("counts", value_serde=serdes.int64())
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in ("ant", "ape"):
+        ...         driver.pipe_input("words", key="a", value=value, timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("counts")]
+        [('a', 1), ('a', 2)]
         """
         spec = self._spec(store, builtin_serdes.int64(), "count")
         return self._table(Count(store=spec), spec)
@@ -80,9 +73,17 @@ class KGroupedStream:
         :param store: name of the store.
         :param value_serde: of the aggregate; that of the stream's values unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> largest = builder.stream("numbers").group_by_key().reduce(max, store="largest")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 5, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     driver.store("largest").get("a")
+        5
         """
         check_functions(reducer, call="reduce", fix=_FUNCTIONS)
-        spec = self._spec(store, value_serde, "reduce", inherited=self._serdes)
+        spec = self._spec(store, value_serde, "reduce", inherit=True)
         return self._table(Reduce(reducer=reducer, store=spec), spec)
 
     def aggregate(
@@ -101,42 +102,34 @@ class KGroupedStream:
         :param store: name of the store.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :raises TopologyError: a serde is missing, or the store's name is taken.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> numbers = builder.stream("numbers").group_by_key()
+        >>> sums = numbers.aggregate(
+        ...     lambda: {"sum": 0, "count": 0},
+        ...     lambda key, value, sums: {"sum": sums["sum"] + value, "count": sums["count"] + 1},
+        ...     store="sums",
+        ... )
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 5, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     driver.store("sums").get("a")
+        {'sum': 9, 'count': 3}
         """
         check_functions(initializer, aggregator, call="aggregate", fix=_FUNCTIONS)
         spec = self._spec(store, value_serde, "aggregate")
         return self._table(Aggregate(initializer=initializer, aggregator=aggregator, store=spec), spec)
 
     def _spec(
-        self, store: StoreArgument, value_serde: Serde | None, call: str, *, inherited: Serdes | None = None
+        self, store: StoreArgument, value_serde: Serde | None, call: str, *, inherit: bool = False
     ) -> StoreSpec:
-        if isinstance(store, StoreSpec):
-            if value_serde is not None and value_serde != store.value_serde and call != "count":
-                raise TopologyError(
-                    f"{call} at {call_site()} is given {value_serde!r}, but its store {store.name!r} holds "
-                    f"{store.value_serde!r}",
-                    fix="leave out value_serde=, the StoreSpec has one",
-                )
-            if self._serdes.key is not None:
-                check_table_keys(store, self._serdes.key, call)
-            return store
-        return StoreSpec(
-            name=store or self._graph.name("KSTREAM-AGGREGATE-STATE-STORE"),
-            key_serde=self._graph.serde("key", None, self._serdes, self._grouping.call),
-            value_serde=self._graph.serde("value", value_serde, inherited, call),
-        )
+        inherited = self._records.serdes if inherit else None
+        spec = self._records.store_spec(store, value_serde, call, inherited=inherited)
+        check_store_kind(spec, StoreSpec, call)
+        return spec
 
     def _table(self, operator: Operator, spec: StoreSpec) -> KTable:
-        parent = self._node
-        call = self._grouping.call
-        if self._grouping.repartition:
-            parent = self._graph.repartition(
-                self._grouping.name or spec.name,
-                parent,
-                self._graph.serde("key", None, self._serdes, call),
-                self._graph.serde("value", None, self._serdes, call),
-            )
-        elif self._grouping.copy_values:
-            parent = self._graph.operator("KSTREAM-COPYVALUES", CopyValues(), parent)
+        parent = self._records.parent(spec)
         kind = "KSTREAM-REDUCE" if isinstance(operator, Reduce) else "KSTREAM-AGGREGATE"
         node = self._graph.operator(kind, operator, parent, (spec.name,))
         self._graph.add_table_store(spec, node)

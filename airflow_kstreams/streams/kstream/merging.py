@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.kstream.graph import Serdes, Side
-from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.kstream.graph import Serdes
+from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.topology.call_site import CallSite, call_site
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.stateless import PassThrough
+from airflow_kstreams.streams.topology.call_site import call_site
 from airflow_kstreams.streams.topology.nodes import StoreSpec
 
 
@@ -23,7 +25,13 @@ class KTable:
 
     @property
     def store(self) -> str:
-        """Name of the table's store; processors that name it in ``KStream.process`` may read it."""
+        """Name of the table's store; processors that name it in ``KStream.process`` may read it.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> prices = builder.table("prices", store="newest-prices")
+        >>> prices.store
+        'newest-prices'
+        """
         return self._spec.name
 
     @property
@@ -36,7 +44,26 @@ class KTable:
 
         A table with a cached store changes once per key and commit point, any other with every record. The
         values belong to the table's store: a processor that keeps one keeps a copy.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.table("prices").to_stream().send_to("price-changes")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("prices", key="a", value=3, timestamp_ms=0)
+        ...     driver.pipe_input("prices", key="a", value=None, timestamp_ms=1)
+        ...     [(record.key, record.value) for record in driver.read_output("price-changes")]
+        [('a', 3), ('a', None)]
         """
         node = self._graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self._node)
         serdes = Serdes(key=self._spec.key_serde, value=self._spec.value_serde)
         return KStream(self._graph, node, serdes, table_values=True)
+
+    def suppress(self) -> KTable:
+        """Hold back results until they are final; for tables of windows only.
+
+        :raises TopologyError: always; a table without windows is never final.
+        """
+        raise TopologyError(
+            f"suppress at {call_site()} is called on the table {self.store!r}, which has no windows and so "
+            "is never final",
+            fix="fold per window: group_by_key().windowed_by(TumblingWindow(size_ms=3_600_000))",
+        )

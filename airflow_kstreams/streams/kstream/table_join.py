@@ -88,10 +88,16 @@ def add_table_join(graph: StreamGraph, stream: JoinedStream, operator: TableJoin
     """Add the join, after a repartition topic if the key changed, and return its node.
 
     :param call: the DSL method, for messages.
-    :raises TopologyError: the key serdes differ, or the stream must be repartitioned and a value serde is
-        missing.
+    :raises TopologyError: the table is windowed, the key serdes differ, or the stream must be repartitioned
+        and a value serde is missing.
     """
     spec = operator.store
+    if spec.type != "key_value":
+        raise TopologyError(
+            f"{call} at {call_site()} joins a stream with the windowed table {spec.name!r}, whose keys are "
+            "windowed",
+            fix="send table.to_stream() to a topic of yours and join with builder.table(topic)",
+        )
     parent = stream.node
     if stream.key_changed:
         value_serde = graph.serde("value", None, stream.serdes, call)

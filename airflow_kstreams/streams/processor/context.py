@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.processor.punctuation import Punctuation
+from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.nodes import Forward, ProcessorServices
 from airflow_kstreams.streams.topology.sending import SendTarget
@@ -24,6 +24,20 @@ class ProcessorContext:
     Facts about the record are those of the consumed record that led here. When a table emits at a commit
     point, or a punctuation runs, there is none: then ``topic`` is None, ``partition`` and ``offset`` are -1,
     ``headers`` are empty, and ``timestamp_ms`` is the table entry's, or the punctuation's.
+
+    >>> class Where(Processor):
+    ...     def init(self, context):
+    ...         self.context = context
+    ...
+    ...     def process(self, record):
+    ...         context = self.context
+    ...         context.forward(record.key, [context.topic, context.partition, context.offset])
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> builder.stream("in").process(Where).send_to("out")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("in", key="a", value=1, timestamp_ms=100)
+    ...     driver.read_output("out")[0].value
+    ['in', 0, 0]
     """
 
     __slots__ = (
@@ -50,7 +64,7 @@ class ProcessorContext:
         self._children = children
         self._punctuate = punctuate
         self._stream_time = context.stream_time()
-        self._targets: dict[str, SendTarget] = {}
+        self._targets: dict[tuple[str, Serde | None, Serde | None], SendTarget] = {}
         #: The task, printed ``<subtopology>_<group>``.
         self.task_id = context.task_id
 
@@ -105,15 +119,15 @@ class ProcessorContext:
         :param value_serde: likewise.
         :raises TopologyError: the topic must not be written from here.
         """
-        target = self._targets.get(topic)
+        how = (topic, key_serde, value_serde)
+        target = self._targets.get(how)
         if target is None:
-            target = self._targets[topic] = self._context.send_target(topic)
-        serialize_key = (key_serde or target.key_serde).serialize
-        serialize_value = (value_serde or target.value_serde).serialize
+            target = self._context.send_target(topic).written_with(key_serde, value_serde)
+            self._targets[how] = target
         self._context.send(
             target.topic,
-            None if key is None else serialize_key(key),
-            None if value is None else serialize_value(value),
+            None if key is None else target.key_serde.serialize(key),
+            None if value is None else target.value_serde.serialize(value),
         )
 
     def schedule(
@@ -149,12 +163,13 @@ class ProcessorContext:
                 fix="define punctuate(self, stream_time_ms), or pass callback=",
             )
         if clock == "wall_clock":
-            return Punctuation.by_wall_clock(self._context, interval_ms, punctuate)
-        return Punctuation.by_stream_time(self._context, interval_ms, punctuate, self._stream_time)
+            return by_wall_clock(self._context, interval_ms, punctuate)
+        return by_stream_time(self._context, interval_ms, punctuate, self._stream_time)
 
     def state_store(self, name: str) -> Any:
-        """Return this task's instance of a store that the processor is connected to, a
-        :class:`~airflow_kstreams.streams.KeyValueStore` unless its spec says otherwise.
+        """Return this task's instance of a store that the processor is connected to: a
+        :class:`~airflow_kstreams.streams.KeyValueStore`, :class:`~airflow_kstreams.streams.WindowStore` or
+        :class:`~airflow_kstreams.streams.SessionStore`, as its spec says.
 
         :raises TopologyError: it is not connected to a store of that name.
         """

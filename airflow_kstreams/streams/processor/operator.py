@@ -8,6 +8,7 @@ from typing import Any
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, ProcessorRecord
+from airflow_kstreams.streams.state.expiring_store import bind_expiry
 from airflow_kstreams.streams.topology.nodes import Forward, ProcessorServices
 
 
@@ -16,9 +17,11 @@ class ProcessorOperator:
     """Makes a processor for the task, wraps each key and value into a record and hands it over.
 
     :param definition: makes a new processor.
+    :param expires: names of the window and session stores whose entries expire by this node's stream time.
     """
 
     definition: ProcessorDef
+    expires: tuple[str, ...] = ()
 
     @property
     def type(self) -> str:
@@ -37,6 +40,8 @@ class ProcessorOperator:
                 f"{type(processor).__name__}, expected a Processor",
                 fix="derive the class from airflow_kstreams.streams.Processor",
             )
+        for name in self.expires:
+            bind_expiry(context, context.store(name))
         overridden = type(processor).punctuate is not Processor.punctuate
         punctuate = processor.punctuate if overridden else None
         processor_context = ProcessorContext(context, forward, children, punctuate)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
 
 from airflow_kstreams.streams.topology.nodes import ProcessorServices, StreamTimer
 
 
 class Punctuation:
-    """A scheduled punctuation; made by ``ProcessorContext.schedule``."""
+    """A scheduled punctuation; made by ``ProcessorContext.schedule``.
+
+    :param cancel: ends it.
+    """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
@@ -18,33 +20,30 @@ class Punctuation:
         """End it; once ended, this does nothing."""
         self._cancel()
 
-    @classmethod
-    def by_stream_time(
-        cls,
-        context: ProcessorServices,
-        interval_ms: int,
-        punctuate: Callable[[int], None],
-        stream_time: Callable[[], int],
-    ) -> Self:
-        """Schedule on the multiples of an interval.
 
-        Where stream time is known (an earlier run reached it), the first one is the next multiple; where it
-        is not, the multiples before the first record's time do not count.
-        """
-        ticks = StreamTimeTicks(context, interval_ms, punctuate, stream_time)
-        return cls(ticks.cancel)
+def by_stream_time(
+    context: ProcessorServices,
+    interval_ms: int,
+    punctuate: Callable[[int], None],
+    stream_time: Callable[[], int],
+) -> Punctuation:
+    """Schedule on the multiples of an interval.
 
-    @classmethod
-    def by_wall_clock(
-        cls, context: ProcessorServices, interval_ms: int, punctuate: Callable[[int], None]
-    ) -> Self:
-        """Schedule by the time of day."""
-        node = context.node
+    Where stream time is known (an earlier run reached it), the first one is the next multiple; where it is
+    not, the multiples before the first record's time do not count.
+    """
+    return Punctuation(StreamTimeTicks(context, interval_ms, punctuate, stream_time).cancel)
 
-        def tick(now_ms: int, _node: str = node) -> None:
-            punctuate(now_ms)
 
-        return cls(context.wall_clock().every(interval_ms, tick))
+def by_wall_clock(
+    context: ProcessorServices, interval_ms: int, punctuate: Callable[[int], None]
+) -> Punctuation:
+    """Schedule by the time of day."""
+
+    def tick(now_ms: int, _node: str = context.node) -> None:
+        punctuate(now_ms)
+
+    return Punctuation(context.wall_clock().every(interval_ms, tick))
 
 
 class StreamTimeTicks:

@@ -8,9 +8,15 @@ none is the extractor's policy:
 - ``partition_time``: the record takes the largest timestamp before it in its partition.
 
 >>> from airflow_kstreams.streams import KStreamBuilder, serdes, timestamps
+>>> from airflow_kstreams.testing import TopologyTestDriver
 >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
->>> orders = builder.stream("orders", timestamps=timestamps.value_field("placed.at_ms", invalid="skip"))
->>> visits = builder.stream("visits", timestamps=timestamps.extract(lambda record: record.value["ms"]))
+>>> placed = timestamps.value_field("placed.at_ms", invalid="skip")
+>>> builder.stream("orders", timestamps=placed).send_to("dated")
+>>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+...     driver.pipe_input("orders", key="a", value={"placed": {"at_ms": 42}}, timestamp_ms=100)
+...     driver.pipe_input("orders", key="b", value={}, timestamp_ms=100)
+...     [(record.key, record.timestamp_ms) for record in driver.read_output("dated")]
+[('a', 42)]
 """
 
 from __future__ import annotations

@@ -9,8 +9,10 @@ an error happened.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
+from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.error_handling import ErrorHandling, Produce
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
@@ -19,13 +21,18 @@ from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.record_queue import PartitionTimes, ReadTimestamps
 from airflow_kstreams.streams.runtime.source_loop import RunBatch, Stepping, plain_loop, stepping_loop
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
+from airflow_kstreams.streams.runtime.surroundings import Surroundings
 from airflow_kstreams.streams.runtime.timestamp_reading import ExtractedTimestamps
 from airflow_kstreams.streams.runtime.wall_clock import WallClock
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state import make_store
 from airflow_kstreams.streams.topology.nodes import Forward, Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.topology.sending import SendTarget, send_target
+from airflow_kstreams.streams.topology.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
+
+#: Keys whose partition a sink remembers: working it out costs more than everything else it does.
+_PLACED_KEYS = 100_000
 
 
 class ProcessorTopology:
@@ -35,7 +42,7 @@ class ProcessorTopology:
     :param subtopology: the part to bind.
     :param task_id: printed ``<subtopology>_<group>``.
     :param produce: sends one record.
-    :param now_ms: wall clock.
+    :param surroundings: clock and partition counts.
     """
 
     def __init__(
@@ -46,16 +53,21 @@ class ProcessorTopology:
         settings: ApplicationSettings,
         task_id: str,
         produce: Produce,
-        now_ms: Callable[[], int],
+        surroundings: Surroundings,
     ) -> None:
         self._topology = topology
         self._subtopology = subtopology
         self._application_id = settings.application_id
         self.task_id = task_id
         self.produce = produce
+        self._partition_count = surroundings.partition_count
         self.record_context = TaskRecordContext()
+        self._specs = {
+            spec.name: bound_to(topology.changelog_topic(spec.name, self._application_id), spec)
+            for spec in subtopology.stores
+        }
         self.stores: dict[str, Any] = {
-            spec.name: make_store(spec, self.record_context) for spec in subtopology.stores
+            name: make_store(spec, self.record_context) for name, spec in self._specs.items()
         }
         #: Whether a node emits at commit points.
         self.cached = False
@@ -75,7 +87,7 @@ class ProcessorTopology:
         self.topics_above = topics_above(topology, subtopology, self._application_id)
         topics = sorted(set().union(*self.topics_above.values()))
         self.clock = StreamClock(topics, self._order, self.record_context)
-        self.wall_clock = WallClock(now_ms, self.record_context)
+        self.wall_clock = WallClock(surroundings.now_ms, self.record_context)
         self.errors = ErrorHandling(
             settings,
             task_id=task_id,
@@ -187,11 +199,13 @@ class ProcessorTopology:
             return self.errors.guarded(node.name, self._sink(node, topic))
         forward = fan_out(tuple(below.values()))
         if isinstance(node, ProcessorNode):
-            bound = node.operator.bind(forward, BoundNodeContext(self, node), below)
+            operator = bound_operator(node.operator, self._specs)
+            bound = operator.bind(forward, BoundNodeContext(self, node), below)
             # A node that binds to its children does nothing of its own that could fail.
             return bound if bound is forward else self.errors.guarded(node.name, bound)
         for topic in node.topics:
-            self._sources[self._topology.real_topic(topic, self._application_id)] = (node, forward)
+            real_topic = self._topology.real_topic(topic, self._application_id)
+            self._sources[real_topic] = (bound_to(real_topic, node), forward)
         return forward
 
     def _loop(self, topic: str, node: SourceNode, forward: Forward) -> RunBatch:
@@ -210,12 +224,29 @@ class ProcessorTopology:
         return stepping_loop(node, forward, self.record_context, stepping)
 
     def _sink(self, node: SinkNode, topic: str) -> Forward:
-        serialize_key = node.key_serde.serialize
-        serialize_value = node.value_serde.serialize
+        bound = bound_to(topic, node)
+        serialize_key = bound.key_serde.serialize
+        serialize_value = bound.value_serde.serialize
         context = self.record_context
         headers_of = context.headers
         sent = self._sent
         produce = self.produce
+        partition_bytes = bound.key_serde.partition_bytes
+        if partition_bytes is not None:
+            partition_of = self._partitioner(topic, partition_bytes)
+
+            def sink_of_some_bytes(key: Any, value: Any, _node: str = node.name) -> None:
+                produce(
+                    topic,
+                    None if value is None else serialize_value(value),
+                    None if key is None else serialize_key(key),
+                    -1 if key is None else partition_of(key),
+                    context.timestamp_ms,
+                    headers_of(),
+                )
+                sent[0] += 1
+
+            return sink_of_some_bytes
 
         def sink(key: Any, value: Any, _node: str = node.name) -> None:
             produce(
@@ -229,6 +260,16 @@ class ProcessorTopology:
             sent[0] += 1
 
         return sink
+
+    def _partitioner(self, topic: str, partition_bytes: Callable[[Any], bytes]) -> Callable[[Any], int]:
+        """Return the function that places a key as Java's partitioner places some of its bytes."""
+        placed = lru_cache(_PLACED_KEYS)(partition_for_key)
+        count = self._partition_count
+
+        def partition_of(key: Any) -> int:
+            return placed(partition_bytes(key), count(topic))
+
+        return partition_of
 
 
 def topics_above(

@@ -23,7 +23,7 @@ from airflow_kstreams.streams.runtime.error_handling import Produce
 from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
-from airflow_kstreams.streams.runtime.wall_clock import system_clock_ms
+from airflow_kstreams.streams.runtime.surroundings import Surroundings
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -71,7 +71,7 @@ class StreamTask:
     :param produce: sends one record, see ``WriterPort``.
     :param progress: what an earlier attempt had committed for this slice, and the partition times that
         earlier runs left.
-    :param now_ms: wall clock, epoch milliseconds.
+    :param surroundings: the machine's clock and topics of one partition unless given.
     """
 
     def __init__(
@@ -83,12 +83,17 @@ class StreamTask:
         produce: Produce,
         settings: ApplicationSettings,
         progress: TaskProgress,
-        now_ms: Callable[[], int] = system_clock_ms,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.task_id = task_id
         subtopology = next(s for s in topology.subtopologies() if s.id == task_id.subtopology)
         self._bound = ProcessorTopology(
-            topology, subtopology, settings=settings, task_id=str(task_id), produce=produce, now_ms=now_ms
+            topology,
+            subtopology,
+            settings=settings,
+            task_id=str(task_id),
+            produce=produce,
+            surroundings=surroundings or Surroundings(),
         )
         self._bound.sent = progress.records_out
         self._bound.dropped = progress.records_dropped

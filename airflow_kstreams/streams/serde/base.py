@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+#: Which half of a record a serde is for.
+Side = Literal["key", "value"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,14 +18,47 @@ class Serde:
     callables (often C functions) because the hot path calls them for every record. Serdes of one id are
     equal.
 
+    Most formats need nothing but the object or the bytes. One that keeps its schemas in a registry must also
+    know the topic: it gives ``for_topic``, and a task uses what that returns. A serde that wraps another one
+    passes ``for_topic`` on.
+
     :param id: stable text identifying the wire format; part of the topology hash.
     :param serialize: object -> bytes; raises anything when the object does not fit.
     :param deserialize: bytes -> object; raises anything when the bytes are not of this format.
+    :param for_topic: (real topic name, side) -> the serde to use there, of the same id; called in the task
+        that uses it, never while a topology is built. None: this serde serves every topic.
+    :param partition_bytes: object -> the bytes that decide a key's partition, where not all of its bytes
+        do: every window of a key lies in the key's own partition, as in Kafka Streams.
     """
 
     id: str
     serialize: Callable[[Any], bytes] = field(compare=False)
     deserialize: Callable[[bytes], Any] = field(compare=False)
+    for_topic: Callable[[str, Side], Serde] | None = field(default=None, compare=False)
+    partition_bytes: Callable[[Any], bytes] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"serdes.{self.id}"
+
+    def bound(self, topic: str, side: Side) -> Serde:
+        """Return the serde to use for the keys or values of a topic.
+
+        :param topic: real name in Kafka; that of the changelog for a store's entries.
+        :raises ConfigError: what the format needs is not installed or not configured.
+
+        >>> from airflow_kstreams.streams import serdes
+        >>> serdes.string().bound("flights", "key")
+        serdes.string
+        """
+        return self if self.for_topic is None else self.for_topic(topic, side)
+
+
+def wrapped_for_topic(inner: Serde, wrap: Callable[[Serde], Serde]) -> Callable[[str, Side], Serde] | None:
+    """Return the ``for_topic`` of a serde that wraps another one.
+
+    :param inner: what is wrapped.
+    :param wrap: makes the wrapping serde out of a bound ``inner``.
+    """
+    if inner.for_topic is None:
+        return None
+    return lambda topic, side: wrap(inner.bound(topic, side))

@@ -14,8 +14,20 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.windowed import session_windowed, time_windowed
 
-__all__ = ["Serde", "bytes", "double", "int32", "int64", "json", "msgpack", "string"]
+__all__ = [
+    "Serde",
+    "bytes",
+    "double",
+    "int32",
+    "int64",
+    "json",
+    "msgpack",
+    "session_windowed",
+    "string",
+    "time_windowed",
+]
 
 _DOUBLE = struct.Struct(">d")
 #: The one NaN that Java's DoubleSerializer writes, whatever sign and payload the number has.
@@ -25,12 +37,20 @@ _INT64 = struct.Struct(">q")
 
 
 def bytes() -> Serde:  # noqa: A001  (users write serdes.bytes())
-    """Return the serde that hands bytes through, e.g. ``b"ab"`` <-> ``b"ab"``."""
+    """Return the serde that hands bytes through, e.g. ``b"ab"`` <-> ``b"ab"``.
+
+    >>> serdes.bytes().serialize(b"ab")
+    b'ab'
+    """
     return Serde(id="bytes", serialize=_checked_bytes, deserialize=builtins.bytes)
 
 
 def string() -> Serde:
-    """Return the serde of text in UTF-8, e.g. ``"ab"`` <-> ``b"ab"``."""
+    """Return the serde of text in UTF-8, e.g. ``"ab"`` <-> ``b"ab"``.
+
+    >>> serdes.string().serialize("ab"), serdes.string().deserialize(b"ab")
+    (b'ab', 'ab')
+    """
     return Serde(id="string", serialize=str.encode, deserialize=builtins.bytes.decode)
 
 
@@ -38,6 +58,9 @@ def int32() -> Serde:
     """Return the serde of whole numbers in 4 bytes, big-endian: ``258`` <-> hex ``00 00 01 02``.
 
     Numbers beyond 32 bits and bytes of another length are errors.
+
+    >>> serdes.int32().serialize(258).hex(" ")
+    '00 00 01 02'
     """
     return Serde(id="int32", serialize=_INT32.pack, deserialize=_unpack_int32)
 
@@ -46,6 +69,11 @@ def int64() -> Serde:
     """Return the serde of whole numbers in 8 bytes, big-endian: ``258`` <-> hex ``00 00 00 00 00 00 01 02``.
 
     Numbers beyond 64 bits and bytes of another length are errors.
+
+    >>> serdes.int64().serialize(258).hex(" ")
+    '00 00 00 00 00 00 01 02'
+    >>> serdes.int64().deserialize(serdes.int64().serialize(-1))
+    -1
     """
     return Serde(id="int64", serialize=_INT64.pack, deserialize=_unpack_int64)
 
@@ -56,6 +84,9 @@ def double() -> Serde:
 
     Every NaN is written as Java's. A whole number is written as the nearest double and read back as a float;
     one too large for a double and bytes of another length are errors.
+
+    >>> serdes.double().serialize(1.5).hex(" ")
+    '3f f8 00 00 00 00 00 00'
     """
     return Serde(id="double", serialize=_pack_double, deserialize=_unpack_double)
 
@@ -67,6 +98,17 @@ def json(type: Any = None) -> Serde:  # noqa: A002  (as in msgspec)
 
     :param type: what to decode into and check against: a ``msgspec.Struct``, a dataclass, a ``TypedDict``, or
         any type msgspec knows; None gives plain dicts, lists, strings and numbers.
+
+    >>> import msgspec
+    >>> class Order(msgspec.Struct):
+    ...     customer: str
+    ...     cents: int = 0
+    >>> serdes.json().deserialize(b'{"customer": "ann"}')
+    {'customer': 'ann'}
+    >>> serdes.json(Order).deserialize(b'{"customer": "ann"}')
+    Order(customer='ann', cents=0)
+    >>> serdes.json(Order).serialize(Order("bob", 250))
+    b'{"customer":"bob","cents":250}'
     """
     encode = msgspec.json.Encoder().encode
     if type is None:
@@ -80,6 +122,9 @@ def msgpack(type: Any = None) -> Serde:  # noqa: A002  (as in msgspec)
     """Return the serde of MessagePack, e.g. ``{"a": 1}`` <-> hex ``81 a1 61 01``.
 
     :param type: what to decode into and check against, as in :func:`json`.
+
+    >>> serdes.msgpack().serialize({"a": 1}).hex(" ")
+    '81 a1 61 01'
     """
     encode = msgspec.msgpack.Encoder().encode
     if type is None:

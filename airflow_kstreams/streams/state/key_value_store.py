@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from airflow_kstreams.streams.state.state_store import StateStore
 
-class KeyValueStore(Protocol):
-    """One task's instance of a store.
+
+class KeyValueStore(StateStore, Protocol):
+    """One task's instance of a store of one value per key.
 
     Keys and values are Python objects, written in the serdes of the store's spec. A value handed out by
     ``get``, ``range`` or ``all`` belongs to the store: change it only to ``put`` it back, else the change
     misses the changelog. Order is that of the serialized keys, so that it is the same after a restore.
     """
-
-    name: str
 
     def get(self, key: Any) -> Any:
         """Return the value of a key, None if there is none."""
@@ -45,29 +45,10 @@ class KeyValueStore(Protocol):
         """Iterate over every (key, value)."""
         ...
 
-    def approximate_count(self) -> int:
-        """Return the number of keys; exact in memory."""
-        ...
-
     def get_entry(self, key: bytes) -> tuple[Any, int] | None:
         """Return (value, timestamp_ms) of a serialized key, None if there is none."""
         ...
 
     def put_entry(self, key: bytes, entry: tuple[Any, int] | None) -> None:
         """Set (value, timestamp_ms) of a serialized key; None deletes it."""
-        ...
-
-    def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """Yield (key, value or None, timestamp_ms) once per key changed since the last drain, in order of
-        first change.
-
-        :raises StateStoreError: a value does not fit the store's serde.
-        """
-        ...
-
-    def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
-        """Apply one changelog record; it is not a change.
-
-        :raises StateStoreError: the value is not of the store's format.
-        """
         ...

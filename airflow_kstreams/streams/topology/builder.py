@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Self
 
 from airflow_kstreams.streams.errors import TopologyError
@@ -23,9 +24,11 @@ from airflow_kstreams.streams.topology.nodes import (
     Node,
     Operator,
     ProcessorNode,
+    SessionStoreSpec,
     SinkNode,
     SourceNode,
     StoreSpec,
+    WindowStoreSpec,
 )
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.topology.validation import validate
@@ -44,13 +47,13 @@ class TopologyBuilder:
     ...
     ...     def process(self, record):
     ...         self.context.forward(record.key, record.value.upper())
-    >>> topology = (
-    ...     TopologyBuilder()
-    ...     .add_source("in", "words", value_serde=serdes.string())
-    ...     .add_processor("upper", Upper, "in")
-    ...     .add_sink("out", "loud-words", "upper", value_serde=serdes.string())
-    ...     .build()
-    ... )
+    >>> builder = TopologyBuilder().add_source("in", "words", value_serde=serdes.string())
+    >>> builder = builder.add_processor("upper", Upper, "in")
+    >>> builder = builder.add_sink("out", "loud-words", "upper", value_serde=serdes.string())
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("words", key=None, value="ant", timestamp_ms=0)
+    ...     [record.value for record in driver.read_output("loud-words")]
+    ['ANT']
     """
 
     def __init__(self, *, partition_grouper: PartitionGrouper | None = None) -> None:
@@ -119,6 +122,11 @@ class TopologyBuilder:
         """Add a node that runs an operator: what ``add_processor`` and the DSL come down to.
 
         :raises TopologyError: the name is taken or a parent is unknown.
+
+        :param name: unique in the topology.
+        :param operator: makes the closure that runs once per record.
+        :param parents: names of the nodes that forward to it.
+        :param stores: names of the stores it may use.
         """
         site = call_site()
         self._check_parents(f"processor {name!r}", parents, site)
@@ -165,9 +173,30 @@ class TopologyBuilder:
         :param spec: adding an equal spec again changes nothing, so that several processors may bring it
             along.
         :param processors: names of processors, added before, that may use it.
-        :raises TopologyError: another store has the name, the name is illegal, or a processor is unknown.
+        :raises TopologyError: another store has the name, the name is illegal, a processor is unknown, or
+            there is no such store: window and session stores are kept in memory only.
+
+        >>> class Count(Processor):
+        ...     def init(self, context):
+        ...         self.counts = context.state_store("counts")
+        ...
+        ...     def process(self, record):
+        ...         self.counts.put(record.value, (self.counts.get(record.value) or 0) + 1)
+        >>> builder = TopologyBuilder().add_source("in", "words", value_serde=serdes.string())
+        >>> spec = StoreSpec(name="counts", key_serde=serdes.string(), value_serde=serdes.int64())
+        >>> topology = builder.add_processor("count", Count, "in").add_state_store(spec, "count").build()
+        >>> with TopologyTestDriver(topology, application_id="demo") as driver:
+        ...     for word in ("ant", "bee", "ant"):
+        ...         driver.pipe_input("words", key=None, value=word, timestamp_ms=0)
+        ...     dict(driver.store("counts").all())
+        {'ant': 2, 'bee': 1}
         """
         site = call_site()
+        if isinstance(spec, WindowStoreSpec | SessionStoreSpec) and spec.storage != "memory":
+            raise TopologyError(
+                f"the {spec.type} store {spec.name!r} at {site} has storage={spec.storage!r}",
+                fix="leave out storage=: window and session stores are kept in memory",
+            )
         known = self._stores.get(spec.name)
         if known is not None and known != spec:
             raise TopologyError(
@@ -214,7 +243,7 @@ class TopologyBuilder:
         :raises TopologyError: it cannot run; the user's file and line are named.
         """
         topology = Topology(
-            nodes=tuple(self._nodes.values()),
+            nodes=_with_expiry(self._nodes, self._stores),
             stores=tuple(self._stores.values()),
             internal_topics=tuple(self._internal.values()),
             partition_grouper=self._grouper,
@@ -251,6 +280,22 @@ class TopologyBuilder:
                     f"{what} at {site} has the sink {parent!r} ({node.site}) as parent",
                     fix="a sink forwards nothing; read its topic with a source of its own",
                 )
+
+
+def _with_expiry(nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec]) -> tuple[Node, ...]:
+    """Return the nodes; of the processors that share a window or session store, the first expires its
+    entries. The DSL's operators expire the stores they keep by themselves.
+    """
+    result = dict(nodes)
+    for name, spec in stores.items():
+        if not isinstance(spec, WindowStoreSpec | SessionStoreSpec):
+            continue
+        users = [node for node in result.values() if isinstance(node, ProcessorNode) and name in node.stores]
+        operators = [node.operator for node in users if isinstance(node.operator, ProcessorOperator)]
+        if operators and len(operators) == len(users):
+            keeper = dataclasses.replace(operators[0], expires=(*operators[0].expires, name))
+            result[users[0].name] = dataclasses.replace(users[0], operator=keeper)
+    return tuple(result.values())
 
 
 def check_processor_def(definition: object, what: str, site: CallSite) -> None:

@@ -1,38 +1,56 @@
-"""A topology as text, in the shape that Kafka Streams' ``Topology#describe`` prints and its viewers read."""
+"""A topology as text, in the shape of Kafka Streams' ``Topology#describe``, which its viewers read.
+
+The shape is that of ``TopologyDescription#toString`` to the last blank, blank line and line end. Where Kafka
+Streams promises no order (it prints sets), names stand in build order here: nodes, parents before children;
+the topics of a source and the stores of a processor as they were given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from airflow_kstreams.streams.topology.components import Subtopology, parents
+from airflow_kstreams.streams.topology.names import printable
 from airflow_kstreams.streams.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
-
-def describe(subs: Sequence[Subtopology]) -> str:
-    """Return the text; internal topics appear without the application id."""
-    return "Topologies:\n " + "\n".join(_subtopology(sub) for sub in subs)
+#: Turns a topic's logical name into the one to show.
+TopicName = Callable[[str], str]
 
 
-def _subtopology(sub: Subtopology) -> str:
+def describe(subs: Sequence[Subtopology], topic_name: TopicName = str) -> str:
+    """Return the text.
+
+    :param subs: by id.
+    :param topic_name: what to call each topic.
+    """
+    return "Topologies:\n " + "".join(_subtopology(sub, topic_name) for sub in subs)
+
+
+def _subtopology(sub: Subtopology, topic_name: TopicName) -> str:
     children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
     for node in sub.nodes:
         for parent in parents(node):
             children[parent].append(node.name)
     lines = [f"  Sub-topology: {sub.id}"]
     for node in sub.nodes:
-        lines.append(f"    {_headline(node)}")
+        lines.append(f"    {_headline(node, topic_name)}")
         if not isinstance(node, SinkNode):
-            lines.append(f"      --> {', '.join(children[node.name]) or 'none'}")
+            lines.append(f"      --> {_names(children[node.name])}")
         if parents(node):
-            lines.append(f"      <-- {', '.join(parents(node))}")
-    return "\n".join(lines) + "\n"
+            lines.append(f"      <-- {_names(parents(node))}")
+    return "\n".join(lines) + "\n\n"
 
 
-def _headline(node: Node) -> str:
+def _headline(node: Node, topic_name: TopicName) -> str:
+    name = printable(node.name)
     match node:
         case SourceNode():
-            return f"Source: {node.name} (topics: [{', '.join(node.topics)}])"
+            return f"Source: {name} (topics: [{', '.join(map(topic_name, node.topics))}])"
         case ProcessorNode():
-            return f"Processor: {node.name} (stores: [{', '.join(node.stores)}])"
+            return f"Processor: {name} (stores: [{', '.join(node.stores)}])"
         case SinkNode():
-            return f"Sink: {node.name} (topic: {node.topic})"
+            return f"Sink: {name} (topic: {topic_name(node.topic)})"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(printable, names)) or "none"

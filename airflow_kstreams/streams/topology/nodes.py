@@ -12,6 +12,7 @@ from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.call_site import CallSite
+from airflow_kstreams.streams.topology.changelog_configs import check_changelog_configs
 
 #: How a node hands a key and a value to its children (or, for a leaf, to nobody).
 Forward = Callable[[Any, Any], None]
@@ -33,6 +34,31 @@ class StoreSpec:
     :param storage: where entries live: ``memory``, or ``rocksdb`` for more keys than memory holds
         (needs the extra ``rocksdb``).
     :param changelog_configs: settings of the changelog topic, by Kafka's names; they win over the engine's.
+    :raises TopologyError: one of them would break the changelog, e.g. ``cleanup.policy=delete``.
+
+    >>> class Basket(Processor):
+    ...     def init(self, context):
+    ...         self.context, self.items = context, context.state_store("items")
+    ...
+    ...     def process(self, record):
+    ...         if record.value == "checkout":
+    ...             self.context.forward(record.key, list(self.items.range("a", "m")))
+    ...             for item, _ in self.items.all():
+    ...                 self.items.delete(item)
+    ...         elif self.items.put_if_absent(record.value, 1) is not None:
+    ...             self.items.put(record.value, self.items.get(record.value) + 1)
+    >>> items = StoreSpec(name="items", key_serde=serdes.string(), value_serde=serdes.int64())
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    >>> sold = builder.stream("clicks").process(Basket, items)
+    >>> sold.send_to("sold", value_serde=serdes.json())
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     for click in ("apple", "pear", "apple", "checkout"):
+    ...         driver.pipe_input("clicks", key="ann", value=click, timestamp_ms=0)
+    ...     (
+    ...         [record.value for record in driver.read_output("sold")],
+    ...         driver.store("items").approximate_count(),
+    ...     )
+    ([[['apple', 2]]], 0)
     """
 
     name: str
@@ -42,6 +68,14 @@ class StoreSpec:
     cached: bool = True
     storage: Storage = "memory"
     changelog_configs: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.changelog_configs:
+            from airflow_kstreams.streams.topology.call_site import call_site
+
+            check_changelog_configs(
+                self.name, self.changelog_configs, logged=self.logged, where=str(call_site())
+            )
 
     @property
     def type(self) -> str:
@@ -77,6 +111,22 @@ class SessionStoreSpec(StoreSpec):
     def type(self) -> str:
         """Kind of store."""
         return "session"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinStoreSpec(StoreSpec):
+    """A store of the elements that one side of a windowed join keeps for the other: several per key, each
+    with its time.
+
+    :param retention_ms: how long an element is kept after its own time, in stream time.
+    """
+
+    retention_ms: int
+
+    @property
+    def type(self) -> str:
+        """Kind of store."""
+        return "join"
 
 
 class RecordContext(Protocol):

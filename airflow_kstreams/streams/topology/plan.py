@@ -17,6 +17,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param sinks: names of the topics it writes (changelogs excluded), sorted.
     :param stores: names of its state stores, sorted.
     :param changelogs: changelog topic per logged store.
+    :param changelog_configs: settings that the user gave a changelog topic, by topic; absent if none.
     :param copartitioned: groups of source topics that must have equal partition counts.
     """
 
@@ -25,6 +26,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     sinks: tuple[str, ...]
     stores: tuple[str, ...] = ()
     changelogs: dict[str, str] = {}
+    changelog_configs: dict[str, dict[str, str]] = {}
     copartitioned: tuple[tuple[str, ...], ...] = ()
 
 

@@ -10,6 +10,7 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.components import Subtopology
 from airflow_kstreams.streams.topology.names import is_legal_topic
 from airflow_kstreams.streams.topology.nodes import SinkNode
+from airflow_kstreams.streams.topology.serde_binding import bound_to
 from airflow_kstreams.streams.topology.topology import Topology
 
 
@@ -25,6 +26,14 @@ class SendTarget:
     topic: str
     key_serde: Serde
     value_serde: Serde
+
+    def written_with(self, key_serde: Serde | None, value_serde: Serde | None) -> SendTarget:
+        """Return the target with other serdes, where they are given."""
+        return SendTarget(
+            topic=self.topic,
+            key_serde=key_serde.bound(self.topic, "key") if key_serde else self.key_serde,
+            value_serde=value_serde.bound(self.topic, "value") if value_serde else self.value_serde,
+        )
 
 
 def send_target(
@@ -56,11 +65,11 @@ def send_target(
         raise TopologyError(
             f"processor {node!r} sends to {topic!r}, which is the engine's own", fix="send to another topic"
         )
-    return SendTarget(
-        topic=topology.real_topic(topic, application_id),
-        key_serde=sinks[0].key_serde if sinks else serdes.bytes(),
-        value_serde=sinks[0].value_serde if sinks else serdes.bytes(),
-    )
+    real_topic = topology.real_topic(topic, application_id)
+    if not sinks:
+        return SendTarget(topic=real_topic, key_serde=serdes.bytes(), value_serde=serdes.bytes())
+    sink = bound_to(real_topic, sinks[0])
+    return SendTarget(topic=real_topic, key_serde=sink.key_serde, value_serde=sink.value_serde)
 
 
 def engine_topics(topology: Topology, application_id: str) -> set[str]:

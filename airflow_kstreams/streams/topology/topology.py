@@ -11,14 +11,17 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
 from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
 from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.streams.topology import components
 from airflow_kstreams.streams.topology.call_site import CallSite
+from airflow_kstreams.streams.topology.chart import Chart, chart
 from airflow_kstreams.streams.topology.components import Subtopology
-from airflow_kstreams.streams.topology.description import describe
+from airflow_kstreams.streams.topology.description import TopicName, describe
+from airflow_kstreams.streams.topology.drawing.svg import to_svg
+from airflow_kstreams.streams.topology.mermaid import mermaid
 from airflow_kstreams.streams.topology.names import is_legal_topic
 from airflow_kstreams.streams.topology.nodes import (
     InternalTopic,
@@ -53,7 +56,13 @@ class Topology:
     grouper_site: CallSite | None = None
 
     def subtopologies(self) -> tuple[Subtopology, ...]:
-        """Return the connected components, by id: numbered in build order of their first node."""
+        """Return the connected components, by id: numbered in build order of their first node.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").through("checked-words").send_to("out")
+        >>> [sub.source_topics for sub in builder.build().subtopologies()]
+        [('words',), ('checked-words',)]
+        """
         return components.subtopologies(self.nodes, self.stores)
 
     def ordered_subtopologies(self) -> tuple[Subtopology, ...]:
@@ -65,12 +74,20 @@ class Topology:
         return components.in_running_order(self.subtopologies())
 
     def real_topic(self, topic: str, application_id: str) -> str:
-        """Return the name a topic has in Kafka: internal ones are prefixed with the application id."""
+        """Return the name a topic has in Kafka: internal ones are prefixed with the application id.
+
+        :param topic: its name in the topology.
+        :param application_id: the application.
+        """
         internal = any(topic == internal.name for internal in self.internal_topics)
         return f"{application_id}-{topic}" if internal else topic
 
     def changelog_topic(self, store: str, application_id: str) -> str:
-        """Return the name of a store's changelog topic in Kafka."""
+        """Return the name of a store's changelog topic in Kafka.
+
+        :param store: name of the store.
+        :param application_id: the application.
+        """
         return f"{application_id}-{store}-changelog"
 
     def topology_hash(self) -> str:
@@ -93,6 +110,13 @@ class Topology:
         :raises ConfigError: the application id cannot name topics.
         :raises TopologyError: an engine-made topic name is too long, or is also the name of a topic the user
             reads or writes.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> by_letter = builder.stream("words").group_by(lambda key, word: word[0], name="by-letter")
+        >>> counts = by_letter.count(store="counts")
+        >>> plan = builder.build().plan("app")
+        >>> plan.inputs, plan.intermediates, plan.changelogs
+        (('words',), ('app-by-letter-repartition',), {'app-counts-changelog': 1})
         """
         check_application_id(application_id)
         plan = TopologyPlan(
@@ -138,9 +162,64 @@ class Topology:
             )
         return found
 
-    def describe(self) -> str:
-        """Return the topology as text, in the shape Kafka Streams prints."""
-        return describe(self.subtopologies())
+    def describe(self, *, application_id: str | None = None) -> str:
+        """Return the topology as text, in the shape Kafka Streams prints.
+
+        :param application_id: shows internal topics by their names in Kafka; by their logical names unless
+            given.
+        :raises ConfigError: the application id cannot name topics.
+        :raises TopologyError: it gives internal topics names that they cannot have.
+
+        >>> from airflow_kstreams.streams import TopologyBuilder
+        >>> builder = TopologyBuilder().add_source("in", "words").add_sink("out", "copies", "in")
+        >>> print(builder.build().describe().rstrip())
+        Topologies:
+           Sub-topology: 0
+            Source: in (topics: [words])
+              --> out
+            Sink: out (topic: copies)
+              <-- in
+        """
+        return describe(self.subtopologies(), self._topic_name(application_id))
+
+    def to_mermaid(self, *, application_id: str | None = None) -> str:
+        """Return the topology as a Mermaid flowchart: a subgraph per subtopology, topics as pills, stores as
+        cylinders.
+
+        :param application_id: as in :meth:`describe`.
+        :raises ConfigError: as :meth:`describe`.
+        :raises TopologyError: as :meth:`describe`.
+        """
+        return mermaid(self._chart(application_id))
+
+    def to_svg(self, *, application_id: str | None = None) -> str:
+        """Return the topology as a picture, an SVG document for light and dark pages.
+
+        :param application_id: as in :meth:`describe`.
+        :raises ConfigError: the extra ``draw`` is not installed, or as :meth:`describe`.
+        :raises TopologyError: as :meth:`describe`.
+        """
+        return to_svg(self._chart(application_id))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Show the topology in a notebook: as a picture, or as text where the extra ``draw`` is missing."""
+        shown = {"text/plain": self.describe()}
+        try:
+            shown["image/svg+xml"] = self.to_svg()
+        except ConfigError:
+            return shown
+        return shown
+
+    def _chart(self, application_id: str | None) -> Chart:
+        internal = frozenset(topic.name for topic in self.internal_topics)
+        return chart(self.ordered_subtopologies(), self._topic_name(application_id), internal)
+
+    def _topic_name(self, application_id: str | None) -> TopicName:
+        """Return what turns a topic's logical name into the one to show."""
+        if application_id is None:
+            return str
+        self.plan(application_id)  # refuses an id that cannot be
+        return lambda topic: self.real_topic(topic, application_id)
 
     @property
     def _own_grouper(self) -> str:
@@ -166,6 +245,13 @@ class Topology:
                 store.name: self.changelog_topic(store.name, application_id)
                 for store in sub.stores
                 if store.logged
+            },
+            changelog_configs={
+                self.changelog_topic(store.name, application_id): {
+                    name: str(value) for name, value in store.changelog_configs.items()
+                }
+                for store in sub.stores
+                if store.logged and store.changelog_configs
             },
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
         )

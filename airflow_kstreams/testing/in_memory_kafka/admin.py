@@ -8,6 +8,14 @@ from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker
 
+#: What the engine and its tests ask for.
+_DEFAULTS: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "delete.retention.ms": "86400000",
+    "max.message.bytes": "1048588",
+    "retention.ms": "604800000",
+}
+
 
 class InMemoryAdmin:
     """Topics and offsets as the in-memory broker knows them.
@@ -22,6 +30,21 @@ class InMemoryAdmin:
         """Describe topics; missing ones are absent from the result."""
         self._broker.catch_up()
         return self._broker.describe(names)
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        """Return the settings of a topic that were given, and the broker's defaults of some others.
+
+        :raises KafkaClientError: there is no such topic.
+        """
+        self._broker.catch_up()
+        topic = self._broker.topics.get(name)
+        if topic is None:
+            raise KafkaClientError(
+                f"describing the settings of topic {name}: no such topic or partition: {name}",
+                fix="create the topic, or correct its name",
+                code="UNKNOWN_TOPIC_OR_PART",
+            )
+        return {**_DEFAULTS, **topic.spec.configs}
 
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
         """Create topics; existing ones are left alone."""

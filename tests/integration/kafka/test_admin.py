@@ -51,6 +51,17 @@ def test_topic_id_changes_when_a_topic_is_created_again(
     admin.delete_topics([name])
 
 
+def test_settings_in_force_are_told_when_some_are_the_brokers_own(
+    admin: AdminPort, topic_name: Callable[..., str]
+) -> None:
+    name = topic_name("set")
+    admin.create_topics([TopicSpec(name=name, partitions=1, configs={"delete.retention.ms": "1234"})])
+    configs = admin.topic_configs(name)
+    assert (configs["delete.retention.ms"], configs["cleanup.policy"]) == ("1234", "delete")
+    with pytest.raises(KafkaClientError, match="describing the settings of topic"):
+        admin.topic_configs(topic_name("absent"))
+
+
 def test_configs_reach_the_broker_when_a_topic_is_created(
     admin: AdminPort, topic_name: Callable[..., str]
 ) -> None:

@@ -51,6 +51,17 @@ def test_login_and_password_are_the_sasl_credentials_when_the_extra_lacks_them()
     assert secrets_of(config) == ["hush"]
 
 
+def test_registrys_settings_reach_the_driver_and_are_masked_when_the_extra_holds_them() -> None:
+    extra = {
+        "bootstrap.servers": "b:1",
+        "schema.registry.url": "https://registry",
+        "schema.registry.basic.auth.user.info": "alice:hush-hush",
+    }
+    config = client_config_of(_connection(extra))
+    assert config == extra
+    assert secrets_of(config) == ["alice:hush-hush"]
+
+
 @pytest.mark.parametrize(
     ("extra", "found", "remedy"),
     [

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import msgspec
 import pytest
 
 from airflow_kstreams.batch.model import Assignment, GroupedPartitions
@@ -179,3 +180,19 @@ def test_nothing_is_created_when_state_would_be_left_behind() -> None:
             recorded=recorded,
         )
     assert topics.created == {}
+
+
+def test_users_settings_win_over_the_engines_when_a_changelog_is_created() -> None:
+    topics = Topics(flights=1, out=1)
+    mine = {"delete.retention.ms": "1000", "segment.ms": "60000"}
+    counted = msgspec.structs.replace(COUNT, changelog_configs={"app-c-changelog": mine})
+    ensure(topics, plan(REKEY, counted, app_r=None))
+    configs = topics.created["app-c-changelog"].configs
+    assert configs["cleanup.policy"] == "compact"
+    assert (configs["delete.retention.ms"], configs["segment.ms"]) == ("1000", "60000")
+
+
+def test_tombstones_are_kept_a_week_when_the_user_says_nothing() -> None:
+    topics = Topics(flights=1, out=1)
+    ensure(topics, plan(REKEY, COUNT, app_r=None))
+    assert topics.created["app-c-changelog"].configs["delete.retention.ms"] == "604800000"

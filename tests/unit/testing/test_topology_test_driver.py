@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import subprocess
 import sys
 import time
@@ -15,12 +14,15 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    RecordError,
     StoreSpec,
     Topology,
     TopologyBuilder,
+    TopologyError,
     serdes,
 )
-from airflow_kstreams.testing import OutputRecord, TopologyTestDriver, topology_test_driver
+from airflow_kstreams.streams.errors import TaskCorruptedError
+from airflow_kstreams.testing import OutputRecord, TopologyTestDriver
 
 
 def builder() -> KStreamBuilder:
@@ -253,12 +255,40 @@ def test_nothing_heavy_is_loaded_when_the_driver_is_imported() -> None:
     assert result.stdout == "[]\n"
 
 
-def test_example_runs_when_the_docstring_has_it() -> None:
-    result = doctest.testmod(topology_test_driver)
-    assert result.attempted > 0
-    assert result.failed == 0
-
-
 def test_every_public_name_is_documented_when_exported() -> None:
     for name in testing.__all__:
         assert getattr(testing, name).__doc__, name
+
+
+def test_bytes_are_piped_as_they_are_when_the_source_may_not_decode_them() -> None:
+    made = builder()
+    made.stream("in").send_to("out")
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        driver.pipe_bytes("in", key=b"k", value=b" [1] ", timestamp_ms=5, headers=[("h", b"1")])
+        (record,) = driver.read_output("out")
+        assert (record.key, record.value, record.timestamp_ms, record.headers) == ("k", [1], 5, [("h", b"1")])
+        with pytest.raises(RecordError, match="cannot decode in-0@1"):
+            driver.pipe_bytes("in", key=b"k", value=b"{", timestamp_ms=6)
+        with pytest.raises(TaskCorruptedError):
+            driver.pipe_bytes("in", key=b"k", value=b"1", timestamp_ms=7)
+
+
+def test_bytes_are_decoded_as_the_source_would_when_nothing_is_piped() -> None:
+    made = builder()
+    made.stream("in").send_to("out")
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        assert driver.decode_input("in", key=b"k", value=b"[1]") == ("k", [1])
+        assert driver.decode_input("in", key=None, value=None) == (None, None)
+        with pytest.raises(ValueError, match=r"malformed|truncated"):
+            driver.decode_input("in", key=None, value=b"{")
+        assert driver.read_output("out") == []
+
+
+def test_bytes_are_refused_when_the_topic_or_partition_is_unknown() -> None:
+    made = builder()
+    made.stream("in").send_to("out")
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        with pytest.raises(TopologyError, match="does not read the topic 'other'"):
+            driver.pipe_bytes("other", key=None, value=b"1", timestamp_ms=0)
+        with pytest.raises(ConfigError, match="no partition 3"):
+            driver.pipe_bytes("in", key=None, value=b"1", timestamp_ms=0, partition=3)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
+import re
 
 import msgspec
 import pytest
@@ -16,7 +18,9 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
+from airflow_kstreams.streams.topology import names
 from airflow_kstreams.streams.topology.plan import TopologyPlan
+from tests import drawn_topologies as drawn
 
 
 class Silent(Processor):
@@ -218,9 +222,63 @@ def test_description_is_in_kafka_streams_shape_when_printed() -> None:
         "      <-- KSTREAM-AGGREGATE-0000000002\n"
         "    Sink: KSTREAM-SINK-0000000004 (topic: word-counts)\n"
         "      <-- KTABLE-TOSTREAM-0000000003\n"
+        "\n"
     )
 
 
 def test_description_says_none_when_a_node_has_no_child() -> None:
     text = TopologyBuilder().add_source("in", "a", "b").add_source("i2", "c").add_sink("o", "d", "i2").build()
     assert "Source: in (topics: [a, b])\n      --> none\n" in text.describe()
+
+
+def test_description_has_real_names_when_an_application_id_is_given() -> None:
+    text = _word_counts().describe(application_id="app")
+    assert "Sink: counts-repartition-sink (topic: app-counts-repartition)\n" in text
+    assert "Source: counts-repartition-source (topics: [app-counts-repartition])\n" in text
+    with pytest.raises(ConfigError, match="no such id!"):
+        _word_counts().describe(application_id="no such id!")
+
+
+def test_description_keeps_its_lines_when_a_name_has_a_line_feed() -> None:
+    builder = TopologyBuilder().add_source("in\nout", "a").add_sink("sink", "b", "in\nout")
+    assert builder.build().describe() == (
+        "Topologies:\n"
+        "   Sub-topology: 0\n"
+        "    Source: in\\nout (topics: [a])\n"
+        "      --> sink\n"
+        "    Sink: sink (topic: b)\n"
+        "      <-- in\\nout\n"
+        "\n"
+    )
+
+
+def test_description_gives_the_graph_back_when_a_viewer_reads_it() -> None:
+    # Viewers go line by line: a heading, an entity with its topics or stores, then the arrows from it.
+    entity = re.compile(r"(Source|Processor|Sink):\s+(\S+)\s+\((topics|topic|stores):(.*)\)")
+    edges: set[tuple[str, str]] = set()
+    outside: set[tuple[str, str, str]] = set()
+    groups: list[list[str]] = []
+    for line in drawn.diamond().describe().split("\n"):
+        if re.search(r"Sub-topology: ([0-9]+)", line):
+            groups.append([])
+        elif found := entity.search(line):
+            groups[-1].append(found[2])
+            linked = [name.strip() for name in re.sub(r"[\[\]]", "", found[4]).split(",")]
+            outside |= {(found[3], found[2], name) for name in linked if name}
+        elif found := re.search(r"-->\s+(.*)$", line):
+            edges |= {
+                (groups[-1][-1], name.strip()) for name in found[1].split(",") if name.strip() != "none"
+            }
+    topology = drawn.diamond()
+    assert groups == [[node.name for node in sub.nodes] for sub in topology.subtopologies()]
+    assert edges == {
+        (parent, node.name) for node in topology.nodes for parent in getattr(node, "parents", ())
+    }
+    assert ("topics", "orders-in", "orders") in outside
+    assert ("topic", "to-enriched", "enriched-orders") in outside
+    assert ("stores", "enrich", "customers") in outside
+    assert ("stores", "enrich", "seen-orders") in outside
+
+
+def test_example_of_a_printable_name_runs_when_it_stands_in_its_docstring() -> None:
+    assert doctest.testmod(names) == (0, 1)

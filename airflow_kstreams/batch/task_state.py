@@ -1,0 +1,166 @@
+"""A task's local state, as the task protocol sees it: where to replay from, and what to keep in the end."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from airflow_kstreams.streams.errors import KafkaClientError, StateStoreError
+from airflow_kstreams.streams.ports import AdminPort, Clock, TopicPartition
+from airflow_kstreams.streams.runtime.stream_task import StreamTask
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state import PersistentStore
+from airflow_kstreams.streams.state.checkpoint import (
+    ChangelogPartition,
+    Checkpoint,
+    StateOwner,
+    StoreCheckpoint,
+    usable_offsets,
+)
+from airflow_kstreams.streams.state.local_state import LocalState
+
+log = logging.getLogger(__name__)
+
+_DELETE_RETENTION = "delete.retention.ms"
+
+
+class TaskState:
+    """The files of a task's persistent stores, for one attempt.
+
+    With ``state.dir`` they are left to the next run; without it they lie in a scratch folder and go with the
+    attempt.
+
+    :param task: its stores are not open yet.
+    :param topology_hash: of the topology that the run began with.
+    :param scratch: where to put files that need not last.
+    """
+
+    def __init__(
+        self,
+        task: StreamTask,
+        *,
+        topology_hash: str,
+        admin: AdminPort,
+        settings: ApplicationSettings,
+        clock: Clock,
+        scratch: Path | None = None,
+    ) -> None:
+        self._admin = admin
+        self._clock = clock
+        self._stores = {
+            name: store for name, store in task.stores.items() if isinstance(store, PersistentStore)
+        }
+        self._changelogs = {
+            name: TopicPartition(topic, task.task_id.group) for name, topic in task.changelogs.items()
+        }
+        self._keeps = bool(settings.state_dir)
+        self._temporary: Path | None = None
+        root = Path(settings.state_dir)
+        if self._stores and not self._keeps:
+            root = self._temporary = Path(tempfile.mkdtemp(prefix="kstreams-state-", dir=scratch))
+        owner = StateOwner(
+            application_id=settings.application_id, task_id=str(task.task_id), topology_hash=topology_hash
+        )
+        self._local = LocalState(root, owner, self._stores)
+        self._topic_ids: dict[str, str] = {}
+
+    @property
+    def kept_changelogs(self) -> tuple[TopicPartition, ...]:
+        """Changelog partitions whose end the last commit must tell to :meth:`keep`."""
+        if not self._keeps:
+            return ()
+        return tuple(sorted(self._changelogs[name] for name in self._stores if name in self._changelogs))
+
+    def open(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Claim the files and open the stores.
+
+        :param starts: first offset of every changelog partition.
+        :param ends: high watermark of every changelog partition.
+        :return: from which offset on each changelog partition must be replayed.
+        :raises StateStoreError: the files cannot be written.
+        """
+        checkpoint = self._local.claim()
+        if self.kept_changelogs:
+            topics = {partition.topic for partition in self.kept_changelogs}
+            found = self._admin.describe_topics(topics)
+            self._topic_ids = {topic: described.topic_id for topic, described in found.items()}
+        usable: dict[str, int] = {}
+        if checkpoint is not None:
+            usable = usable_offsets(
+                checkpoint,
+                owner=self._local.owner,
+                formats={name: store.store_format for name, store in self._stores.items()},
+                changelogs=self._seen(checkpoint, starts, ends),
+                now_ms=self._clock.now_ms(),
+            )
+        opened = self._local.open(usable)
+        return {
+            partition: opened.get(name, starts[partition]) for name, partition in self._changelogs.items()
+        }
+
+    def keep(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Leave the files to the next run, after the last commit. A failure costs the next run a replay only.
+
+        :param ends: end of every kept changelog partition, read after the last write and before the last
+            commit.
+        """
+        if not self._keeps:
+            return
+        checkpoint = Checkpoint(
+            owner=self._local.owner,
+            written_ms=self._clock.now_ms(),
+            stores={
+                name: StoreCheckpoint(
+                    store_format=store.store_format,
+                    topic_id=self._topic_ids.get(self._changelogs[name].topic, ""),
+                    offset=ends[self._changelogs[name]],
+                )
+                for name, store in self._stores.items()
+                if name in self._changelogs and self._changelogs[name] in ends
+            },
+        )
+        try:
+            self._local.keep(checkpoint)
+        except StateStoreError as error:
+            log.warning("the next run replays the changelogs from their beginning: %s", error)
+
+    def close(self) -> None:
+        """Remove the files, unless they were kept."""
+        self._local.discard()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _seen(
+        self,
+        checkpoint: Checkpoint,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[str, ChangelogPartition]:
+        """Return what the broker says of the changelogs that the checkpoint names."""
+        return {
+            name: ChangelogPartition(
+                topic_id=self._topic_ids[partition.topic],
+                start_offset=starts[partition],
+                end_offset=ends[partition],
+                delete_retention_ms=self._delete_retention_ms(partition.topic),
+            )
+            for name, partition in self._changelogs.items()
+            if name in checkpoint.stores and name in self._stores and partition.topic in self._topic_ids
+        }
+
+    def _delete_retention_ms(self, topic: str) -> int:
+        """Return how long the changelog keeps tombstones; 0 if the broker does not say."""
+        try:
+            return int(self._admin.topic_configs(topic)[_DELETE_RETENTION])
+        except KafkaClientError as error:
+            if error.is_retriable:
+                raise
+            log.warning(
+                "the local checkpoint is not used, %s of %s is unknown: %s", _DELETE_RETENTION, topic, error
+            )
+            return 0

@@ -1,0 +1,44 @@
+"""What commands that reach a broker have in common: where it is and how to log in.
+
+Both come from options, or from the file that the environment names for Spark drivers too. Secrets stand in
+files only, and are never printed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+BOOTSTRAP = Annotated[
+    str | None,
+    typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Kafka's address.", show_default=False),
+]
+CONFIG_FILE = Annotated[
+    Path | None,
+    typer.Option(
+        "--config-file",
+        "--command-config",
+        metavar="FILE",
+        help="Properties file with client settings, as for Kafka's own tools (or JSON).",
+        show_default=False,
+    ),
+]
+
+
+def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object] | None:
+    """Return the client settings that the options give, None if they and the environment give none.
+
+    :raises ConfigError: the file cannot be read or understood.
+    """
+    from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE
+    from airflow_kstreams.kafka.config_file import read_client_config
+
+    named = os.environ.get(CLIENT_CONFIG_FILE)
+    path = file or (Path(named) if named else None)
+    config: dict[str, object] = dict(read_client_config(path)) if path is not None else {}
+    if bootstrap is not None:
+        config["bootstrap.servers"] = bootstrap
+    return config or None

@@ -1,0 +1,146 @@
+"""``airflow-kstreams explore``: what a sample of real input leads to at every node, in rounds of run, edit
+and run again.
+
+With ``--sample FILE`` the first round keeps the sample in the file and what was found beside it, in
+``FILE.result``. Each later round runs on the same records, needs no Kafka, and shows what differs from the
+round before.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_kstreams.cli.application import APPLICATION, FUNCTION, load_topology
+from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_kstreams.explore import Difference, Exploration, Table
+
+_PIPED_COLUMNS = 160
+
+
+def explore(  # noqa: PLR0913 - every parameter is an option
+    application: APPLICATION,
+    bootstrap_server: BOOTSTRAP = None,
+    config_file: CONFIG_FILE = None,
+    last: Annotated[int, typer.Option(min=0, help="Records to read of each input topic.")] = 1000,
+    last_of: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC=N", help="Another number for one topic; repeatable.", show_default=False),
+    ] = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Show the records at this node; repeatable. The output topics unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=0, help="Records to show of each.")] = 20,
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="Run on this sample; taken and kept there if there is none yet.",
+            show_default=False,
+        ),
+    ] = None,
+    resample: Annotated[bool, typer.Option("--resample", help="Take a new sample in any case.")] = False,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OTHER",
+            exists=True,
+            dir_okay=False,
+            help="Show the difference to another application file, or to a result kept earlier.",
+            show_default=False,
+        ),
+    ] = None,
+    application_id: Annotated[str, typer.Option(metavar="ID", help="Names internal topics.")] = "explore",
+    function: FUNCTION = "topology",
+) -> None:
+    """Run a sample of real input through a topology and show the records at its nodes.
+
+    Nothing is written to Kafka. Keep the sample with --sample FILE, edit the application, run the same
+    command again, and see what has changed.
+    """
+    from airflow_kstreams.explore import explore as explore_topology
+
+    topology = load_topology(application, function)
+    seen = explore_topology(
+        topology,
+        client_config(bootstrap_server, config_file),
+        _last(last, last_of or [], topology.plan(application_id).inputs),
+        sample=None if resample else sample,
+        application_id=application_id,
+    )
+    if resample and sample is not None:
+        seen.sample.save(sample)
+    difference = _difference(seen, sample, against, function)
+    _show(seen, difference, node or [], rows)
+    if sample is not None:
+        seen.result().save(_result_path(sample))
+
+
+def _last(last: int, pairs: list[str], inputs: tuple[str, ...]) -> dict[str, int]:
+    numbers = dict.fromkeys(inputs, last)
+    for pair in pairs:
+        topic, _, number = pair.rpartition("=")
+        if not topic or not number.isdecimal():
+            raise typer.BadParameter(f"{pair!r} is not TOPIC=N", param_hint="--last-of")
+        numbers[topic] = int(number)
+    return numbers
+
+
+def _result_path(sample: Path) -> Path:
+    return sample.with_name(f"{sample.name}.result")
+
+
+def _difference(
+    seen: Exploration, sample: Path | None, against: Path | None, function: str
+) -> Difference | None:
+    """Compare with what the user names, else with the round before on the same sample."""
+    from airflow_kstreams.explore.difference import Result
+
+    if against is not None and against.suffix == ".py":
+        return seen.diff(seen.rerun(load_topology(against, function)))
+    if against is not None:
+        return seen.diff(Result.load(against))
+    if sample is None or not _result_path(sample).exists():
+        return None
+    before = Result.load(_result_path(sample))
+    return seen.diff(before) if before.sample == seen.sample.digest() else None
+
+
+def _show(seen: Exploration, difference: Difference | None, nodes: list[str], rows: int) -> None:
+    tables: list[Table] = [seen.summary()]
+    if seen.errors:
+        tables.append(seen.failures(rows))
+    if nodes:
+        tables += [seen.at(name).table(rows) for name in nodes]
+    else:
+        tables += [seen.outputs(topic).table(rows) for topic in seen.output_topics]
+    if difference is not None:
+        detailed = nodes or seen.sinks(seen.output_topics)
+        tables.append(difference.table())
+        tables += [one.table(rows) for one in difference if one.name in detailed]
+    console = _console()
+    for table in tables:
+        console.print(table)
+        console.print()
+    for note in seen.notes:
+        console.print(note, markup=False, highlight=False)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(soft_wrap=False)
+    # In a pipe or a file there is no edge to keep to.
+    return console if console.is_terminal else Console(width=_PIPED_COLUMNS)

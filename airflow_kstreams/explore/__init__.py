@@ -1,0 +1,39 @@
+"""Exploring: a sample of real input runs through a topology, nothing is written to Kafka, and the records at
+every node can be seen.
+
+::
+
+    from airflow_kstreams.explore import explore
+
+    seen = explore(topology(), "localhost:9092", last=1000)
+    seen                      # counts per node; a table in a notebook
+    seen["KSTREAM-MAP-0000000002"]
+    again = seen.rerun(topology())   # after an edit, on the same sample
+    again.diff(seen)
+"""
+
+from __future__ import annotations
+
+from airflow_kstreams.explore.difference import Change, Difference, NodeDifference, Result, Seen
+from airflow_kstreams.explore.exploration import Exploration, explore
+from airflow_kstreams.explore.findings import NodeCounts, NodeRecord, RecordFailure
+from airflow_kstreams.explore.record_table import RecordTable
+from airflow_kstreams.explore.sample import Sample, SampleRecord
+from airflow_kstreams.explore.tables import Table
+
+__all__ = [
+    "Change",
+    "Difference",
+    "Exploration",
+    "NodeCounts",
+    "NodeDifference",
+    "NodeRecord",
+    "RecordFailure",
+    "RecordTable",
+    "Result",
+    "Sample",
+    "SampleRecord",
+    "Seen",
+    "Table",
+    "explore",
+]

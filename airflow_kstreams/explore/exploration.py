@@ -1,0 +1,257 @@
+"""What an exploration shows, and how to start one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from airflow_kstreams.explore.difference import Difference, Result, difference, reduced
+from airflow_kstreams.explore.findings import NodeCounts, RecordFailure
+from airflow_kstreams.explore.progress import shown_progress
+from airflow_kstreams.explore.record_table import ROWS, RecordTable
+from airflow_kstreams.explore.sample import Sample
+from airflow_kstreams.explore.sample_run import run_sample
+from airflow_kstreams.explore.sampling import Last, take_sample
+from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.settings import ApplicationSettings, nearest
+from airflow_kstreams.streams.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.topology.topology import Topology
+
+#: Names internal topics unless told; nothing of that name is made.
+APPLICATION_ID = "explore"
+#: Of every request to Kafka: somebody sits and waits.
+_TIMEOUT_MS = 10_000
+
+
+def explore(
+    topology: Topology,
+    bootstrap: str | Mapping[str, object] | None = None,
+    last: Last = 1000,
+    *,
+    sample: Sample | str | Path | None = None,
+    application_id: str = APPLICATION_ID,
+    progress: bool = True,
+) -> Exploration:
+    """Run a sample of real input through a topology and return what is seen at every node.
+
+    Nothing is written to Kafka: no record, no offset, no topic, no group.
+
+    :param bootstrap: Kafka's address, ``host:port[,host:port]``, or client settings by librdkafka's names;
+        only needed to take a new sample.
+    :param last: how many records of each input topic, the last ones over all its partitions; or numbers by
+        topic, then 1000 for the others.
+    :param sample: a sample to run on instead of taking one; or a file, which is read if it exists and else
+        written, so that the next exploration runs on the same records.
+    :param application_id: names internal topics, and the group by whose name the client introduces itself.
+    :param progress: whether to show how far the sample is read.
+    :raises ConfigError: there is neither a sample nor an address, or a setting, number or file is wrong.
+    :raises TopologyError: the topology cannot run, e.g. topics that are joined differ in their partitions.
+    :raises KafkaClientError: the sample could not be read.
+    :raises RecordError: a processor's ``init`` failed; what fails later is part of what is seen.
+
+    >>> from airflow_kstreams.explore import Sample, SampleRecord
+    >>> from airflow_kstreams.streams import KStreamBuilder, serdes
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> builder.stream("numbers").map_values(lambda value: 2 * value).send_to("doubled")
+    >>> record = SampleRecord(topic="numbers", offset=7, key=b"a", value=b"21", timestamp_ms=100)
+    >>> seen = explore(builder.build(), sample=Sample(records=(record,)))
+    >>> [(one.key, one.value, one.origin) for one in seen.outputs("doubled")]
+    [('a', 42, 'numbers-0@7')]
+    """
+    if not isinstance(sample, Sample):
+        sample = _sample(
+            topology, bootstrap, last, file=sample, application_id=application_id, progress=progress
+        )
+    return Exploration(topology, sample, application_id=application_id)
+
+
+def _sample(
+    topology: Topology,
+    bootstrap: str | Mapping[str, object] | None,
+    last: Last,
+    *,
+    file: str | Path | None,
+    application_id: str,
+    progress: bool,
+) -> Sample:
+    if file is not None and Path(file).exists():
+        return Sample.load(file)
+    if bootstrap is None:
+        missing = "" if file is None else f": {str(file)!r} does not exist"
+        raise ConfigError(
+            f"there is no sample to explore{missing}, and no Kafka to take one from",
+            fix="give the address of a Kafka broker, host:port, or a sample",
+        )
+    # Here and not above: whoever has a sample needs no Kafka client.
+    from airflow_kstreams.kafka.cluster import KafkaCluster
+
+    config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
+    settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": _TIMEOUT_MS})
+    cluster = KafkaCluster(config, settings=settings)
+    with shown_progress(show=progress) as show:
+        taken = take_sample(cluster, topology.plan(application_id), last, show)
+    if file is not None:
+        taken.save(file)
+    return taken
+
+
+class Exploration:
+    """What a sample of input records led to at every node of a topology.
+
+    ``exploration["NODE"]`` is the table of what a node forwarded, or a sink wrote. Shown by itself, it is the
+    table of counts.
+
+    :param topology: what the sample runs through, now.
+    :param sample: the input records.
+    :param application_id: names internal topics.
+    """
+
+    def __init__(self, topology: Topology, sample: Sample, *, application_id: str = APPLICATION_ID) -> None:
+        ran = run_sample(topology, sample, application_id)
+        self._topology = topology
+        self._application_id = application_id
+        self._findings = ran.findings
+        #: What it ran on.
+        self.sample = sample
+        #: What to know about the sample, a line each.
+        self.notes: tuple[str, ...] = ran.notes
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of all nodes, parents before children."""
+        return tuple(node.name for node in self._topology.nodes)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that the topology writes, and those that its processors sent to by name."""
+        written = (node.topic for node in self._topology.nodes if isinstance(node, SinkNode))
+        return tuple(dict.fromkeys([*written, *self._findings.topics]))
+
+    @property
+    def output_topics(self) -> tuple[str, ...]:
+        """The topics that the topology writes and does not read again."""
+        read = {
+            topic for node in self._topology.nodes if isinstance(node, SourceNode) for topic in node.topics
+        }
+        return tuple(topic for topic in self.topics if topic not in read)
+
+    @property
+    def errors(self) -> tuple[RecordFailure, ...]:
+        """What went wrong, record by record; each was left out at the node that failed."""
+        return tuple(self._findings.failures)
+
+    def counts(self, node: str) -> NodeCounts:
+        """Return how many records reached, left, were dropped and failed at a node.
+
+        :raises TopologyError: there is no such node.
+        """
+        return self._findings.counts[self._known(node)]
+
+    def at(self, node: str) -> RecordTable:
+        """Return the records that a node forwarded; those that a sink wrote.
+
+        :raises TopologyError: there is no such node.
+        """
+        return RecordTable(self._known(node), self._findings.records[node])
+
+    __getitem__ = at
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._findings.records
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.nodes)
+
+    def outputs(self, topic: str) -> RecordTable:
+        """Return the records that the topology would have written to a topic, by its name in the topology.
+
+        :raises TopologyError: it does not write the topic.
+        """
+        if topic not in self.topics:
+            raise TopologyError(
+                f"the topology does not write the topic {topic!r}",
+                fix=f"topics it writes: {', '.join(self.topics) or 'none'}",
+            )
+        return RecordTable(topic, self._findings.topics.get(topic, []))
+
+    def sinks(self, topics: Collection[str]) -> tuple[str, ...]:
+        """Return the names of the sinks that write these topics."""
+        nodes = self._topology.nodes
+        return tuple(node.name for node in nodes if isinstance(node, SinkNode) and node.topic in topics)
+
+    def summary(self) -> Table:
+        """Return the table of counts."""
+        read = ", ".join(f"{count:,} of {topic}" for topic, count in self.sample.topics().items() if count)
+        return Table(
+            title=f"sample: {read or 'no record'}",
+            columns=("node", "does", "in", "out", "dropped", "failed"),
+            numbers=4,
+            rows=[(node.name, _what(node), *self._numbers(node.name)) for node in self._topology.nodes],
+        )
+
+    def failures(self, rows: int = ROWS) -> Table:
+        """Return the table of what went wrong."""
+        shown = self.errors[: max(rows, 0)]
+        return Table(
+            title=f"{len(self.errors):,} failed, each left out at that node",
+            columns=("input record", "node", "error"),
+            rows=[
+                (one.origin, one.node, f"{type(one.error).__name__}: {' '.join(str(one.error).split())}")
+                for one in shown
+            ],
+            more=len(self.errors) - len(shown),
+        )
+
+    def rerun(self, topology: Topology) -> Exploration:
+        """Run the same sample through another topology, e.g. an edited one."""
+        return Exploration(topology, self.sample, application_id=self._application_id)
+
+    def result(self) -> Result:
+        """Return what was found in a form that can be saved and compared with later."""
+        return reduced(self.sample.digest(), {node: self._findings.records[node] for node in self.nodes})
+
+    def diff(self, before: Exploration | Result) -> Difference:
+        """Return what differs at each node from an earlier exploration of the same sample.
+
+        :param before: the earlier one, or the result that was kept of it.
+        :raises ConfigError: it was of another sample.
+        """
+        return difference(before if isinstance(before, Result) else before.result(), self.result())
+
+    def __str__(self) -> str:
+        parts = [str(self.summary()), *self.notes]
+        return "\n".join([*parts, str(self.failures())] if self.errors else parts)
+
+    def __repr__(self) -> str:
+        return f"<Exploration of {len(self.sample.records)} records at {len(self.nodes)} nodes>"
+
+    def _repr_html_(self) -> str:
+        tables = [self.summary(), *([self.failures()] if self.errors else [])]
+        notes = Table(title="notes", columns=("",), rows=[(note,) for note in self.notes])
+        return "".join(table._repr_html_() for table in ([*tables, notes] if self.notes else tables))
+
+    def _numbers(self, node: str) -> Iterator[str]:
+        counts = self._findings.counts[node]
+        yield f"{counts.records_in:,}"
+        yield f"{counts.records_out:,}"
+        yield f"{counts.dropped:,}" if counts.dropped else ""
+        yield f"{counts.failed:,}" if counts.failed else ""
+
+    def _known(self, node: str) -> str:
+        if node not in self._findings.records:
+            raise TopologyError(
+                f"the topology has no node {node!r}; {nearest(node, list(self.nodes))}",
+                fix=f"nodes of this topology: {', '.join(self.nodes)}",
+            )
+        return node
+
+
+def _what(node: Node) -> str:
+    match node:
+        case SourceNode():
+            return f"reads {', '.join(node.topics)}"
+        case ProcessorNode():
+            return node.operator.type.replace("_", " ")
+        case SinkNode():
+            return f"writes {node.topic}"

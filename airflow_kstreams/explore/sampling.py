@@ -1,0 +1,214 @@
+"""Takes a sample from Kafka: the last records of every topic that a topology only reads.
+
+Rule: of each topic the last N records over all its partitions are taken. Which ones are last is judged as a
+run would order them, backwards: the largest timestamp among the partitions' last records is the last record,
+then the same again without it. So a sample holds an unbroken tail of every partition.
+
+Nothing is written and nothing left behind on the broker: partitions are assigned rather than subscribed, no
+group is joined, no offset committed, no topic created. (A broker that never had a consumer makes its own
+``__consumer_offsets`` when the first one asks for its coordinator, which the client always does.)
+
+Offsets have gaps (compaction, transactions), so the tail of a partition is read from further and further back
+until it has enough records or begins with the log.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from airflow_kstreams.explore.sample import Sample, SampleRecord
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.ports import AdminPort, ClusterPort, Fetched, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+_FETCH_RECORDS = 10_000
+_FETCH_SECONDS = 0.5
+_SILENCE_SECONDS = 30.0
+_WIDER = 4
+
+#: How many records of each topic, or of all topics alike.
+Last = int | Mapping[str, int]
+#: Called with how many offsets were read so far, and how many there are to read.
+Progress = Callable[[int, int], None]
+
+_LAST = 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tail:
+    """What is being read of one partition: ``[start, end)`` of a log that begins at ``log_start``."""
+
+    log_start: int
+    start: int
+    end: int
+    wanted: int
+    records: list[Record]
+
+    @property
+    def enough(self) -> bool:
+        return len(self.records) >= self.wanted or self.start <= self.log_start
+
+    def widen(self) -> None:
+        self.start = max(self.log_start, self.end - (self.end - self.start) * _WIDER)
+        self.records = []
+
+
+def take_sample(cluster: ClusterPort, plan: TopologyPlan, last: Last, progress: Progress) -> Sample:
+    """Read the last records of every input topic.
+
+    :param last: a number for each topic, or numbers by topic; topics without one give 1000.
+    :raises ConfigError: a number is negative, or for a topic that is no input.
+    :raises KafkaClientError: the broker cannot be reached, a topic is missing, or a partition not readable.
+    """
+    wanted = _wanted(plan, last)
+    with ExitStack() as clients:
+        admin = cluster.admin()
+        clients.callback(admin.close)
+        user_topics = {*plan.sources, *plan.outputs} - {*plan.repartition_topics}
+        partitions = {
+            name: description.partitions for name, description in admin.describe_topics(user_topics).items()
+        }
+        _refuse_missing(plan, partitions)
+        tails = _tails(admin, wanted, partitions)
+        # The client looks the group's coordinator up, and may be refused that for another name.
+        reader = cluster.reader(group_id=plan.application_id, isolation="read_committed")
+        clients.callback(reader.close)
+        taken_ms = time.time_ns() // 1_000_000
+        _read_all(reader, tails, progress)
+    records: list[SampleRecord] = []
+    for topic in plan.inputs:
+        of_topic = {at: tail.records for at, tail in tails.items() if at.topic == topic}
+        records += _last_of(of_topic, wanted[topic])
+    return Sample(records=tuple(records), partitions=dict(sorted(partitions.items())), taken_ms=taken_ms)
+
+
+def _wanted(plan: TopologyPlan, last: Last) -> dict[str, int]:
+    if isinstance(last, int):
+        wanted = dict.fromkeys(plan.inputs, last)
+    else:
+        unknown = sorted({*last} - {*plan.inputs})
+        if unknown:
+            raise ConfigError(
+                f"a number of records is given for {unknown[0]!r}, which is no input of the topology",
+                fix=f"name one of: {', '.join(plan.inputs)}",
+            )
+        wanted = dict.fromkeys(plan.inputs, _LAST) | dict(last)
+    for topic, count in wanted.items():
+        if count < 0:
+            raise ConfigError(f"{count} records of {topic!r} cannot be read", fix="give 0 or more")
+    return wanted
+
+
+def _refuse_missing(plan: TopologyPlan, partitions: Collection[str]) -> None:
+    missing = [topic for topic in plan.inputs if topic not in partitions]
+    if missing:
+        raise KafkaClientError(
+            f"the topology reads topics that do not exist: {', '.join(missing)}",
+            fix="create the topics, or correct their names; is this the right cluster?",
+            code="UNKNOWN_TOPIC_OR_PART",
+        )
+
+
+def _tails(
+    admin: AdminPort, wanted: Mapping[str, int], partitions: Mapping[str, int]
+) -> dict[TopicPartition, _Tail]:
+    every = [TopicPartition(topic, number) for topic in wanted for number in range(partitions[topic])]
+    starts = admin.start_offsets(every)
+    ends = admin.end_offsets(every, isolation="read_committed")
+    return {
+        at: _Tail(
+            log_start=starts[at],
+            start=max(starts[at], ends[at] - wanted[at.topic]),
+            end=ends[at],
+            wanted=wanted[at.topic],
+            records=[],
+        )
+        for at in every
+    }
+
+
+def _read_all(reader: ReaderPort, tails: Mapping[TopicPartition, _Tail], progress: Progress) -> None:
+    unread = {at: tail for at, tail in tails.items() if tail.start < tail.end}
+    while unread:
+        _read(reader, unread, progress)
+        unread = {at: tail for at, tail in unread.items() if not tail.enough}
+        for tail in unread.values():
+            tail.widen()
+
+
+def _read(reader: ReaderPort, tails: Mapping[TopicPartition, _Tail], progress: Progress) -> None:
+    """Read every tail from its start to its end."""
+    positions = {at: tail.start for at, tail in tails.items()}
+    total = sum(tail.end - tail.start for tail in tails.values())
+    open_partitions = set(tails)
+    reader.assign(dict(positions))
+    # A partition that was paused stays so when it is assigned again.
+    reader.resume(tails)
+    heard = time.monotonic()
+    while open_partitions:
+        progress(total - sum(tails[at].end - positions[at] for at in open_partitions), total)
+        fetched = reader.poll(max_records=_FETCH_RECORDS, timeout_seconds=_FETCH_SECONDS)
+        heard = _refuse_silence(fetched, heard, open_partitions)
+        for at, records in fetched.records.items():
+            if at in open_partitions:
+                tails[at].records += [record for record in records if record.offset() < tails[at].end]
+                positions[at] = min(records[-1].offset() + 1, tails[at].end)
+        for at, end in fetched.ends.items():
+            positions[at] = max(positions[at], min(end, tails[at].end))
+        reached = {at for at in open_partitions if positions[at] >= tails[at].end}
+        reader.pause(reached)
+        open_partitions -= reached
+    progress(total, total)
+
+
+def _refuse_silence(fetched: Fetched, heard: float, partitions: Collection[TopicPartition]) -> float:
+    now = time.monotonic()
+    if fetched.records or fetched.ends:
+        return now
+    if now - heard > _SILENCE_SECONDS:
+        names = ", ".join(map(str, sorted(partitions)))
+        raise KafkaClientError(
+            f"nothing could be read of {names} for {now - heard:.0f} s",
+            fix="check that the brokers that lead these partitions are up, then try again",
+            code="_TIMED_OUT",
+            retriable_code=True,
+        )
+    return heard
+
+
+def _last_of(partitions: Mapping[TopicPartition, Sequence[Record]], count: int) -> list[SampleRecord]:
+    """Return the last records over all partitions, by partition, in offset order."""
+    taken = dict.fromkeys(partitions, 0)
+    # A heap gives the smallest first, and the largest timestamp is wanted.
+    heads = [
+        (-records[-1].timestamp()[1], -at.partition, at) for at, records in partitions.items() if records
+    ]
+    heapq.heapify(heads)
+    while heads and sum(taken.values()) < count:
+        _, _, at = heapq.heappop(heads)
+        taken[at] += 1
+        left = len(partitions[at]) - taken[at]
+        if left:
+            timestamp_ms = partitions[at][left - 1].timestamp()[1]
+            heapq.heappush(heads, (-timestamp_ms, -at.partition, at))
+    return [
+        _sampled(record)
+        for at, records in sorted(partitions.items())
+        for record in records[len(records) - taken[at] :]
+    ]
+
+
+def _sampled(record: Record) -> SampleRecord:
+    return SampleRecord(
+        topic=record.topic(),
+        partition=record.partition(),
+        offset=record.offset(),
+        key=record.key(),
+        value=record.value(),
+        timestamp_ms=record.timestamp()[1],
+        headers=list(record.headers() or ()),
+    )

@@ -1,0 +1,221 @@
+"""A copy of a topology in which every node tells what reaches it and what it forwards.
+
+Rule: node names, their order, the edges and the stores are those of the topology, so a task runs the copy as
+it would run the original. Three kinds of tap do it:
+
+* behind each source stands one more node, which sees what the source decoded;
+* each processor's operator is wrapped;
+* before each sink stands one more node, which sees what the sink is given. It has the sink's name, so that
+  ``forward(to=...)`` finds it.
+
+An error at a node is noted and ends there: what stands above the node goes on as if the node had taken the
+record, and what it did before stands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ParamSpec
+
+from airflow_kstreams.explore.findings import Findings
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.nodes import (
+    Forward,
+    Node,
+    NodeContext,
+    Operator,
+    ProcessorNode,
+    ProcessorServices,
+    SourceNode,
+    StreamTimer,
+)
+from airflow_kstreams.streams.topology.sending import SendTarget
+from airflow_kstreams.streams.topology.topology import Topology
+
+P = ParamSpec("P")
+
+
+def tapped(topology: Topology, findings: Findings) -> Topology:
+    """Return the copy; what its nodes see goes into ``findings``."""
+    taken = {node.name for node in topology.nodes}
+    behind: dict[str, str] = {}
+    nodes: list[Node] = []
+
+    def hidden(name: str) -> str:
+        free = f"{name} (tapped)"
+        while free in taken:
+            free += "'"
+        taken.add(free)
+        return free
+
+    for node in topology.nodes:
+        findings.add_node(node.name)
+        if isinstance(node, SourceNode):
+            behind[node.name] = hidden(node.name)
+            tap = SourceTap(node=node.name, findings=findings)
+            nodes += [node, ProcessorNode(name=behind[node.name], parents=(node.name,), operator=tap)]
+            continue
+        parents = tuple(behind.get(parent, parent) for parent in node.parents)
+        if isinstance(node, ProcessorNode):
+            operator = OperatorTap(node=node.name, findings=findings, operator=node.operator)
+            nodes.append(dataclasses.replace(node, parents=parents, operator=operator))
+            continue
+        sink = SinkTap(node=node.name, topic=node.topic, findings=findings)
+        guard = ProcessorNode(name=node.name, parents=parents, operator=sink, site=node.site)
+        nodes += [guard, dataclasses.replace(node, name=hidden(node.name), parents=(guard.name,))]
+    return dataclasses.replace(topology, nodes=tuple(nodes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTap:
+    """Sees what a source decoded."""
+
+    node: str
+    findings: Findings
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "source_tap"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        name, findings, record_context = self.node, self.findings, context.record_context
+
+        def run(key: Any, value: Any, _node: str = name) -> None:
+            findings.arrived(name)
+            findings.forwarded(name, key, value, record_context.timestamp_ms)
+            forward(key, value)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkTap:
+    """Sees what a sink is given and takes the error of a sink that cannot encode it."""
+
+    node: str
+    topic: str
+    findings: Findings
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "sink_tap"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        name, topic, findings, record_context = self.node, self.topic, self.findings, context.record_context
+
+        def run(key: Any, value: Any, _node: str = name) -> None:
+            findings.arrived(name)
+            try:
+                forward(key, value)
+            except Exception as error:
+                findings.failed(name, error)
+            else:
+                findings.forwarded(name, key, value, record_context.timestamp_ms)
+                findings.written(topic, key, value, record_context.timestamp_ms)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTap:
+    """Runs an operator and sees what reaches it and what it forwards."""
+
+    node: str
+    findings: Findings
+    operator: Operator
+
+    @property
+    def type(self) -> str:
+        """Kind of node: the operator's own."""
+        return self.operator.type
+
+    def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        name, findings, record_context = self.node, self.findings, context.record_context
+
+        def seen(target: Forward) -> Forward:
+            def pass_on(key: Any, value: Any) -> None:
+                findings.forwarded(name, key, value, record_context.timestamp_ms)
+                target(key, value)
+
+            return pass_on
+
+        inner = self.operator.bind(
+            seen(forward),
+            _TappedContext(context, name, findings),
+            {child: seen(target) for child, target in children.items()},
+        )
+
+        def run(key: Any, value: Any, _node: str = name) -> None:
+            findings.arrived(name)
+            try:
+                inner(key, value)
+            except Exception as error:
+                findings.failed(name, error)
+
+        return run
+
+
+class _TappedContext:
+    """The task's services for a node, where errors of callbacks are noted, drops counted, and records seen
+    that are sent to a topic by name.
+
+    An error of ``on_open`` is left alone: without its processor a topology cannot be explored.
+    """
+
+    def __init__(self, context: ProcessorServices, node: str, findings: Findings) -> None:
+        self._context = context
+        self._name = node
+        self._findings = findings
+        self._targets: dict[str, tuple[str, SendTarget]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def on_flush(self, callback: Callable[[], None]) -> None:
+        self._context.on_flush(self._noted(callback))
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        self._context.on_close(self._noted(callback))
+
+    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
+        return self._context.stream_timer(self._noted(callback))
+
+    def send_target(self, topic: str) -> SendTarget:
+        target: SendTarget = self._context.send_target(topic)
+        self._targets[target.topic] = (topic, target)
+        return target
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        self._context.send(topic, key, value)
+        name, target = self._targets[topic]
+        shown_key = None if key is None else _decoded(target.key_serde, key)
+        shown_value = None if value is None else _decoded(target.value_serde, value)
+        self._findings.written(name, shown_key, shown_value, self._context.record_context.timestamp_ms)
+
+    def count_dropped(self) -> None:
+        self._findings.dropped(self._name)
+        self._context.count_dropped()
+
+    def _noted(self, callback: Callable[P, None]) -> Callable[P, None]:
+        def call(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                callback(*args, **kwargs)
+            except Exception as error:
+                self._findings.failed(self._name, error)
+
+        return call
+
+
+def _decoded(serde: Serde, data: bytes) -> Any:
+    """Return what was sent; the bytes where the sender named a serde of its own."""
+    try:
+        return serde.deserialize(data)
+    except Exception:
+        return data

@@ -1,0 +1,244 @@
+"""Serdes whose schemas live in a schema registry: Avro, JSON Schema and Protobuf in Confluent's wire format.
+
+::
+
+    from airflow_kstreams.kafka import schema_registry
+
+    registry = schema_registry.SchemaRegistry()          # or SchemaRegistry("http://HOST:8081")
+    flights = builder.stream("flights", key_serde=serdes.string(), value_serde=registry.avro(FLIGHT))
+
+Needs the extra ``schema-registry`` wherever tasks run. Building a topology imports none of it and asks no
+registry; a task makes the client when it starts.
+
+**Where the registry is and how to log in** need not stand in a topology. Client settings tell it that
+start with ``schema.registry.``, beside those of Kafka: in the extra of the Airflow connection, or in the file
+of client settings, which the product already carries to the driver and the executors and shows to nobody::
+
+    {"bootstrap.servers": "HOST:PORT",
+     "schema.registry.url": "https://HOST",
+     "schema.registry.basic.auth.user.info": "NAME:PASSWORD"}
+
+The names are those of confluent-kafka's client behind ``schema.registry.``. A URL may stand in the
+application file instead, credentials may not; settings that name another URL than the application file are
+not used for it. In tests, ``SchemaRegistry("mock://NAME")`` or :func:`configure` with such a URL gives a
+registry that lives in this process.
+
+**Keys.** The bytes of a key hold the id of its schema. A key whose schema changes gets other bytes: it may
+move to another partition, and stores no longer find what they kept under it. Give keys ``serdes.string()`` or
+another plain serde unless their schema is fixed for good; as in Kafka Streams.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, get_args
+
+from airflow_kstreams.kafka.schema_registry.binding import RegistrySerde, SubjectNames
+from airflow_kstreams.kafka.schema_registry.clients import client_of, configure
+from airflow_kstreams.kafka.schema_registry.formats import (
+    AvroFormat,
+    Format,
+    JsonSchemaFormat,
+    ProtobufFormat,
+)
+from airflow_kstreams.kafka.schema_registry.settings import url_fault
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.call_site import call_site
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from google.protobuf.message import Message
+
+__all__ = ["SchemaRegistry", "SubjectNames", "configure"]
+
+
+class SchemaRegistry:
+    r"""A schema registry, as a topology names it; makes serdes and touches no network.
+
+    All its serdes take the same options:
+
+    - ``auto_register_schemas``: whether the first record written to a topic registers the schema. If not, it
+      must be registered before.
+    - ``use_latest_version``: read and write by the newest schema registered for the topic, in place of the
+      given one; nothing is registered then. Results depend on what is registered when a task starts, so a
+      retried run may give other bytes.
+    - ``subject_names``: how the registry's subjects are named. ``topic`` gives ``<topic>-key`` and
+      ``<topic>-value``, ``record`` the name of the record, ``topic_record`` both. Stores use the name of
+      their changelog topic.
+
+    Serdes of one schema and the same options are equal. Their id, a part of the topology hash, holds the
+    schema's name and a hash of it, but no address.
+
+    :param url: of the registry, several of one cluster with commas between; unless given, the client setting
+        ``schema.registry.url`` names it.
+    :raises TopologyError: the URL is none, or holds credentials.
+
+    >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+    >>> registry = SchemaRegistry("mock://example")
+    >>> carrier = registry.avro('{"type": "record", "name": "Carrier", "fields": '
+    ...                         '[{"name": "code", "type": "string"}]}')
+    >>> carrier
+    serdes.avro(Carrier, 2aa3c27de3bb252b)
+    >>> in_topic = carrier.bound("carriers", "value")    # a task does this
+    >>> in_topic.serialize({"code": "UA"})               # 00, the schema's id in 4 bytes, Avro
+    b'\x00\x00\x00\x00\x01\x04UA'
+    >>> in_topic.deserialize(b"\x00\x00\x00\x00\x01\x04B6")
+    {'code': 'B6'}
+    """
+
+    def __init__(self, url: str = "") -> None:
+        fault = url_fault(url) if url else None
+        if fault:
+            raise TopologyError(
+                f"the URL given to SchemaRegistry at {call_site()} {fault}",
+                fix="write SchemaRegistry('http://HOST:8081'); credentials go into the client setting "
+                "schema.registry.basic.auth.user.info",
+            )
+        self.url = url
+
+    def __repr__(self) -> str:
+        return f"SchemaRegistry({self.url!r})"
+
+    def client(self) -> SchemaRegistryClient:
+        """Return confluent-kafka's client of this registry, the one that all tasks of this process use.
+
+        For tests and tools: to register schemas ahead, or to see what was registered.
+
+        :raises ConfigError: no registry is named, its settings are refused, or the extra is not installed.
+
+        >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+        >>> registry = SchemaRegistry("mock://empty")
+        >>> registry.client().get_subjects()
+        []
+        """
+        return client_of(self.url)
+
+    def avro(
+        self,
+        schema: str | None = None,
+        *,
+        auto_register_schemas: bool = True,
+        use_latest_version: bool = False,
+        subject_names: SubjectNames = "topic",
+    ) -> Serde:
+        """Return the serde of Avro: a record is a dict, other types are what they are in Python.
+
+        A record written with another schema is read as this one, by Avro's rules: fields it lacks take their
+        defaults, fields that only it has are left out. A dict to write may lack fields that have a default,
+        and must hold no others.
+
+        :param schema: JSON text; None reads each record as it was written, and writes none.
+        :raises TopologyError: the schema is no JSON.
+
+        >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+        >>> SchemaRegistry().avro('"string"', auto_register_schemas=False)
+        serdes.avro(string, e9e5c1c9e4f62773, registered only)
+        """
+        _check_text(schema, "avro")
+        return self._serde(
+            AvroFormat(schema=schema), auto_register_schemas, use_latest_version, subject_names
+        )
+
+    def json_schema(
+        self,
+        schema: str | None = None,
+        *,
+        auto_register_schemas: bool = True,
+        use_latest_version: bool = False,
+        subject_names: SubjectNames = "topic",
+    ) -> Serde:
+        r"""Return the serde of JSON that a JSON Schema describes: an object is a dict.
+
+        Values are checked against the schema when they are written and when they are read. JSON has neither
+        NaN nor infinity: both are written as ``null``.
+
+        :param schema: the schema's text, with a ``title`` if subjects are named by record; None checks each
+            record by the schema it was written with, and writes none.
+        :raises TopologyError: the schema is no JSON.
+
+        >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+        >>> serde = SchemaRegistry("mock://json").json_schema('{"type": "object"}').bound("orders", "value")
+        >>> serde.serialize({"cents": 5})
+        b'\x00\x00\x00\x00\x01{"cents":5}'
+        """
+        _check_text(schema, "json_schema")
+        return self._serde(
+            JsonSchemaFormat(schema=schema), auto_register_schemas, use_latest_version, subject_names
+        )
+
+    def protobuf(
+        self,
+        message: type[Message],
+        *,
+        auto_register_schemas: bool = True,
+        use_latest_version: bool = False,
+        subject_names: SubjectNames = "topic",
+    ) -> Serde:
+        r"""Return the serde of a Protocol Buffers message: values are instances of its class.
+
+        A message of another full name is refused. One written by another version of its file is read by
+        Protobuf's rules: fields it lacks have their defaults.
+
+        :param message: a class that ``protoc`` generated.
+        :raises TopologyError: it is no such class.
+
+        >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+        >>> from google.protobuf.wrappers_pb2 import StringValue
+        >>> serde = SchemaRegistry("mock://protobuf").protobuf(StringValue).bound("names", "value")
+        >>> serde.serialize(StringValue(value="UA"))    # id, path of the message in its file, message
+        b'\x00\x00\x00\x00\x01\x02\x0e\n\x02UA'
+        """
+        if not isinstance(message, type) or not hasattr(message, "DESCRIPTOR"):
+            raise TopologyError(
+                f"protobuf at {call_site()} is given {message!r:.80}, expected a message class",
+                fix="pass the class that protoc generated, e.g. flights_pb2.Flight",
+            )
+        return self._serde(
+            ProtobufFormat(message=message), auto_register_schemas, use_latest_version, subject_names
+        )
+
+    def _serde(
+        self,
+        schema: Format,
+        auto_register_schemas: bool,
+        use_latest_version: bool,
+        subject_names: SubjectNames,
+    ) -> Serde:
+        if subject_names not in get_args(SubjectNames):
+            raise TopologyError(
+                f"{schema.name} at {call_site()} is given subject_names={subject_names!r}",
+                fix=f"one of {', '.join(map(repr, get_args(SubjectNames)))}",
+            )
+        if subject_names != "topic" and schema.record_name is None:
+            raise TopologyError(
+                f"{schema.name} at {call_site()} names subjects by record, but its schema has no name",
+                fix="give the schema a name (JSON Schema: a title), or leave out subject_names",
+            )
+        return RegistrySerde(
+            format=schema,
+            url=self.url,
+            auto_register_schemas=auto_register_schemas,
+            use_latest_version=use_latest_version,
+            subject_names=subject_names,
+        ).unbound()
+
+
+def _check_text(schema: Any, call: str) -> None:
+    """Refuse a schema that is no JSON text; whether it is a valid schema shows when a task starts to use it.
+
+    :raises TopologyError: it is none.
+    """
+    if schema is None:
+        return
+    try:
+        if isinstance(schema, str):
+            json.loads(schema)
+            return
+        found = type(schema).__name__
+    except ValueError as error:
+        found = f"a text that is none: {error}"
+    raise TopologyError(
+        f"{call} at {call_site()} is given {found}, expected a schema as JSON text",
+        fix="pass the schema's text, e.g. what json.dumps(schema) gives",
+    ) from None

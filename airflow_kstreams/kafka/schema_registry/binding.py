@@ -1,0 +1,252 @@
+"""Binds a format to a topic: the pair of functions a task calls, and what their failures mean.
+
+confluent-kafka's serializers and deserializers do the work, one pair for each topic and side of a task. They
+are made at the first record, because a sink never reads and a source never writes; the client they share is
+made when the task starts, so that a missing library or setting shows before the first record.
+
+Rule: what is a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that the
+error policy may skip or dead-letter. What is nobody's record's fault (registry away, credentials refused,
+schema not registered or not compatible) is raised as ``KStreamsError`` and passes every policy: no record is
+ever skipped because a registry was down.
+
+Crash argument: registering a schema is not part of a task's transaction. It need not be: a registry gives the
+same schema the same id again, so the attempt that resumes writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_kstreams.kafka.schema_registry.clients import client_of, missing_library
+from airflow_kstreams.kafka.schema_registry.faults import is_unknown_schema, one_line, registry_fault
+from airflow_kstreams.kafka.schema_registry.formats import Deserializer, Format, Serializer, json_schema_fault
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError
+from airflow_kstreams.streams.serde.base import Serde, Side
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+#: How subjects, under which a registry keeps the versions of a schema, are named: ``<topic>-<side>``,
+#: ``<record>`` or ``<topic>-<record>``.
+SubjectNames = Literal["topic", "record", "topic_record"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySerde:
+    """A serde of a schema registry, as a topology defines it; plain data.
+
+    :param format: the schema.
+    :param url: of the registry, "" for the one that the client settings name.
+    :param auto_register_schemas: whether a schema that the registry does not hold is registered.
+    :param use_latest_version: whether the newest registered schema is used in place of this one.
+    :param subject_names: how the registry's subjects are named.
+    """
+
+    format: Format
+    url: str
+    auto_register_schemas: bool
+    use_latest_version: bool
+    subject_names: SubjectNames
+
+    @property
+    def id(self) -> str:
+        """Stable text for the topology hash: never an address or a credential."""
+        parts = [self.format.fingerprint]
+        if self.use_latest_version:
+            parts.append("latest version")
+        elif not self.auto_register_schemas:
+            parts.append("registered only")
+        if self.subject_names != "topic":
+            parts.append(f"{self.subject_names} subjects")
+        return f"{self.format.name}({', '.join(parts)})"
+
+    def unbound(self) -> Serde:
+        """Return the serde for a topology; a task binds it to its topic before it uses it."""
+
+        def refuse(_: Any) -> Any:
+            raise ConfigError(
+                f"the serde {self.id} is used without a topic, by which its schemas are registered",
+                fix='bind it first: serde.bound("TOPIC", "value")',
+            )
+
+        return Serde(id=self.id, serialize=refuse, deserialize=refuse, for_topic=self.bound)
+
+    def bound(self, topic: str, side: Side) -> Serde:
+        """Return the serde for one topic.
+
+        :raises ConfigError: the extra is not installed, no registry is named, or its settings are refused.
+        """
+        bound = BoundFormat(self, client_of(self.url), topic, side)
+        return Serde(id=self.id, serialize=bound.serialize, deserialize=bound.deserialize)
+
+
+class BoundFormat:
+    """A format at work on the keys or values of one topic, in one task.
+
+    :param definition: the serde.
+    :param client: this process's.
+    :param topic: real name.
+    :param side: key or value.
+    :raises ConfigError: the format's library is not installed.
+    """
+
+    def __init__(
+        self, definition: RegistrySerde, client: SchemaRegistryClient, topic: str, side: Side
+    ) -> None:
+        from confluent_kafka.serialization import MessageField, SerializationContext
+
+        self._definition = definition
+        self._format = definition.format
+        self._client: Any = client
+        self._where = f"{side}s of topic {topic!r}"
+        self._context = SerializationContext(topic, MessageField(side))
+        self._serializer: Serializer | None = None
+        self._deserializer: Deserializer | None = None
+        _import_library(self._format)
+
+    def serialize(self, value: Any) -> bytes:
+        """Write a value in Confluent's wire format.
+
+        :raises ValueError: it does not fit the schema.
+        :raises KStreamsError: the registry does not take the schema, or cannot be asked.
+        """
+        serializer = self._serializer or self._make_serializer()
+        try:
+            return serializer(value, self._context)
+        except Exception as error:
+            raise self._unwritten(value, error) from error
+
+    def deserialize(self, data: bytes) -> Any:
+        """Read a value from Confluent's wire format.
+
+        :raises ValueError: the bytes are of another format or schema, or of one that nobody registered.
+        :raises KStreamsError: the registry cannot be asked.
+        """
+        deserializer = self._deserializer or self._make_deserializer()
+        try:
+            return deserializer(data, self._context)
+        except Exception as error:
+            raise self._unread(data, error) from error
+
+    def _make_serializer(self) -> Serializer:
+        definition = self._definition
+        if not (self._format.has_schema or definition.use_latest_version):
+            raise ConfigError(
+                f"the serde {definition.id} has no schema to write the {self._where}",
+                fix=f"give one: registry.{self._format.name}(schema)",
+            )
+        conf = {
+            **self._conf(),
+            "auto.register.schemas": definition.auto_register_schemas and not definition.use_latest_version,
+        }
+        try:
+            self._serializer = self._format.serializer(self._client, conf)
+        except Exception as error:
+            raise self._refused_schema(error) from error
+        return self._serializer
+
+    def _make_deserializer(self) -> Deserializer:
+        conf = {**self._conf(), "schema.id.deserializer": _read_id}
+        try:
+            self._deserializer = self._format.deserializer(self._client, conf)
+        except Exception as error:
+            raise self._refused_schema(error) from error
+        return self._deserializer
+
+    def _conf(self) -> dict[str, Any]:
+        # The library's own choice would ask the registry for associations of topics first, which not every
+        # registry knows.
+        return {
+            "subject.name.strategy.type": self._definition.subject_names.upper(),
+            "use.latest.version": self._definition.use_latest_version,
+        }
+
+    def _unwritten(self, value: Any, error: Exception) -> Exception:
+        """Return what to raise for a value that was not written."""
+        known = self._registry_fault(error)
+        if known is not None:
+            return known
+        return ValueError(
+            f"a {type(value).__name__} is no value of {self._definition.id}: "
+            f"{self._format.misfit(value, error)}"
+        )
+
+    def _unread(self, data: bytes, error: Exception) -> Exception:
+        """Return what to raise for bytes that were not read."""
+        known = self._registry_fault(error)
+        if known is not None and not is_unknown_schema(error):
+            return known
+        fault = self._schema_fault(data, error)
+        if isinstance(fault, KStreamsError):
+            return fault
+        if known is not None and fault is None:
+            return known
+        reason = fault or json_schema_fault(error) or one_line(error).removeprefix("ValueError: ")
+        return ValueError(f"the bytes are no value of {self._definition.id}: {reason}")
+
+    def _schema_fault(self, data: bytes, error: Exception) -> str | KStreamsError | None:
+        """Say what is wrong with the schema that bytes were written with, None if nothing is.
+
+        The registry is asked again: the error alone does not say which of several questions failed.
+        """
+        if isinstance(error, _NotFramed):
+            return str(error)
+        framed = len(data) >= 5 and data[0] == 0
+        if not framed:
+            return _not_framed(data) if data[:1] != b"\1" else None
+        schema_id = int.from_bytes(data[1:5], "big")
+        try:
+            schema = self._client.get_schema(schema_id)
+        except Exception as asked:
+            if is_unknown_schema(asked):
+                return f"the registry has no schema {schema_id}, found in the bytes"
+            return self._registry_fault(asked)
+        if schema.schema_type not in (None, self._format.type):
+            return f"schema {schema_id} is of type {schema.schema_type}, expected {self._format.type}"
+        return None
+
+    def _refused_schema(self, error: Exception) -> KStreamsError:
+        if isinstance(error, ImportError):
+            return missing_library(error)
+        return self._registry_fault(error) or ConfigError(
+            f"the schema of the serde {self._definition.id} is not valid: {one_line(error)}",
+            fix=f"mend the schema given to registry.{self._format.name}(...)",
+        )
+
+    def _registry_fault(self, error: Exception) -> KStreamsError | None:
+        url = str(self._client.config().get("url", ""))
+        return registry_fault(error, url=url, what=f"{self._definition.id} for the {self._where}")
+
+
+class _NotFramed(ValueError):
+    """Bytes without the beginning that every value in Confluent's wire format has."""
+
+
+def _not_framed(data: bytes) -> str:
+    found = f"they begin with {data[:5].hex(' ')}" if data else "there are none"
+    return (
+        f"{found}, expected 00 and a schema's id, as schema registry serializers write them; read the topic "
+        "with the serde it was written with, e.g. serdes.json()"
+    )
+
+
+def _read_id(payload: bytes, context: Any, schema_id: Any) -> io.BytesIO:
+    """Read the schema's id at the beginning of a value; ids in headers are not looked for."""
+    # 0 is followed by an id, 1 by a GUID.
+    if payload[0] > 1:
+        raise _NotFramed(_not_framed(payload))
+    rest: io.BytesIO = schema_id.from_bytes(io.BytesIO(payload))
+    return rest
+
+
+def _import_library(format_: Format) -> None:
+    """Import what a format needs, so that a missing library shows when a task starts.
+
+    :raises ConfigError: it is not installed.
+    """
+    try:
+        format_.import_library()
+    except ImportError as error:
+        raise missing_library(error) from None

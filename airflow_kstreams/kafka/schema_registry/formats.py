@@ -1,0 +1,399 @@
+"""The three formats a schema registry knows: what a schema is, and how confluent-kafka's serializers and
+deserializers of it are made.
+
+Definitions hold text and classes only, since they are made while a topology is built; every library is
+imported by the task that binds them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from google.protobuf.message import Message
+
+#: ``(object, context) -> bytes`` of confluent-kafka.
+Serializer = Callable[[Any, Any], bytes]
+#: ``(bytes, context) -> object`` of confluent-kafka.
+Deserializer = Callable[[bytes, Any], Any]
+#: Settings of a serializer or deserializer, by confluent-kafka's names.
+Conf = Mapping[str, Any]
+
+
+class Format(Protocol):
+    """A schema in one of the registry's formats."""
+
+    @property
+    def type(self) -> str:
+        """The registry's name of the format."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The word users write for the format."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """The schema's name and a hash of it, for the id of a serde."""
+        ...
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether values can be written by it; without a schema they can only be read."""
+        ...
+
+    @property
+    def record_name(self) -> str | None:
+        """What subjects named by record are called; None if the schema has no name."""
+        ...
+
+    def import_library(self) -> None:
+        """Import what the format needs.
+
+        :raises ImportError: a library is missing.
+        """
+        ...
+
+    def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
+        """Make a serializer.
+
+        :raises Exception: the schema is not valid, or a schema it refers to cannot be had.
+        """
+        ...
+
+    def deserializer(self, client: SchemaRegistryClient, conf: Conf) -> Deserializer:
+        """Make a deserializer; raises as :meth:`serializer` does."""
+        ...
+
+    def misfit(self, value: Any, error: Exception) -> str:
+        """Say why a value does not fit the schema, without showing the value.
+
+        :param error: what the serializer raised.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroFormat:
+    """Avro; values are dicts, or what the schema's type is in Python.
+
+    :param schema: the schema's JSON text; None reads each record by its writer's schema.
+    """
+
+    schema: str | None
+
+    @property
+    def type(self) -> str:
+        """The registry's name of the format."""
+        return "AVRO"
+
+    @property
+    def name(self) -> str:
+        """The word users write for the format."""
+        return "avro"
+
+    @property
+    def fingerprint(self) -> str:
+        """The schema's name and hash."""
+        return _text_fingerprint(self.schema, _avro_name)
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether a schema was given."""
+        return self.schema is not None
+
+    @property
+    def record_name(self) -> str | None:
+        """The full name of a record, enumeration or fixed type."""
+        schema = json.loads(self.schema or "null")
+        return _avro_name(schema) if isinstance(schema, dict) and "name" in schema else None
+
+    def import_library(self) -> None:
+        """Import what the format needs."""
+        importlib.import_module("confluent_kafka.schema_registry.avro")
+
+    def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
+        """Make a serializer; a dict with a field that the schema does not have is refused, not cut."""
+        from confluent_kafka.schema_registry.avro import AvroSerializer
+
+        serializer: Serializer = AvroSerializer(
+            client, self.schema, conf={**conf, "validate.strict.allow.default": True}
+        )
+        return serializer
+
+    def deserializer(self, client: SchemaRegistryClient, conf: Conf) -> Deserializer:
+        """Make a deserializer with the schema as the reader's."""
+        from confluent_kafka.schema_registry.avro import AvroDeserializer
+
+        deserializer: Deserializer = AvroDeserializer(client, self.schema, conf=dict(conf))
+        return deserializer
+
+    def misfit(self, value: Any, error: Exception) -> str:
+        """Name the field that does not fit and the type it must have."""
+        from fastavro.validation import ValidationError, validate
+
+        # The serializer's own text would show the value of a field whose type is a union.
+        try:
+            validate(value, json.loads(self.schema or "null"), raise_errors=True, strict=False)
+        except ValidationError as invalid:
+            fields = {fault.field or "the value" for fault in invalid.errors}
+            wanted = " or ".join(dict.fromkeys(_avro_type(fault.schema) for fault in invalid.errors))
+            return f"{', '.join(sorted(fields))} must be {wanted}"
+        except Exception:
+            return f"it does not fit the schema ({type(error).__name__})"
+        return str(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonSchemaFormat:
+    """JSON that a JSON Schema describes; values are dicts, lists, texts and numbers.
+
+    :param schema: the schema's text; None reads each record by its writer's schema.
+    """
+
+    schema: str | None
+
+    @property
+    def type(self) -> str:
+        """The registry's name of the format."""
+        return "JSON"
+
+    @property
+    def name(self) -> str:
+        """The word users write for the format."""
+        return "json_schema"
+
+    @property
+    def fingerprint(self) -> str:
+        """The schema's title and hash."""
+        return _text_fingerprint(self.schema, _json_schema_name)
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether a schema was given."""
+        return self.schema is not None
+
+    @property
+    def record_name(self) -> str | None:
+        """The title."""
+        schema = json.loads(self.schema or "null")
+        return schema.get("title") if isinstance(schema, dict) else None
+
+    def import_library(self) -> None:
+        """Import what the format needs."""
+        importlib.import_module("confluent_kafka.schema_registry.json_schema")
+
+    def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
+        """Make a serializer; it validates.
+
+        The encoder is that of ``serdes.json()``: confluent-kafka would pick one by what is installed.
+        """
+        from confluent_kafka.schema_registry.json_schema import JSONSerializer
+
+        serializer: Serializer = JSONSerializer(
+            self.schema, client, conf=dict(conf), json_encode=msgspec.json.encode
+        )
+        return serializer
+
+    def deserializer(self, client: SchemaRegistryClient, conf: Conf) -> Deserializer:
+        """Make a deserializer; it validates against this schema, else the writer's."""
+        from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+
+        deserializer: Deserializer = JSONDeserializer(
+            self.schema, schema_registry_client=client, conf=dict(conf), json_decode=msgspec.json.decode
+        )
+        return deserializer
+
+    def misfit(self, value: Any, error: Exception) -> str:
+        """Name the place that does not fit and the rule it breaks."""
+        return json_schema_fault(error) or f"it does not fit the schema ({type(error).__name__})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtobufFormat:
+    """Protocol Buffers; values are instances of a generated message class.
+
+    :param message: the class.
+    """
+
+    message: type[Message]
+
+    @property
+    def type(self) -> str:
+        """The registry's name of the format."""
+        return "PROTOBUF"
+
+    @property
+    def name(self) -> str:
+        """The word users write for the format."""
+        return "protobuf"
+
+    @property
+    def fingerprint(self) -> str:
+        """The message's name and a hash of the files that define it."""
+        descriptor = self.message.DESCRIPTOR
+        digest = hashlib.sha256()
+        for file in sorted(_files(descriptor.file), key=lambda file: file.name):
+            digest.update(file.serialized_pb)
+        return f"{descriptor.full_name}, {digest.hexdigest()[:16]}"
+
+    @property
+    def has_schema(self) -> bool:
+        """A message class always has one."""
+        return True
+
+    @property
+    def record_name(self) -> str | None:
+        """The message's full name."""
+        name: str = self.message.DESCRIPTOR.full_name
+        return name
+
+    def import_library(self) -> None:
+        """Import what the format needs."""
+        importlib.import_module("confluent_kafka.schema_registry.protobuf")
+
+    def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
+        """Make a serializer.
+
+        A map field has no order of its own, and the library writes it in another one in each process. A
+        message that holds one is written again in sorted order: the same input must give the same bytes.
+        """
+        from confluent_kafka.schema_registry import prefix_schema_id_serializer
+        from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+
+        parse = self.message.FromString
+
+        def framed_in_order(payload: bytes, context: Any, schema_id: Any) -> bytes:
+            ordered = parse(payload).SerializeToString(deterministic=True)
+            framed: bytes = prefix_schema_id_serializer(ordered, context, schema_id)
+            return framed
+
+        # Rules of a registered schema, which only the latest version brings, may have encrypted the payload.
+        if _has_map(self.message.DESCRIPTOR) and not conf.get("use.latest.version"):
+            conf = {**conf, "schema.id.serializer": framed_in_order}
+        serializer: Serializer = ProtobufSerializer(self.message, client, conf=dict(conf))
+        return serializer
+
+    def deserializer(self, client: SchemaRegistryClient, conf: Conf) -> Deserializer:
+        """Make a deserializer that refuses messages of another name.
+
+        Bytes of one message often parse as another: nothing but the name tells them apart.
+        """
+        from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+
+        name = self.message.DESCRIPTOR.full_name
+        read_id = conf["schema.id.deserializer"]
+        known: set[tuple[object, ...]] = set()
+
+        def checked_id(payload: bytes, context: Any, schema_id: Any) -> io.BytesIO:
+            rest: io.BytesIO = read_id(payload, context, schema_id)
+            written_as = (schema_id.id, schema_id.guid, *schema_id.message_indexes)
+            if written_as not in known:
+                found = _message_name(client, schema_id)
+                if found != name:
+                    raise ValueError(f"found a message {found}, expected {name}")
+                known.add(written_as)
+            return rest
+
+        deserializer: Deserializer = ProtobufDeserializer(
+            self.message,
+            conf={**conf, "schema.id.deserializer": checked_id},
+            schema_registry_client=client,
+        )
+        return deserializer
+
+    def misfit(self, value: Any, error: Exception) -> str:
+        """Name the class that was expected."""
+        if not isinstance(value, self.message):
+            return f"expected a message {self.message.DESCRIPTOR.full_name}"
+        return f"it cannot be written ({type(error).__name__})"
+
+
+def json_schema_fault(error: BaseException | None) -> str | None:
+    """Say which place of a document breaks which rule of its schema, without showing the document.
+
+    :param error: of the validator, or raised while one was handled.
+    :return: None if it is neither.
+    """
+    path = getattr(error, "json_path", None)
+    if error is None or path is None:
+        return json_schema_fault(error.__context__) if error is not None and error.__context__ else None
+    rule = getattr(error, "validator", "")
+    return f"{path} breaks the rule {rule}: {json.dumps(getattr(error, 'validator_value', None))[:200]}"
+
+
+def _text_fingerprint(schema: str | None, name_of: Callable[[Any], str]) -> str:
+    """Return name and hash of a schema; layout and the order of names in an object do not count."""
+    if schema is None:
+        return "any"
+    parsed = json.loads(schema)
+    canonical = json.dumps(parsed, sort_keys=True, separators=(",", ":"))
+    return f"{name_of(parsed)}, {hashlib.sha256(canonical.encode()).hexdigest()[:16]}"
+
+
+def _avro_name(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return "union" if isinstance(schema, list) else str(schema)
+    name = str(schema.get("name", schema.get("type")))
+    namespace = schema.get("namespace")
+    return f"{namespace}.{name}" if namespace and "." not in name else name
+
+
+def _avro_type(schema: Any) -> str:
+    return _avro_name(schema) if isinstance(schema, dict | list) else str(schema)
+
+
+def _json_schema_name(schema: Any) -> str:
+    return str(schema.get("title", "untitled")) if isinstance(schema, dict) else "untitled"
+
+
+def _files(file: Any) -> set[Any]:
+    """Return a file and all that it imports."""
+    found = {file}
+    for imported in file.dependencies:
+        found |= _files(imported)
+    return found
+
+
+def _has_map(message: Any, seen: frozenset[str] = frozenset()) -> bool:
+    """Whether a message or one inside it has a map field."""
+    if message.full_name in seen:
+        return False
+    inner = [field.message_type for field in message.fields if field.message_type is not None]
+    below = seen | {message.full_name}
+    return any(child.GetOptions().map_entry or _has_map(child, below) for child in inner)
+
+
+def _message_name(client: SchemaRegistryClient, schema_id: Any) -> str:
+    """Return the full name of the message that a framed record says it holds.
+
+    :param schema_id: its schema's id, or GUID, and the path of the message within the schema's file.
+    """
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    if schema_id.id is not None:
+        schema = client.get_schema(schema_id.id, fmt="serialized")
+    else:
+        schema = client.get_schema_by_guid(str(schema_id.guid), fmt="serialized")
+    if schema.schema_type != "PROTOBUF":
+        raise ValueError(f"found a schema of type {schema.schema_type}, expected PROTOBUF")
+    file = FileDescriptorProto.FromString(base64.b64decode(schema.schema_str or ""))
+    names = [file.package] if file.package else []
+    messages: Any = file.message_type
+    for index in schema_id.message_indexes:
+        if index not in range(len(messages)):
+            raise ValueError(f"schema {schema_id.id} has no message at index {schema_id.message_indexes}")
+        names.append(messages[index].name)
+        messages = messages[index].nested_type
+    return ".".join(names)

@@ -1,0 +1,256 @@
+"""Hands records to a vectorised function, many at a time, as Arrow record batches.
+
+Rule: records are kept in the order in which they come. A batch is cut when it holds ``batch_size`` of them
+and at every commit point. The function takes it whole; the rows of what it returns are forwarded one by one,
+in order.
+
+Invariant: nothing is kept when a commit point has passed. Since commit points are counted in records here, as
+with tables (the node registers for them), batches are the same whatever the fetch sizes, delays and crashes.
+
+Crash argument: a crash loses the kept records together with the uncommitted offsets of the records that made
+them. The attempt that resumes reads them again from a commit point, where nothing was kept, and cuts the same
+batches.
+
+An error of the function belongs to a batch, not to a record. It is raised as ``RecordError``, which no error
+policy skips: to skip would lose a whole batch and count one record.
+
+Python objects become Arrow columns by ``pyarrow.array``, which imports pandas when it is installed: about
+three seconds and 65 MB, once in a worker that hosts such a node. No public call of pyarrow converts objects
+without asking for pandas first, and columns built by hand would know but a few types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
+from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.topology.call_site import CallSite, call_site
+from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    BatchSchema: TypeAlias = pa.Schema
+
+#: Takes and returns a batch, see :meth:`KStream.map_batches`.
+BatchFunction = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
+
+#: The columns of a batch.
+COLUMNS = ("key", "value", "timestamp_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapBatches:
+    """Replaces batches of records by what a function makes of them.
+
+    :param function: the user's.
+    :param batch_size: the most records of a batch.
+    :param schema: Arrow types of the function's input; None infers them from each batch.
+    :param site: the user's line, for messages.
+    """
+
+    function: BatchFunction
+    batch_size: int
+    schema: BatchSchema | None
+    site: CallSite
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "map_batches"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task.
+
+        :raises ConfigError: pyarrow is not installed.
+        """
+        batch = OpenBatch(self, forward, context)
+        context.on_flush(batch.emit)
+        keys, emit, batch_size = batch.keys, batch.emit, self.batch_size
+        add_key, add_value, add_time = batch.keys.append, batch.values.append, batch.timestamps_ms.append
+        record_context = context.record_context
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            if not keys:
+                batch.first = record_context.record
+            add_key(key)
+            add_value(value)
+            add_time(record_context.timestamp_ms)
+            if len(keys) >= batch_size:
+                emit()
+
+        return run
+
+
+class OpenBatch:
+    """The records that one task's node keeps until its batch is cut.
+
+    :param operator: the definition.
+    :param forward: to the children.
+    :raises ConfigError: pyarrow is not installed.
+    """
+
+    def __init__(self, operator: MapBatches, forward: Forward, context: NodeContext) -> None:
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise ConfigError(
+                f"map_batches at {operator.site} needs pyarrow, which is not installed here",
+                fix="pip install 'airflow-kstreams[spark]' wherever tasks run and topologies are tested",
+            ) from None
+        self._pa = pa
+        self.keys: list[Any] = []
+        self.values: list[Any] = []
+        self.timestamps_ms: list[int] = []
+        #: What was consumed when the batch began; None at a commit point, by a timer or at the start.
+        self.first: Record | None = None
+        self._operator = operator
+        self._forward = forward
+        self._record_context = context.record_context
+        self._task_id = context.task_id
+        self._node = context.node
+
+    def emit(self) -> None:
+        """Cut the batch and forward what the function makes of it; results belong to no record and have no
+        headers.
+
+        :raises RecordError: the function failed, or returned no such batch as it must.
+        """
+        if not self.keys:
+            return
+        keys, values, timestamps_ms = self.keys[:], self.values[:], self.timestamps_ms[:]
+        self.keys.clear()
+        self.values.clear()
+        self.timestamps_ms.clear()
+        record_context, forward = self._record_context, self._forward
+        before = (record_context.record, record_context.timestamp_ms, record_context.replaced_headers)
+        record_context.record = record_context.replaced_headers = None
+        try:
+            results = self._results(keys, values, timestamps_ms)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            raise self._failure(error, len(keys)) from error
+        for key, value, timestamp_ms in results:
+            record_context.timestamp_ms = timestamp_ms
+            forward(key, value)
+        # The record may still have to visit other children of this node's parent.
+        record_context.record, record_context.timestamp_ms, record_context.replaced_headers = before
+
+    def _results(
+        self, keys: list[Any], values: list[Any], timestamps_ms: list[int]
+    ) -> zip[tuple[Any, Any, int]]:
+        returned = self._operator.function(self._batch((keys, values, timestamps_ms)))
+        self._check(returned, rows=len(keys))
+        names = returned.schema.names
+        if "key" in names:
+            keys = returned.column("key").to_pylist()
+        if "timestamp_ms" in names:
+            timestamps_ms = returned.column("timestamp_ms").to_pylist()
+        return zip(keys, returned.column("value").to_pylist(), timestamps_ms, strict=True)
+
+    def _batch(self, columns: Sequence[list[Any]]) -> pa.RecordBatch:
+        schema = self._operator.schema
+        arrays = []
+        for name, objects in zip(COLUMNS, columns, strict=True):
+            wanted = schema.field(name).type if schema is not None else None
+            if wanted is None and name == "timestamp_ms":
+                wanted = self._pa.int64()
+            try:
+                arrays.append(self._pa.array(objects, type=wanted))
+            except (self._pa.ArrowException, OverflowError, TypeError) as error:
+                raise TypeError(_mixed(name, objects, wanted, error)) from error
+        if schema is None:
+            return self._pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
+        by_name = dict(zip(COLUMNS, arrays, strict=True))
+        return self._pa.RecordBatch.from_arrays([by_name[name] for name in schema.names], schema=schema)
+
+    def _check(self, returned: Any, *, rows: int) -> None:
+        """Refuse what cannot be forwarded.
+
+        :raises TypeError: it is no record batch, or a timestamp is none.
+        :raises ValueError: a column is missing or not known.
+        """
+        if not isinstance(returned, self._pa.RecordBatch):
+            raise TypeError(
+                f"the function returned {type(returned).__name__}, expected a pyarrow.RecordBatch"
+            )
+        names = returned.schema.names
+        unknown = sorted(set(names) - set(COLUMNS))
+        if unknown or len(set(names)) != len(names) or "value" not in names:
+            raise ValueError(
+                f"the function returned the columns {', '.join(names) or 'none'}; expected value, and key "
+                "and timestamp_ms if they change"
+            )
+        if returned.num_rows != rows and len(names) < len(COLUMNS):
+            missing = " and ".join(name for name in COLUMNS if name not in names)
+            raise ValueError(
+                f"the function returned {returned.num_rows} rows for {rows} records without a column "
+                f"{missing}; with another number of rows, every row needs its own"
+            )
+        if "timestamp_ms" in names:
+            times = returned.column("timestamp_ms")
+            if not self._pa.types.is_integer(times.type) or times.null_count:
+                raise TypeError(
+                    f"the function returned a column timestamp_ms of {times.type} with {times.null_count} "
+                    "nulls, expected whole numbers, epoch milliseconds, without nulls"
+                )
+
+    def _failure(self, error: Exception, rows: int) -> RecordError:
+        first = self.first
+        topic, partition, offset = "", -1, -1
+        if first is not None:
+            topic, partition, offset = first.topic(), first.partition(), first.offset()
+        since = f" that began with {topic}-{partition}@{offset}" if first is not None else ""
+        text = " ".join(str(error).split())
+        return RecordError(
+            f"task {self._task_id}: map_batches failed for a batch of {rows} records{since} at node "
+            f"{self._node!r} ({self._operator.site}): {type(error).__name__}: {text}",
+            fix="mend the function at that node, then retry the run: its slice is kept and nothing of it was "
+            "lost",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            node=self._node,
+        )
+
+
+def map_batches_operator(function: BatchFunction, batch_size: int, schema: Any) -> MapBatches:
+    """Check what the user gave and return the operator.
+
+    :raises TopologyError: the size is not positive, or the schema is none of these columns.
+    """
+    site = call_site()
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise TopologyError(
+            f"map_batches at {site} is given batch_size={batch_size!r}", fix="give 1 or more records"
+        )
+    if schema is not None and not _fits_columns(schema):
+        raise TopologyError(
+            f"map_batches at {site} is given a schema that is not of the columns {', '.join(COLUMNS)}, the "
+            "last one int64",
+            fix='write pa.schema([("key", ...), ("value", ...), ("timestamp_ms", pa.int64())])',
+        )
+    return MapBatches(function=function, batch_size=batch_size, schema=schema, site=site)
+
+
+def _fits_columns(schema: Any) -> bool:
+    """Whether it is a schema of the columns; asked without importing pyarrow, which whoever made it has."""
+    if type(schema).__name__ != "Schema" or sorted(schema.names) != sorted(COLUMNS):
+        return False
+    return str(schema.field("timestamp_ms").type) == "int64"
+
+
+def _mixed(name: str, objects: Sequence[Any], wanted: Any, error: Exception) -> str:
+    """Say which Python types a column holds; the library's own text would show a value."""
+    kinds = ", ".join(sorted({type(found).__name__ for found in objects}))
+    expected = "one Arrow type" if wanted is None else str(wanted)
+    detail = str(error).partition(" with type ")[2]
+    detail = f" (found {detail})" if detail else ""
+    return (
+        f"the {name}s, of type {kinds}, do not fit into {expected}{detail}; make them alike before, e.g. by "
+        "map_values, or give map_batches a schema"
+    )

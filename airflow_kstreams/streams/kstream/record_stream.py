@@ -1,0 +1,296 @@
+"""What can be done with a stream record by record: the operators that keep nothing from one to the next."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Self
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.kstream.arguments import check_functions
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.map_batches import BatchFunction, map_batches_operator
+from airflow_kstreams.streams.kstream.stateless import (
+    Action,
+    Branch,
+    CopyValues,
+    Filter,
+    FilterNot,
+    FlatMap,
+    FlatMapper,
+    FlatMapValues,
+    FlatValueMapper,
+    KeySelector,
+    KeyValueMapper,
+    Map,
+    MapValues,
+    PassThrough,
+    Peek,
+    Predicate,
+    ValueMapper,
+)
+from airflow_kstreams.streams.topology.call_site import call_site
+from airflow_kstreams.streams.topology.nodes import Operator
+
+if TYPE_CHECKING:
+    from airflow_kstreams.streams.kstream.map_batches import BatchSchema
+
+
+class RecordStream:
+    """The part of :class:`~airflow_kstreams.streams.KStream` that needs no state and meets no other stream.
+
+    :param graph: what is being built.
+    :param node: the node whose results this stream is.
+    :param serdes: what is known of its bytes.
+    :param key_changed: whether records may sit in another partition than their key belongs to.
+    :param table_values: whether values may be, or hold, objects that a table goes on changing.
+    """
+
+    def __init__(
+        self,
+        graph: StreamGraph,
+        node: str,
+        serdes: Serdes,
+        *,
+        key_changed: bool = False,
+        table_values: bool = False,
+    ) -> None:
+        self._graph = graph
+        self._node = node
+        self._serdes = serdes
+        self._key_changed = key_changed
+        self._table_values = table_values
+
+    def filter(self, predicate: Predicate) -> Self:
+        """Keep the records for which ``predicate(key, value)`` holds.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("large")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("large")]
+        [2, 3]
+        """
+        check_functions(predicate, call="filter")
+        return self._same("KSTREAM-FILTER", Filter(predicate=predicate))
+
+    def filter_not(self, predicate: Predicate) -> Self:
+        """Drop the records for which ``predicate(key, value)`` holds, keep the others.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.stream("numbers").filter_not(lambda key, value: value > 1).send_to("small")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("small")]
+        [1]
+        """
+        check_functions(predicate, call="filter_not")
+        return self._same("KSTREAM-FILTER", FilterNot(predicate=predicate))
+
+    def peek(self, action: Action) -> Self:
+        """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
+        is.
+
+        :param action: what it returns is ignored; an attempt that resumes after a crash calls it again.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> seen = []
+        >>> numbers = builder.stream("numbers").peek(lambda key, value: seen.append(value))
+        >>> numbers.send_to("same")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     seen, [record.value for record in driver.read_output("same")]
+        ([1, 2], [1, 2])
+        """
+        check_functions(action, call="peek")
+        return self._same("KSTREAM-PEEK", Peek(action=action))
+
+    def select_key(self, selector: KeySelector) -> Self:
+        """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").select_key(lambda key, value: value[0]).send_to("by-letter")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in ("ant", "bee"):
+        ...         driver.pipe_input("words", key="a", value=value, timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("by-letter")]
+        [('a', 'ant'), ('b', 'bee')]
+        """
+        check_functions(selector, call="select_key")
+        node = self._graph.selected(self._node, selector, None)
+        return self._new(node, self._serdes.with_new_key("select_key"), key_changed=True)
+
+    def map(self, mapper: KeyValueMapper) -> Self:
+        """Replace each record by ``mapper(key, value)``, a pair of key and value.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").map(lambda key, value: (value, key)).send_to("swapped")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("swapped")]
+        [('ant', 'a')]
+        """
+        check_functions(mapper, call="map")
+        return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper), "map")
+
+    def map_values(self, mapper: ValueMapper) -> Self:
+        """Replace each value by ``mapper(value)``.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.stream("numbers").map_values(lambda value: 2 * value).send_to("doubled")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("doubled")]
+        [2, 4]
+        """
+        check_functions(mapper, call="map_values")
+        return self._revalued("KSTREAM-MAPVALUES", MapValues(mapper=mapper), "map_values")
+
+    def flat_map(self, mapper: FlatMapper) -> Self:
+        """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> lines = builder.stream("lines")
+        >>> words = lines.flat_map(lambda key, value: [(word[0], word) for word in value.split()])
+        >>> words.send_to("words")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("lines", key=None, value="an ox", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("words")]
+        [('a', 'an'), ('o', 'ox')]
+        """
+        check_functions(mapper, call="flat_map")
+        return self._rekeyed("KSTREAM-FLATMAP", FlatMap(mapper=mapper), "flat_map")
+
+    def flat_map_values(self, mapper: FlatValueMapper) -> Self:
+        """Replace each value by the values that ``mapper(value)`` yields, each under the same key.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("lines").flat_map_values(str.split).send_to("words")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("lines", key="a", value="an ox", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("words")]
+        [('a', 'an'), ('a', 'ox')]
+        """
+        check_functions(mapper, call="flat_map_values")
+        return self._revalued("KSTREAM-FLATMAPVALUES", FlatMapValues(mapper=mapper), "flat_map_values")
+
+    def map_batches(
+        self,
+        function: BatchFunction,
+        *,
+        batch_size: int = 10_000,
+        schema: BatchSchema | None = None,
+        changes_key: bool = True,
+    ) -> Self:
+        """Replace batches of records by ``function(batch)``, vectorised: a ``pyarrow.RecordBatch`` for a
+        ``pyarrow.RecordBatch``.
+
+        The columns of the batch it takes are ``key``, ``value`` (null for a record without) and
+        ``timestamp_ms`` (int64), one row for each record in the order they came. A dict becomes a struct, a
+        list a list; typed objects must be made dicts before, e.g. by ``map_values(msgspec.structs.asdict)``.
+        Column types are inferred from each batch, so a field that is null throughout has Arrow's null type;
+        give ``schema`` to have the same types in every batch.
+
+        The batch it returns holds ``value``. Without a column ``key``, or ``timestamp_ms``, each row keeps
+        that of the record in its place; if the number of rows changes, it must hold all three, as what
+        ``batch.filter(...)`` returns does. Its rows become records in their order, as ``to_pylist`` has them.
+        They belong to no record: headers are empty.
+
+        A batch is cut at ``batch_size`` records and at every commit point. The task's commit points are then
+        counted in records (``commit.every.records``), so batches, and with them results, are the same however
+        often the task crashes. What follows this node sees records up to a batch late: by then stream time
+        may have moved on, so put windows before it, or give them the grace. An error of the function fails
+        the task, whatever the error policy is. ``TopologyTestDriver`` commits after each record: batches of
+        one.
+
+        :param function: depends on the batch alone; needs pyarrow wherever tasks run.
+        :param batch_size: the most records of a batch, 1 or more.
+        :param schema: a ``pyarrow.Schema`` of the columns ``key``, ``value`` and ``timestamp_ms`` (int64).
+        :param changes_key: False promises that every result has the key of a record in its own place or
+            partition: the key's serde stays known, and a group or join of the result repartitions nothing.
+        :raises TopologyError: no function, no positive size, or a schema of other columns is given.
+
+        >>> import pyarrow
+        >>> import pyarrow.compute as pc
+        >>> from airflow_kstreams.streams import KStreamBuilder, serdes
+        >>> from airflow_kstreams.testing import TopologyTestDriver
+        >>> def in_cents(batch):
+        ...     cents = pc.multiply(batch.column("value"), 100)
+        ...     return pyarrow.RecordBatch.from_arrays([cents], names=["value"])
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> builder.stream("prices").map_batches(in_cents).send_to("cents")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("prices", key="a", value=3, timestamp_ms=100)
+        ...     [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("cents")]
+        [('a', 300, 100)]
+        """
+        check_functions(function, call="map_batches")
+        operator = map_batches_operator(function, batch_size, schema)
+        parent = self._node
+        if self._table_values:
+            # A table may change the objects that wait here for their batch.
+            parent = self._graph.operator("KSTREAM-COPYVALUES", CopyValues(), parent)
+        node = self._graph.operator("KSTREAM-MAPBATCHES", operator, parent)
+        known = self._serdes.with_new_value("map_batches")
+        if changes_key:
+            known = known.with_new_key("map_batches")
+        return self._new(node, known, key_changed=changes_key or self._key_changed)
+
+    def branch(self, *predicates: Predicate) -> list[Self]:
+        """Split the stream, one branch per predicate.
+
+        A record goes to the branch of the first ``predicate(key, value)`` that holds; it is dropped if none
+        does.
+
+        :param predicates: one per branch, tried in order.
+        :return: the branches, in the order of the predicates.
+        :raises TopologyError: there is no predicate.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> even, rest = builder.stream("numbers").branch(
+        ...     lambda key, value: value % 2 == 0, lambda key, value: True
+        ... )
+        >>> even.send_to("even")
+        >>> rest.send_to("odd")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     [[record.value for record in driver.read_output(topic)] for topic in ("even", "odd")]
+        [[2], [1, 3]]
+        """
+        if not predicates:
+            raise TopologyError(
+                f"branch at {call_site()} has no predicate", fix="pass one predicate per branch"
+            )
+        for predicate in predicates:
+            check_functions(predicate, call="branch")
+        node = self._graph.name("KSTREAM-BRANCH")
+        children = tuple(self._graph.name("KSTREAM-BRANCHCHILD") for _ in predicates)
+        add_operator = self._graph.topology.add_operator
+        add_operator(node, Branch(predicates=predicates, children=children), self._node)
+        for child in children:
+            add_operator(child, PassThrough(type="branch_child"), node)
+        return [self._at(child) for child in children]
+
+    def _new(self, node: str, serdes: Serdes, *, key_changed: bool) -> Self:
+        """Return a stream of the same kind further down: a windowed one stays windowed."""
+        stream = copy.copy(self)
+        stream._node, stream._serdes, stream._key_changed = node, serdes, key_changed
+        return stream
+
+    def _at(self, node: str) -> Self:
+        return self._new(node, self._serdes, key_changed=self._key_changed)
+
+    def _same(self, kind: str, operator: Operator) -> Self:
+        return self._at(self._graph.operator(kind, operator, self._node))
+
+    def _revalued(self, kind: str, operator: Operator, call: str) -> Self:
+        node = self._graph.operator(kind, operator, self._node)
+        return self._new(node, self._serdes.with_new_value(call), key_changed=self._key_changed)
+
+    def _rekeyed(self, kind: str, operator: Operator, call: str) -> Self:
+        node = self._graph.operator(kind, operator, self._node)
+        return self._new(node, self._serdes.with_new_key(call).with_new_value(call), key_changed=True)

@@ -1,0 +1,125 @@
+"""The operator that holds back the results of windows until they close.
+
+Rule: a window is emitted when it closes, once, with its final value and its entry's timestamp; in the order
+of closing, then of the window's start, then of the serialized key. It closes by stream time, so also when its
+own key sees no more records.
+
+Nothing waits here: what waits are the entries of the fold's own store. That store keeps an entry exactly
+until its window closes, and hands it over when it expires. So an entry in the store has not been emitted, and
+one that was emitted is not in the store, whatever stream time a task starts with.
+
+With ``flush``, the end of each run also emits the windows still open that were not emitted with their
+present value yet. A mark in a second store says that readers know a window, and whether they know its present
+value: set when a run's end emits the window, outdated by the window's next change, gone with the window. A
+window whose mark is up to date when it closes is not emitted again. A marked window that is deleted, as a
+session is that grows, is emitted with None at once, since nobody would take it back later.
+
+Crash argument: the output, the tombstones of expired entries and the marks are of one transaction, together
+with the offsets and the stream time that made windows close. A crash before the commit undoes all of them, so
+the next attempt closes the same windows after the same records; a crash after it finds the entries gone. The
+same holds between two runs, which is why it does not matter where one run ends and the next begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_kstreams.streams.kstream.window_emitter import ignore_updates
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.state.expiring_store import Entry, EntryId, ExpiringStore
+from airflow_kstreams.streams.topology.nodes import Forward, NodeContext, StoreSpec
+
+#: What a mark says: readers know the window's present value, or a former one.
+_UP_TO_DATE = 1
+_OUTDATED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppress:
+    """Emits each window of a table when it closes.
+
+    :param store: of the table; it keeps entries until their window closes, no longer.
+    :param windowed_keys: serde of windowed keys; writes what the store writes as changelog keys.
+    :param marks: store of the marks; None with ``hold``.
+    """
+
+    store: StoreSpec
+    windowed_keys: Serde
+    marks: StoreSpec | None
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "suppress" if self.marks is None else "suppress_and_flush"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Listen to the store; what the table forwards only outdates marks."""
+        store: ExpiringStore = context.store(self.store.name)
+        windowed_key = self.windowed_keys.deserialize
+        changelog_key = store.changelog_key
+        record_context = context.record_context
+
+        def emit(key: bytes, entry: Entry) -> None:
+            before = record_context.timestamp_ms
+            record_context.timestamp_ms = entry[1]
+            forward(windowed_key(key), entry[0])
+            record_context.timestamp_ms = before
+
+        if self.marks is not None:
+            return self._bind_flush(forward, context, self.marks, emit)
+
+        def closed(entry_id: EntryId, entry: Entry, _node: str = context.node) -> None:
+            emit(changelog_key(entry_id), entry)
+
+        store.expiry_listeners.append(closed)
+        return ignore_updates
+
+    def _bind_flush(
+        self,
+        forward: Forward,
+        context: NodeContext,
+        marks: StoreSpec,
+        emit: Callable[[bytes, Entry], None],
+    ) -> Forward:
+        store: ExpiringStore = context.store(self.store.name)
+        serialize = self.windowed_keys.serialize
+        changelog_key = store.changelog_key
+        get_mark = context.store(marks.name).get_entry
+        put_mark = context.store(marks.name).put_entry
+        marked = context.store(marks.name).approximate_count
+
+        def known(key: bytes) -> bool:
+            mark = get_mark(key)
+            return mark is not None and mark[0] == _UP_TO_DATE
+
+        def closed(entry_id: EntryId, entry: Entry, _node: str = context.node) -> None:
+            key = changelog_key(entry_id)
+            if not known(key):
+                emit(key, entry)
+            put_mark(key, None)
+
+        def at_run_end(_node: str = context.node) -> None:
+            for entry_id, entry in store.entries():
+                key = changelog_key(entry_id)
+                if not known(key):
+                    emit(key, entry)
+                    put_mark(key, (_UP_TO_DATE, entry[1]))
+
+        def changed(key: Any, value: Any, _node: str = context.node) -> None:
+            if not marked():
+                return
+            windowed_key = serialize(key)
+            mark = get_mark(windowed_key)
+            if mark is None:
+                return
+            if value is None:
+                put_mark(windowed_key, None)
+                forward(key, None)
+            elif mark[0] == _UP_TO_DATE:
+                put_mark(windowed_key, (_OUTDATED, mark[1]))
+
+        store.expiry_listeners.append(closed)
+        context.on_close(at_run_end)
+        return changed

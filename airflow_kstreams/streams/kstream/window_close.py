@@ -1,0 +1,141 @@
+"""What happens in a windowed join as time passes: elements without partner are joined with None when their
+window closes or the run ends, and the stores forget what is past. The rule is that of
+:mod:`airflow_kstreams.streams.kstream.windowed_join`.
+
+One timer serves both sides. It stands at the first moment at which a waiting element's window is closed, or
+at which a store has a period to remove: the next multiple of the period. Both follow from what the stores
+hold and from stream time, so the timer of a restored task stands where the old one stood.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from airflow_kstreams.streams.kstream.windowed_join import JoinSide, WindowedJoin
+from airflow_kstreams.streams.state.join_store import JoinStore
+from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
+
+#: A moment that never comes.
+_NEVER = 2**63 - 1
+
+#: An element that waits no longer: (moment its window closes, side, arrival, time, serialized key, value).
+#: The first three are unique, so sorting compares no more.
+_Released = tuple[int, int, int, int, bytes, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowClose:
+    """Stands below both sides, where their results meet, and passes them on at no cost.
+
+    Its stream time is the larger one of both sides'.
+    """
+
+    join: WindowedJoin
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return f"{self.join.type}_close"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Return what is below; what time brings goes there too."""
+        JoinClock(self.join, forward, context)
+        return forward
+
+
+class JoinClock:
+    """Closes the windows of one task's join, and gives its stores their stream time.
+
+    :param forward: takes the elements that found no partner.
+    :param context: of the node below both sides.
+    """
+
+    def __init__(self, join: WindowedJoin, forward: Forward, context: NodeContext) -> None:
+        joiner = join.joiner
+        self._sides = (
+            WaitingSide(0, join.left, join.left.open_ms(join.right), context),
+            WaitingSide(1, join.right, join.right.open_ms(join.left), context),
+        )
+        self._alone = (lambda value: joiner(value, None), lambda value: joiner(None, value))
+        self._period_ms = min(side.store.period_ms for side in self._sides)
+        self._removal_ms = self._due_ms = _NEVER
+        self._forward = forward
+        self._record_context = context.record_context
+        self._deserialize_key = join.left.store.key_serde.deserialize
+        self._stream_time = context.stream_time()
+        self._timer = context.stream_timer(partial(self._pass_time, _node=context.node))
+        for side in self._sides:
+            side.store.follow(self._stream_time, partial(self._wake, side.open_ms))
+        context.on_open(self._open)
+        if any(side.flushed for side in self._sides):
+            context.on_close(partial(self._end_run, _node=context.node))
+
+    def _open(self) -> None:
+        self._plan_removal(self._stream_time())
+        self._set_timer()
+
+    def _wake(self, open_ms: int, time_ms: int) -> None:
+        """Have the timer ready for an element that begins to wait."""
+        due_ms = time_ms + open_ms + 1
+        if due_ms < self._due_ms:
+            self._due_ms = due_ms
+            self._timer.set(due_ms)
+
+    def _pass_time(self, now_ms: int, _node: str) -> None:
+        released = [row for side in self._sides for row in side.release(now_ms)]
+        if now_ms >= self._removal_ms:
+            for side in self._sides:
+                side.store.remove_expired(now_ms)
+            self._plan_removal(now_ms)
+        self._set_timer()
+        self._emit(released)
+
+    def _end_run(self, _node: str) -> None:
+        self._emit([row for side in self._sides if side.flushed for row in side.release(_NEVER)])
+
+    def _plan_removal(self, now_ms: int) -> None:
+        self._removal_ms = (now_ms // self._period_ms + 1) * self._period_ms
+
+    def _set_timer(self) -> None:
+        self._due_ms = min(self._removal_ms, *(side.due_ms() for side in self._sides))
+        self._timer.set(self._due_ms)
+
+    def _emit(self, released: list[_Released]) -> None:
+        """Join elements with None, in the order in which their windows close."""
+        record_context = self._record_context
+        before_ms = record_context.timestamp_ms
+        for _, side, _, time_ms, key, value in sorted(released):
+            record_context.timestamp_ms = time_ms
+            self._forward(self._deserialize_key(key), self._alone[side](value))
+        record_context.timestamp_ms = before_ms
+
+
+class WaitingSide:
+    """The elements of one side that wait for a partner.
+
+    :param number: 0 for the left, 1 for the right side.
+    :param open_ms: for how long after its own time an element may find a partner.
+    """
+
+    __slots__ = ("flushed", "number", "open_ms", "store")
+
+    def __init__(self, number: int, side: JoinSide, open_ms: int, context: NodeContext) -> None:
+        self.number = number
+        self.open_ms = open_ms
+        self.flushed = side.window.at_run_end == "flush"
+        self.store: JoinStore = context.store(side.store.name)
+
+    def due_ms(self) -> int:
+        """Return the first moment at which an element's window is closed."""
+        first_ms = self.store.first_waiting_ms()
+        return _NEVER if first_ms is None else first_ms + self.open_ms + 1
+
+    def release(self, now_ms: int) -> list[_Released]:
+        """Let go the elements whose window is closed at a moment."""
+        open_ms, number = self.open_ms, self.number
+        return [
+            (time_ms + open_ms, number, arrival, time_ms, key, value)
+            for key, (time_ms, arrival, value) in self.store.release(now_ms - open_ms)
+        ]

@@ -1,0 +1,150 @@
+"""The joins of two windowed streams, ``left`` and ``right``.
+
+Rule: each stream keeps its elements for the other, for its own window and grace of stream time. A left
+element at ``l`` and a right one at ``r`` match if their keys are equal and
+
+    ``-size(left) <= l - r <= size(right)``
+
+so an element arriving at t meets those of the other stream that lie in ``[t - size(other), t + size(own)]``
+and arrived before it, in the order (time, arrival). ``join_prior`` takes only those before t. A result has
+the larger one of both times, and the joiner gets (left value, right value) whichever arrived last.
+
+An element older than its window plus grace when it arrives is late: it is dropped and counted. One that grew
+as old since is not found any more. Old is judged by the join's stream time, which is the larger one of both
+sides' and counts the record being processed.
+
+An element arrives on a side when its record passes that side's node. A stream joined with itself passes the
+left one first, so an element that comes on the right finds itself among the left ones: each pair of different
+elements gives two results, and each element one with itself, except in ``join_prior``. Where both sides come
+from one topic by different ways, the way built first is passed first.
+
+**Elements without partner** (``left_join``: left ones; ``outer_join``: both) are joined with None once no
+partner can come any more. A right element r can still match the left one l while r is not late and l is kept:
+``r + size(right) + grace(right) >= now`` and ``l + size(left) + grace(left) >= now``. The latest r that
+matches is ``l + size(left)``, so the window of l closes when stream time passes
+
+    ``l + size(left) + min(grace(left), size(right) + grace(right))``
+
+and that of a right element likewise, sides exchanged. Results are emitted after the record that brought
+stream time there, in the order in which windows close, left ones first, then by arrival, with the element's
+own time. They are as late as that: another join or window behind this one needs a grace to take them in.
+
+At the end of a run, elements whose window is still open wait for the next run (``at_run_end="hold"``). With
+``flush`` they are joined with None there and then, a single time, and stay: a partner that comes in a later
+run gives the joined result, which replaces the first.
+
+Invariant: an element waits, in its store and so in the changelog, if and only if it belongs to a side that
+waits, had no partner yet, and was not joined with None yet.
+
+Crash argument: elements, whether they wait, their removal, and all results are functions of the records
+processed and the stream time they brought, and the records' offsets, the stores' changes and the results are
+committed together. The stores put the elements that wait in order again when they are restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_kstreams.streams.kstream.windows import SlidingWindow
+from airflow_kstreams.streams.topology.nodes import Forward, JoinStoreSpec, NodeContext
+
+JoinKind = Literal["join", "join_prior", "left_join", "outer_join"]
+
+#: ``joiner(left_value, right_value)``; one of them is None where an outer or left join found no partner.
+StreamJoiner = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSide:
+    """One of the two streams of a join.
+
+    :param window: for how long its elements are kept for the other stream.
+    :param store: where.
+    :param waits: whether an element without partner is joined with None.
+    """
+
+    window: SlidingWindow
+    store: JoinStoreSpec
+    waits: bool
+
+    def open_ms(self, other: JoinSide) -> int:
+        """Return for how long after its own time an element may find a partner."""
+        window = self.window
+        return window.size_ms + min(window.grace_ms, other.store.retention_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowedJoin:
+    """What the three nodes of a join have in common."""
+
+    kind: JoinKind
+    joiner: StreamJoiner
+    left: JoinSide
+    right: JoinSide
+
+    @property
+    def type(self) -> str:
+        """Kind of join and sizes of its windows, which are part of what the topology hash covers."""
+        return f"{self.kind}_{self.left.window.size_ms}_{self.right.window.size_ms}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinArrivals:
+    """Takes the elements of one side: joins each with the other side's and keeps it.
+
+    Elements without key or value are dropped and counted. The node has the join's ``WindowClose`` as its
+    child, which is bound before it and gives the stores the stream time of both sides.
+
+    :param is_left: whether it is the left side.
+    """
+
+    join: WindowedJoin
+    is_left: bool
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return f"{self.join.type}_{'left' if self.is_left else 'right'}"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        is_left, joiner = self.is_left, self.join.joiner
+        own, other = (self.join.left, self.join.right)[:: 1 if is_left else -1]
+        before_ms = other.window.size_ms
+        after_ms = -1 if self.join.kind == "join_prior" else own.window.size_ms
+        kept_ms, open_ms = own.store.retention_ms, own.open_ms(other)
+        waits, other_waits = own.waits, other.waits
+        serialize_key = own.store.key_serde.serialize
+        put = context.store(own.store.name).put
+        others = context.store(other.store.name)
+        find, match, stream_time = others.find, others.match, others.stream_time
+        count_dropped = context.count_dropped
+        record_context = context.record_context
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            time_ms = record_context.timestamp_ms
+            now_ms = stream_time()
+            if key is None or value is None or time_ms + kept_ms < now_ms:
+                count_dropped()
+                return
+            key_bytes = serialize_key(key)
+            found = find(key_bytes, time_ms - before_ms, time_ms + after_ms, now_ms)
+            # The stores come first: a joiner that fails under a handler which skips leaves them right.
+            if not found:
+                closed = now_ms > time_ms + open_ms
+                put(key_bytes, time_ms, value, waits and not closed)
+                if waits and closed:
+                    forward(key, joiner(value, None) if is_left else joiner(None, value))
+                return
+            put(key_bytes, time_ms, value, False)
+            if other_waits:
+                match(key_bytes, found)
+            for other_ms, _, other_value in found:
+                record_context.timestamp_ms = other_ms if other_ms > time_ms else time_ms
+                forward(key, joiner(value, other_value) if is_left else joiner(other_value, value))
+            # The record may still have to visit other children of this node's parent.
+            record_context.timestamp_ms = time_ms
+
+        return run

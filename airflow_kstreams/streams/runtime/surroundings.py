@@ -1,0 +1,25 @@
+"""What a task asks of the world around it, beside records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from airflow_kstreams.streams.runtime.wall_clock import system_clock_ms
+
+
+def _one_partition(topic: str) -> int:
+    return 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The host's answers.
+
+    :param now_ms: wall clock, epoch milliseconds.
+    :param partition_count: how many partitions a topic has, real name; asked where not all of a key's bytes
+        decide its partition.
+    """
+
+    now_ms: Callable[[], int] = system_clock_ms
+    partition_count: Callable[[str], int] = _one_partition

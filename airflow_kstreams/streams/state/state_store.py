@@ -1,0 +1,98 @@
+"""What every store offers to the task that logs and restores it, whatever it offers to users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from airflow_kstreams.streams.ports import Record
+
+
+class StateStore(Protocol):
+    """One task's instance of a store.
+
+    Keys of the changelog hold whatever tells entries apart: of a key-value store the key, of a window store
+    the key and the window's start. The value None deletes an entry.
+    """
+
+    name: str
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Iterate over every entry, in the order of serialized keys, as they are now."""
+        ...
+
+    def approximate_count(self) -> int:
+        """Return the number of entries; exact in memory, an estimate on disk."""
+        ...
+
+    def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
+        """Yield (key, value or None, timestamp_ms) once per key changed since the last drain, in order of
+        first change.
+
+        :raises StateStoreError: a value does not fit the store's serde.
+        """
+        ...
+
+    def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+        """Apply one changelog record; it is not a change.
+
+        :raises StateStoreError: the value is not of the store's format.
+        """
+        ...
+
+    def restore_batch(self, records: Sequence[Record]) -> int:
+        """Apply changelog records in their order: what :meth:`restore` does for each, at bulk speed.
+
+        A store may keep the values as bytes and read them when they are first asked for. It reads at least
+        one of each batch, so that a format that is not the store's shows before any record is processed.
+
+        :return: how many bytes their keys and values have.
+        :raises StateStoreError: a value is not of the store's format.
+        """
+        ...
+
+
+@runtime_checkable
+class PersistentStore(Protocol):
+    """What the task needs of a store whose entries lie in files.
+
+    A store that is used without :meth:`open` keeps its files in a temporary folder that goes with it.
+    """
+
+    @property
+    def store_format(self) -> str:
+        """What the files are written in, serdes included; files of another format are not opened."""
+        ...
+
+    def open(self, folder: Path) -> None:
+        """Keep the files in a folder, made unless it exists; entries that it holds are the store's.
+
+        :raises StateStoreError: the files cannot be read or written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the files, which then durably hold everything drained and restored. Iterators end.
+
+        What was changed and not drained is lost: it was never committed.
+
+        Closing twice is harmless.
+
+        :raises StateStoreError: the files cannot be written.
+        """
+        ...
+
+
+def restore_each(restore: Callable[[bytes, bytes | None, int], None], records: Sequence[Record]) -> int:
+    """Apply changelog records one by one, for a store without a bulk path.
+
+    :param restore: :meth:`StateStore.restore` of the store.
+    :return: how many bytes their keys and values have.
+    """
+    size_bytes = 0
+    for record in records:
+        key, value = record.key() or b"", record.value()
+        restore(key, value, record.timestamp()[1])
+        size_bytes += len(key) + len(value or b"")
+    return size_bytes

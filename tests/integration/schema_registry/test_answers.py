@@ -1,0 +1,148 @@
+"""A registry's answers over HTTP, and none: what becomes of each, through the real client."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.kafka import schema_registry
+from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+from airflow_kstreams.streams import KStreamBuilder, serdes
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    KStreamsError,
+    RecordError,
+    SchemaRegistryUnavailableError,
+)
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.testing import TopologyTestDriver
+from tests.registries import FLIGHT, avro_string, framed, zigzag
+from tests.registry_server import Answers, registry_server
+
+USER, PASSWORD = "alice", "canary-password"
+UA_12 = avro_string("UA") + zigzag(12)
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    with registry_server() as told:
+        schema_registry.configure(
+            {
+                "schema.registry.url": told.url,
+                "schema.registry.basic.auth.user.info": f"{USER}:{PASSWORD}",
+                "schema.registry.max.retries": "0",
+            }
+        )
+        client = SchemaRegistry().client()
+        yield told
+        client.close()
+        schema_registry.configure({})
+
+
+def flights() -> Serde:
+    return SchemaRegistry().avro(FLIGHT).bound("flights", "value")
+
+
+REGISTER = ("POST", "/subjects/flights-value/versions")
+SCHEMA_5 = ("GET", "/schemas/ids/5")
+
+
+def test_registry_is_asked_once_with_the_credentials_when_many_records_are_written_and_read(
+    answers: Answers,
+) -> None:
+    answers.by_request[REGISTER] = (200, {"id": 5, "version": 1, "schema": FLIGHT})
+    answers.by_request[SCHEMA_5] = (200, {"schema": FLIGHT})
+    serde = flights()
+
+    assert {serde.serialize({"carrier": "UA", "delay": 12}) for _ in range(10)} == {framed(5, UA_12)}
+    read = flights()
+    assert [read.deserialize(framed(5, UA_12)) for _ in range(10)] == [{"carrier": "UA", "delay": 12}] * 10
+
+    credentials = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    assert answers.asked[0] == (*REGISTER, credentials)
+    assert len(answers.asked) <= 2
+
+
+def test_credentials_stay_here_when_the_topology_names_another_registry(answers: Answers) -> None:
+    schema_registry.configure(
+        {
+            "schema.registry.url": "https://registry.invalid",
+            "schema.registry.basic.auth.user.info": f"{USER}:{PASSWORD}",
+        }
+    )
+    answers.by_request[REGISTER] = (200, {"id": 5, "version": 1, "schema": FLIGHT})
+    registry = SchemaRegistry(answers.url)
+    registry.avro(FLIGHT).bound("flights", "value").serialize({"carrier": "UA"})
+    registry.client().close()
+    assert answers.asked == [(*REGISTER, "")]
+
+
+REFUSALS: list[tuple[int, Any, type[KStreamsError], str]] = [
+    (401, {"error_code": 401, "message": "Unauthorized"}, ConfigError, "basic.auth.user.info"),
+    (403, {"error_code": 40301, "message": "Forbidden"}, ConfigError, "read and write access"),
+    (409, {"error_code": 409, "message": "incompatible"}, ConfigError, "so that it is compatible"),
+    (422, {"error_code": 42201, "message": "Invalid schema"}, ConfigError, "mend the schema"),
+    (404, "<html>Not Found</html>", ConfigError, "correct schema.registry.url"),
+    (500, {"error_code": 50001, "message": "backend"}, SchemaRegistryUnavailableError, "then retry"),
+    (503, "<html>Unavailable</html>", SchemaRegistryUnavailableError, "then retry"),
+    (429, {"error_code": 42901, "message": "slow down"}, SchemaRegistryUnavailableError, "then retry"),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "error", "fix"), REFUSALS)
+def test_no_record_is_at_fault_when_the_registry_refuses_a_schema(
+    answers: Answers, status: int, body: Any, error: type[KStreamsError], fix: str
+) -> None:
+    answers.by_request[REGISTER] = (status, body)
+    with pytest.raises(error) as caught:
+        flights().serialize({"carrier": "UA"})
+    assert fix in caught.value.fix
+    assert "for the values of topic 'flights'" in caught.value.cause
+    assert caught.value.is_retriable == (error is SchemaRegistryUnavailableError)
+    assert PASSWORD not in str(caught.value)
+    assert "\n" not in caught.value.cause
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"), [row[:3] for row in REFUSALS if row[0] not in (409, 422)]
+)
+def test_no_record_is_at_fault_when_the_registry_does_not_show_a_schema(
+    answers: Answers, status: int, body: Any, error: type[KStreamsError]
+) -> None:
+    answers.by_request[SCHEMA_5] = (status, body)
+    with pytest.raises(error, match="for the values of topic 'flights'"):
+        flights().deserialize(framed(5, UA_12))
+
+
+def test_record_is_at_fault_when_the_registry_does_not_know_its_schema(answers: Answers) -> None:
+    with pytest.raises(ValueError, match="the registry has no schema 5, found in the bytes"):
+        flights().deserialize(framed(5, UA_12))
+
+
+def closed_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port: int = server.getsockname()[1]
+        return port
+
+
+def test_run_may_be_retried_when_the_registry_is_unreachable() -> None:
+    url = f"http://127.0.0.1:{closed_port()}"
+    schema_registry.configure({"schema.registry.url": url, "schema.registry.max.retries": "0"})
+    try:
+        builder = KStreamBuilder(default_key_serde=serdes.string())
+        builder.stream("in", value_serde=serdes.json()).send_to(
+            "flights", value_serde=SchemaRegistry().avro(FLIGHT)
+        )
+        with TopologyTestDriver(builder.build(), application_id="app") as driver:
+            with pytest.raises(SchemaRegistryUnavailableError, match=f"{url} did not answer") as caught:
+                driver.pipe_input("in", key="1", value={"carrier": "UA"}, timestamp_ms=1)
+            assert not isinstance(caught.value, RecordError)
+            assert caught.value.is_retriable
+    finally:
+        SchemaRegistry().client().close()
+        schema_registry.configure({})

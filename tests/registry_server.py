@@ -1,0 +1,65 @@
+"""A schema registry over HTTP, as far as a test tells it what to answer."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(slots=True)
+class Answers:
+    """What the server answers, by method and path; anything else is 404 as a registry says it.
+
+    :param asked: method, path and ``Authorization`` of each request so far.
+    """
+
+    by_request: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
+    asked: list[tuple[str, str, str]] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def registry_server() -> Iterator[Answers]:
+    """Run a server on a loopback port."""
+    answers = Answers()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(answers))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    answers.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield answers
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer("GET")
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer("POST")
+
+        def _answer(self, method: str) -> None:
+            path = self.path.partition("?")[0]
+            answers.asked.append((method, path, self.headers.get("Authorization", "")))
+            not_found = (404, {"error_code": 40403, "message": "Schema not found"})
+            status, body = answers.by_request.get((method, path), not_found)
+            data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    return Handler

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from spark_apps.flight_delays import topology
+from tests.unit.cli.test_app import FLIGHTS, invoke
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], topology().describe()),
+        (["--format", "text"], topology().describe()),
+        (["--format", "mermaid"], topology().to_mermaid()),
+        (["--format", "svg"], topology().to_svg()),
+        (["--application-id", "app"], topology().describe(application_id="app")),
+        (["--application-id", "app", "--format", "mermaid"], topology().to_mermaid(application_id="app")),
+    ],
+)
+def test_topology_is_printed_in_the_format_when_asked_for(arguments: list[str], expected: str) -> None:
+    result = invoke("describe", FLIGHTS, *arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, expected, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("topology.svg", topology().to_svg()),
+        ("topology.mmd", topology().to_mermaid()),
+        ("topology", topology().describe()),
+    ],
+)
+def test_file_is_written_by_its_ending_when_no_format_is_given(
+    tmp_path: Path, name: str, expected: str
+) -> None:
+    result = invoke("describe", FLIGHTS, "--output", str(tmp_path / name))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert (tmp_path / name).read_text() == expected
+
+
+def test_format_wins_over_the_ending_when_both_are_given(tmp_path: Path) -> None:
+    invoke("describe", FLIGHTS, "--output", str(tmp_path / "x.txt"), "--format", "svg")
+    assert ET.parse(tmp_path / "x.txt").getroot().tag.endswith("svg")
+
+
+def test_error_names_the_file_when_it_cannot_be_written(tmp_path: Path) -> None:
+    result = invoke("describe", FLIGHTS, "--output", str(tmp_path / "nowhere" / "x.svg"))
+    assert result.exit_code == 1
+    assert "cannot be written" in result.stderr
+
+
+def test_other_function_is_called_when_named(tmp_path: Path) -> None:
+    path = tmp_path / "two_topologies.py"
+    path.write_text(
+        "from airflow_kstreams.streams import KStreamBuilder, serdes\n"
+        "def other():\n"
+        "    builder = KStreamBuilder(default_key_serde=serdes.bytes(), default_value_serde=serdes.bytes())\n"
+        "    builder.stream('here').send_to('there')\n"
+        "    return builder.build()\n"
+    )
+    assert "topics: [here]" in invoke("describe", str(path), "--function", "other").stdout
+    missing = invoke("describe", str(path))
+    assert missing.exit_code == 1
+    assert "must define a function topology()" in missing.stderr
+
+
+def test_application_id_is_refused_when_it_cannot_name_topics() -> None:
+    result = invoke("describe", FLIGHTS, "--application-id", "my app")
+    assert result.exit_code == 1
+    assert "my app" in result.stderr

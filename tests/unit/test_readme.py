@@ -1,0 +1,67 @@
+"""The README's Python is what it says it is: an application, a DAG and a test, which work together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_kstreams.streams.topology.loader import load_topology
+from tests import airflow_environment
+from tests.examples import code_blocks
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder that holds the README's files; the first line of each block says where it belongs."""
+    for block in code_blocks((_ROOT / "README.md").read_text(encoding="utf-8")):
+        if block.is_example:
+            continue
+        first = block.code.splitlines()[0]
+        assert first.startswith("# ") and first.endswith(".py"), (
+            f"README.md, line {block.line}: no file named"
+        )
+        path = tmp_path / first.removeprefix("# ")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.code, encoding="utf-8")
+    return tmp_path
+
+
+def test_application_plans_its_topics_when_copied_from_the_readme(project: Path) -> None:
+    plan = load_topology(project / "spark_apps" / "orders.py").plan("orders")
+
+    assert (plan.inputs, plan.outputs) == (("orders",), ("customer-totals",))
+
+
+def test_test_passes_when_copied_from_the_readme(project: Path) -> None:
+    path = os.pathsep.join([str(_ROOT), str(project / "spark_apps")])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "1 passed" in done.stdout
+
+
+def test_dag_has_the_three_steps_when_copied_from_the_readme(project: Path) -> None:
+    airflow_environment.prepare()
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(str(project / "dags"))
+
+    assert bag.import_errors == {}
+    steps = ["capture_stop_offsets", "run_topology", "finish_run"]
+    assert {dag_id: dag.task_ids for dag_id, dag in bag.dags.items()} == {
+        "orders_hourly": [f"incremental_batch.{step}" for step in steps]
+    }
