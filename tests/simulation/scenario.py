@@ -12,8 +12,10 @@ from random import Random
 from typing import Any
 
 from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
+from airflow_kstreams.testing.in_memory_kafka import LogRecord
 from tests.simulation.airflow import RunFailedError, Scheduler
 from tests.simulation.applications import APPLICATION_ID, APPLICATIONS, Application
 from tests.simulation.checkers import Expectations, ViolationError, check
@@ -142,6 +144,7 @@ def simulate(seed: int, *, trace: Trace | None = None) -> Outcome:
                 raise main.ending.error
         history.digest()
         check(history, run.expectations())
+        run.check_what_was_seen()
     except (ViolationError, RunFailedError, StuckError) as error:
         outcome.violation = f"{type(error).__name__}: {error}"
     finally:
@@ -186,9 +189,11 @@ class _Run:
         self._others: list[Any] = []
         self._run_id = ""
         self._run_ids: set[str] = set()
+        self._seen: dict[TopicPartition, list[LogRecord]] = {}
 
     def main(self) -> None:
         """Let producers write and DAG runs follow each other."""
+        self._world.start("watcher", "watcher", self._watch)
         if self._scenario.cleans:
             self._world.start("cleaner", "cleaner", self._clean_logs)
         for number in range(self._scenario.runs):
@@ -215,6 +220,27 @@ class _Run:
             outsiders=frozenset(self._producers.outsiders),
             commit_every=self._scenario.settings["commit.every.records"],
         )
+
+    def check_what_was_seen(self) -> None:
+        """Compare what a read_committed reader of the outputs has seen with what is there in the end.
+
+        :raises ViolationError: something seen is gone, or something came in before it.
+        """
+        for partition, seen in self._seen.items():
+            there = [r for r in self._kafka.records(partition.topic) if r.partition() == partition.partition]
+            if seen != there[: len(seen)]:
+                raise ViolationError(f"{partition}: a reader saw {seen}, now there is {there[: len(seen)]}")
+
+    def _watch(self) -> None:
+        """Read the outputs as somebody else does, now and then."""
+        partitions = self._kafka.partitions("out")
+        self._seen = {partition: [] for partition in partitions}
+        reader = self._kafka.reader(group_id="watcher")
+        reader.assign(dict.fromkeys(partitions, 0))
+        while True:
+            self._world.sleep(self._random.choice((0.05, 0.3, 2.0)))
+            for partition, records in reader.poll(max_records=100, timeout_seconds=0).records.items():
+                self._seen[partition] += records  # type: ignore[arg-type]
 
     def _dag_run(self, run_id: str, clear_number: int) -> None:
         self._scheduler.dag_run(run_id, clear_number)
@@ -247,14 +273,10 @@ def _topology(name: str) -> Topology:
 
 
 def _fingerprint(history: History, world: World) -> str:
-    """Return a hash over all that became final and when; offset metadata holds the machine's own numbers."""
+    """Return a hash over all that became final, and when."""
     digest = hashlib.sha256(f"{world.seconds:.3f}".encode())
     for commit in history.commits:
-        records = [
-            (r.topic(), r.partition(), r.position, r.key(), r.value())
-            for r in commit.records
-            if r.topic()[-5:] != "-runs"
-        ]
-        offsets = [sorted((tp, o.offset) for tp, o in group.items()) for group in commit.offsets.values()]
+        records = [(r.topic(), r.partition(), r.position, r.key(), r.value()) for r in commit.records]
+        offsets = {group: sorted(found.items()) for group, found in sorted(commit.offsets.items())}
         digest.update(repr((commit.at_ms, commit.transactional_id, records, offsets)).encode())
     return digest.hexdigest()[:16]

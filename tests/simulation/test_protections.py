@@ -10,6 +10,7 @@ from tests.simulation.scenario import simulate
 SEEDS = 1_000
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PROTECTIONS)
 def test_missing_protection_is_noticed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with PROTECTIONS[name].off():

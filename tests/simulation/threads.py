@@ -156,7 +156,10 @@ def wait(futures: Iterable[Future], return_when: str = "") -> tuple[list[Future]
 
 
 _THREADING = SimpleNamespace(RLock=Lock, Event=Event, Thread=BackgroundThread)
+#: The memory of the machine's own process is no part of the world.
+_RESOURCE = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=0))
 _REPLACED: dict[str, Any] = {
+    "airflow_kstreams.batch.task_commit.resource": _RESOURCE,
     "airflow_kstreams.batch.coordinator.SystemClock": lambda: _world(),
     "airflow_kstreams.batch.lease.threading": _THREADING,
     "airflow_kstreams.batch.session.threading": _THREADING,
