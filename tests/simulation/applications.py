@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from airflow_kstreams.streams import KStreamBuilder, Topology
+from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow
 from airflow_kstreams.streams.serde import serdes
 
 APPLICATION_ID = "sim"
@@ -33,12 +33,14 @@ class Fold:
 
     :param changelog: holds the state.
     :param mark: appended to what it writes.
+    :param window_ms: size of the windows in which it folds; the key it writes then says which. 0 for none.
     """
 
     source: str
     sink: str
     changelog: str
     mark: str = ""
+    window_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,6 @@ class Application:
     through: tuple[str, ...]
     stages: tuple[Copy | Fold, ...]
     subtopologies: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
-    equal_counts: bool = False
 
 
 def _builder() -> KStreamBuilder:
@@ -122,6 +123,14 @@ def _merged() -> Topology:
     return builder.build()
 
 
+def _windows() -> Topology:
+    builder = _builder()
+    windowed = builder.stream("a").group_by(lambda k, v: _group(v)).windowed_by(TumblingWindow(size_ms=500))
+    folded = windowed.aggregate(lambda: "", _joined, store="s", value_serde=serdes.string())
+    folded.to_stream().map(lambda w, v: (f"{w.key}@{w.start_ms}", v)).send_to("out")
+    return builder.build()
+
+
 def _copied(mark: str) -> Callable[[str, str], list[tuple[str, str]]]:
     return lambda key, value: [(key, value + mark)]
 
@@ -168,6 +177,17 @@ APPLICATIONS: dict[str, Application] = {
             stages=(
                 Copy(sources=("a",), sink=_REPARTITION, results=_rekeyed),
                 Fold(source=_REPARTITION, sink="out", changelog=_CHANGELOG),
+            ),
+            subtopologies=((("a",), (_REPARTITION,)), ((_REPARTITION,), ())),
+        ),
+        Application(
+            name="windows",
+            build=_windows,
+            inputs=("a",),
+            through=(),
+            stages=(
+                Copy(sources=("a",), sink=_REPARTITION, results=_rekeyed),
+                Fold(source=_REPARTITION, sink="out", changelog=_CHANGELOG, window_ms=500),
             ),
             subtopologies=((("a",), (_REPARTITION,)), ((_REPARTITION,), ())),
         ),

@@ -24,6 +24,7 @@ class Entry:
     value: str | None
     headers: dict[str, str]
     commit: int
+    timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,11 @@ class History:
                 value = record.value()
                 entry = Entry(
                     record.position,
-                    (record.key() or b"").decode(),
+                    (record.key() or b"").decode(errors="replace"),
                     None if value is None else value.decode(),
                     {name: (text or b"").decode() for name, text in record.headers() or ()},
                     number,
+                    record.timestamp()[1],
                 )
                 self.logs[TopicPartition(record.topic(), record.partition())].append(entry)
                 if record.topic() == METADATA:

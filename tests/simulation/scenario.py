@@ -104,7 +104,7 @@ def scenario_of(seed: int) -> Scenario:
         name = random.choice(("diamond", "merged"))
         settings["buffered.records.per.partition"] = 1
     elif cell[0] in ("admin.delete_records", "admin.create_topics"):
-        name = random.choice(("fold", "merged"))
+        name = random.choice(("fold", "merged", "windows"))
     elif cell[0] == "writer.abort":
         settings["processing.guarantee"] = "exactly_once"
     elif cell[1] is Fault.REPEATED:
