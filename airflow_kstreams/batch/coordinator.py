@@ -291,11 +291,11 @@ class Coordinator:
 
     def _finish_claimed(self, run_id: str, caller: Caller) -> RunSummary:
         if not self._session.claimed:
-            self._session.claim()
-            ledger = self._read_ledger()
-            if run_id in ledger.runs:
-                return ledger.runs[run_id]
-            self._refuse_busy(ledger, caller, same_run_may_wait=False)
+            with self._session.claiming():
+                ledger = self._read_ledger()
+                if run_id in ledger.runs:
+                    return ledger.runs[run_id]
+                self._refuse_busy(ledger, caller, same_run_may_wait=False)
         folded = self._read_metadata(None)
         slice_ = folded.slice
         if slice_ is None or folded.state is RunState.NEW or slice_.run_id != run_id:
@@ -399,13 +399,13 @@ class Coordinator:
 
     def _reclaim(self, lease: Lease) -> None:
         """Claim the coordinator's id again, if the ledger still says that the lease is ours."""
-        self._session.claim()
-        found = self._read_ledger().lease
-        if found is None or not self._is_mine(found) or found.expires_ms == 0:
-            # Nothing is ours to release any more: a late release would overwrite the new owner's lease.
-            self._lease = None
-            self._superseded = superseded(self._app, lease, found)
-            raise self._superseded
+        with self._session.claiming():
+            found = self._read_ledger().lease
+            if found is None or not self._is_mine(found) or found.expires_ms == 0:
+                # Nothing is ours to release any more: a late release would overwrite the new owner's lease.
+                self._lease = None
+                self._superseded = superseded(self._app, lease, found)
+                raise self._superseded
 
     def _refuse_other_topology(self, slice_: Slice, plan: TopologyPlan) -> None:
         if slice_.plan.topology.topology_hash != plan.topology_hash:

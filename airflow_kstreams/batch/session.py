@@ -9,7 +9,8 @@ it is seen.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from airflow_kstreams.batch.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -87,6 +88,19 @@ class CoordinatorSession:
                 writer.close()
                 raise
             self._writer = writer
+
+    @contextmanager
+    def claiming(self) -> Iterator[None]:
+        """Claim the transactional id, and keep it only if the block, which looks up what the claim means, ends
+        well: nothing may be written under a claim of which nobody knows whether it was lawful.
+        """
+        self.claim()
+        try:
+            yield
+        except BaseException:
+            with self.writing:
+                self._drop_writer()
+            raise
 
     def write(
         self,

@@ -13,7 +13,7 @@ from airflow_kstreams.batch.model import Slice
 from airflow_kstreams.batch.task_attempt import TaskAssignment
 from airflow_kstreams.batch.task_runner import TaskRunner
 from airflow_kstreams.streams import KStreamBuilder, Topology
-from airflow_kstreams.streams.errors import RunBusyError
+from airflow_kstreams.streams.errors import KafkaClientError, RunBusyError, RunSupersededError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -132,3 +132,26 @@ def test_begin_is_told_to_wait_when_what_looks_like_lost_records_is_another_run_
     with pytest.raises(RunBusyError):
         late.begin("run", topology.plan(APP), hold_lease=False)
     assert not steps.left
+
+
+def test_lease_stays_with_its_new_owner_when_the_old_one_cannot_read_whose_it_is(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    def fail() -> None:
+        raise KafkaClientError("no answer", fix="retry", code="_TRANSPORT", retriable_code=True)
+
+    steps = Steps()
+    old = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    old.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
+    new = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    new.begin("run", topology.plan(APP), order=(0, 2), hold_lease=True)
+    steps.left += [
+        Step("writer.init_transactions", "", lambda: None),
+        Step("admin.describe_topics", "", fail),
+    ]
+    with pytest.raises(KafkaClientError, match="no answer"):
+        old.renew()
+    for _ in range(2):
+        with pytest.raises(RunSupersededError):
+            old.renew()
+    new.renew()
