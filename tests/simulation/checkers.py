@@ -142,7 +142,7 @@ def notifications_are_complete(history: History, expected: Expectations) -> None
                 found = live.get(key)
                 if found is None or found.headers.get("kstreams.run") != run_id:
                     raise ViolationError(f"run {run_id} finished without the notification {key}")
-                if int(found.value or 0) > runs[run_id].intermediate_stops[intermediate]:
+                if int(found.value or 0) > runs[run_id].intermediate_stops.get(intermediate, -1):
                     raise ViolationError(f"run {run_id} stopped before the notification {key}")
 
 

@@ -67,7 +67,7 @@ class History:
                 value = record.value()
                 entry = Entry(
                     record.position,
-                    (record.key() or b"").decode(errors="replace"),
+                    (record.key() or b"").decode(errors="backslashreplace"),
                     None if value is None else value.decode(),
                     {name: (text or b"").decode() for name, text in record.headers() or ()},
                     number,

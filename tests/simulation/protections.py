@@ -205,7 +205,7 @@ def _offsets_apart() -> SwitchedOff:
     """Offsets are committed beside the transaction of the outputs."""
 
     def send_offsets(self: FaultyWriter, offsets: Any, reader: FaultyReader) -> None:
-        reader.commit(offsets)
+        reader.inner.commit(offsets)
 
     return mock.patch.object(FaultyWriter, "send_offsets", send_offsets)
 
