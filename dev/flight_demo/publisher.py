@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from dev.flight_demo.data import TimedRecord
 from dev.flight_demo.kafka_look import LOG_LEVEL
 
-TOPICS = ("flights", "weather", "carrier-delays")
+TOPICS = ("flights", "weather", "airlines", "carrier-delays")
 PARTITIONS = 4
 _CLIENT_SECONDS = 30.0
 _FOREVER = str(2**63 - 1)

