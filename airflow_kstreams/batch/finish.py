@@ -4,6 +4,11 @@ Rule: finished means that the committed offset of every input and intermediate p
 that every topic is still the one the run began with. The stop of an intermediate partition is the largest
 done notification; a committed offset beyond it (outsiders' records, markers passed by an earlier finish) is
 its own stop.
+
+Finish itself commits offsets of intermediate partitions, and purges what lies before them. A task that has
+committed its stop, but not yet made its last commit, would take such an offset back to where the log no
+longer begins, and the next run would look for lost records. So those tasks are fenced first, once everything
+is known to be at its stop, and offsets are read again.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.fence import fence
 from airflow_kstreams.batch.metadata import Folded
 from airflow_kstreams.batch.model import RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
@@ -61,6 +67,11 @@ def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, fol
         if tp.topic in intermediates and tp in committed:
             stops[tp] = max(stops.get(tp, 0), committed[tp].offset)
     _refuse_unfinished(slice_, stops, committed)
+    writers = _readers_of_intermediates(slice_)
+    if writers:
+        fence(session.cluster, writers)
+        with session.reading:
+            committed = session.reader.committed(partitions)
     moved = _past_markers(session, clock, slice_, committed)
     return FinishedSlice(
         summary=RunSummary(
@@ -115,6 +126,20 @@ def _refuse_unfinished(
             fix="run the topology again: it resumes with the same stop offsets",
             run_id=slice_.run_id,
         )
+
+
+def _readers_of_intermediates(slice_: Slice) -> list[str]:
+    """Return the transactional ids of the tasks that commit offsets of intermediate partitions."""
+    plan = slice_.plan
+    if plan.empty:
+        return []
+    intermediates = set(plan.topology.intermediates)
+    return [
+        f"{plan.topology.application_id}-{sub.id}_{group}"
+        for sub in plan.topology.subtopologies
+        if intermediates.intersection(sub.sources)
+        for group in range(plan.tasks[str(sub.id)])
+    ]
 
 
 def _past_markers(

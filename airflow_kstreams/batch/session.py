@@ -91,8 +91,10 @@ class CoordinatorSession:
 
     @contextmanager
     def claiming(self) -> Iterator[None]:
-        """Claim the transactional id, and keep it only if the block, which looks up what that means, ends well:
-        nothing may be written under a claim of which nobody knows whether it was lawful.
+        """Claim the transactional id, and keep it only if the block ends well.
+
+        The block looks up what the claim means: nothing may be written under a claim of which nobody knows
+        whether it was lawful.
         """
         self.claim()
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
@@ -13,7 +14,13 @@ from airflow_kstreams.batch.model import Slice
 from airflow_kstreams.batch.task_attempt import TaskAssignment
 from airflow_kstreams.batch.task_runner import TaskRunner
 from airflow_kstreams.streams import KStreamBuilder, Topology
-from airflow_kstreams.streams.errors import KafkaClientError, RunBusyError, RunSupersededError
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    RunBusyError,
+    RunSupersededError,
+    TaskFencedError,
+)
+from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -23,6 +30,7 @@ T = TypeVar("T")
 APP = "app"
 REPARTITION = f"{APP}-counts-repartition"
 SETTINGS = ApplicationSettings.parse(APP, {"processing.guarantee": "exactly_once"})
+EVERY_RECORD = dataclasses.replace(SETTINGS, commit_every_records=1)
 
 
 class Step(NamedTuple):
@@ -63,8 +71,16 @@ def kafka() -> InMemoryKafka:
     return kafka
 
 
-def run_tasks(kafka: InMemoryKafka, topology: Topology, slice_: Slice) -> None:
-    for subtopology in (0, 1):
+def run_tasks(
+    kafka: ClusterPort,
+    topology: Topology,
+    slice_: Slice,
+    clock: Clock,
+    *,
+    settings: ApplicationSettings = SETTINGS,
+    subtopologies: Sequence[int] = (0, 1),
+) -> None:
+    for subtopology in subtopologies:
         TaskRunner(
             topology=topology,
             assignment=TaskAssignment(
@@ -73,8 +89,8 @@ def run_tasks(kafka: InMemoryKafka, topology: Topology, slice_: Slice) -> None:
                 generation=slice_.generation,
             ),
             cluster=kafka,
-            settings=SETTINGS,
-            clock=kafka.clock,
+            settings=settings,
+            clock=clock,
         ).run()
 
 
@@ -92,7 +108,7 @@ def test_run_is_finished_once_when_somebody_else_finishes_it_meanwhile(
     owner = Coordinator(cluster, SETTINGS, clock=kafka.clock)
     begun = owner.begin("run", topology.plan(APP), hold_lease=True)
     assert begun.slice is not None
-    run_tasks(kafka, topology, begun.slice)
+    run_tasks(kafka, topology, begun.slice, kafka.clock)
     finisher = owner
     if not holds_lease:
         owner.close()
@@ -121,7 +137,7 @@ def test_begin_is_told_to_wait_when_what_looks_like_lost_records_is_another_run_
     def process() -> None:
         begun = other.begin("other", topology.plan(APP), hold_lease=True)
         assert begun.slice is not None
-        run_tasks(kafka, topology, begun.slice)
+        run_tasks(kafka, topology, begun.slice, kafka.clock)
 
     steps = Steps()
     steps.left += [
@@ -155,3 +171,26 @@ def test_lease_stays_with_its_new_owner_when_the_old_one_cannot_read_whose_it_is
         with pytest.raises(RunSupersededError):
             old.renew()
     new.renew()
+
+
+def test_slow_task_takes_no_offset_back_when_its_run_is_finished_before_its_last_commit(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    coordinator = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    begun = coordinator.begin("run", topology.plan(APP), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock, subtopologies=[0])
+    steps = Steps()
+    # It pauses what it has read to the end, after the commit of its last record.
+    steps.left.append(Step("reader.pause", REPARTITION, lambda: coordinator.finish("run")))
+    with pytest.raises(TaskFencedError):
+        run_tasks(
+            FaultyCluster(kafka, steps),
+            topology,
+            begun.slice,
+            kafka.clock,
+            settings=EVERY_RECORD,
+            subtopologies=[1],
+        )
+    assert not steps.left
+    assert coordinator.begin("next", topology.plan(APP), hold_lease=True).created
