@@ -69,10 +69,10 @@ class FaultInjector:
         """Return a process's view of the cluster."""
         return FaultyCluster(self.kafka, _ProcessInterceptor(self, process))
 
-    def due(self, call: str, process: Process) -> Fault | None:
+    def due(self, call: str, process: Process, arguments: tuple[Any, ...]) -> Fault | None:
         """Count a call and return the fault that happens at it."""
         self.calls[call] += 1
-        happening = [planned for planned in self.plan if planned.happens(call, process)]
+        happening = [planned for planned in self.plan if planned.happens(call, process, arguments)]
         return happening[0].fault if happening else None
 
     def crash(self, process: Process) -> None:
@@ -98,7 +98,7 @@ class _ProcessInterceptor:
             injector.world.step()
         if name in UNCALLED:
             raise AssertionError(f"{name} is called after all: take it out of UNCALLED")
-        fault = injector.due(name, process)
+        fault = injector.due(name, process, arguments)
         if injector.trace is None:
             return effect() if fault is None else self._happen(fault, name, client, effect)
         return self._traced(fault, name, client, effect, arguments)
@@ -134,7 +134,7 @@ class _ProcessInterceptor:
             injector.world.sleep(random.choice((0.05, 0.3, 1.0, 5.0, 14.0, 40.0)))
         elif fault is Fault.SECOND_OWNER:
             injector.second_owner()
-            injector.world.sleep(random.choice((0.0, 0.1, 1.0, 12.0)))
+            injector.world.sleep(random.choice((0.0, 0.1, 3.0, 12.0)))
         elif fault is Fault.TIMED_OUT and isinstance(client, InMemoryTransactionalWriter):
             injector.kafka.time_out_transaction(client.transactional_id)
         result = effect()

@@ -264,6 +264,11 @@ def _read_uncommitted() -> SwitchedOff:
     return mock.patch.object(InMemoryKafka, "reader", uncommitted)
 
 
+def _slow_tasks_go_on() -> SwitchedOff:
+    """Finish does not fence the tasks whose offsets it moves."""
+    return mock.patch("airflow_kstreams.batch.finish.fence", lambda *_: None)
+
+
 @contextmanager
 def _both(*patches: SwitchedOff) -> Iterator[None]:
     with ExitStack() as stack:
@@ -288,6 +293,7 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="live leases refuse", section="4 begin 1", off=_lease_is_ignored),
         Protection(name="suspect writers are dropped", section="5.6", off=_suspects_go_on),
         Protection(name="finish only at the stops", section="4 finish", off=_finish_anywhere),
+        Protection(name="finish fences slow tasks", section="4 finish", off=_slow_tasks_go_on),
         Protection(name="finished runs stay finished", section="4 begin 0", off=_ledger_is_not_asked),
         Protection(name="changelog in the transaction", section="5.4", off=_changelog_apart),
         Protection(name="offsets in the transaction", section="5.4", off=_offsets_apart),

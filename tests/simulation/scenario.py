@@ -107,6 +107,9 @@ def scenario_of(seed: int) -> Scenario:
         name = random.choice(("fold", "merged", "windows"))
     elif cell[0] == "writer.abort":
         settings["processing.guarantee"] = "exactly_once"
+    elif cell == ("reader.pause", Fault.SECOND_OWNER):
+        name = random.choice(("fold", "merged", "windows"))
+        settings |= {"processing.guarantee": "exactly_once", "commit.every.records": 1}
     elif cell[1] is Fault.REPEATED:
         # Repetition hits transactions that follow each other closely.
         settings |= {"commit.interval.ms": 1, "commit.every.records": random.choice((1, 2))}

@@ -43,7 +43,7 @@ class Executors:
     def cancel(self) -> None:
         """Cancel what runs. Some tasks hear of it at once; others finish what they are at."""
         for process in self._injector.children[self._driver]:
-            if self._injector.random.random() < 0.7:
+            if self._injector.random.random() < 0.5:
                 process.kill()
 
     def stop(self) -> None:
