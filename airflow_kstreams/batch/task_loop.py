@@ -98,6 +98,10 @@ class TaskLoop:
         if count:
             self._progressed_at = now
             self._chunk = next_chunk(self._chunk, now - before)
+        if self._task.complete:
+            # Only the last commit may cover the stop offsets: a task that dies behind another one would count
+            # as done, and what its processors give in close would never come.
+            return False
         interval_elapsed = (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
         if self._task.commit_due(interval_elapsed=interval_elapsed, processed=count > 0):
             self._commit.commit(self._task, now_seconds=now, last=False)
