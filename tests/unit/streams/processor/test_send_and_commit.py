@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.records import FakeRecord
+from tests.task_on_logs import TaskOnLogs, log_of
 
 IN = TopicPartition("in", 0)
 
@@ -143,3 +145,37 @@ def test_commit_is_due_right_after_the_record_when_a_processor_asks(cached: bool
             positions.append(task.group.positions()[IN])
     assert positions == [3, 6]
     assert task.complete
+
+
+class AlwaysCommitting(Committing):
+    """Asks for a commit when it starts and after whatever comes."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        context.commit()
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value)
+        self.context.commit()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_emission_does_not_depend_on_crashes_when_a_commit_is_asked_for_below_a_cached_table(
+    seed: int,
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counts = builder.stream("in").group_by_key().count(store="counts")
+    counts.to_stream().process(AlwaysCommitting).send_to("out")
+    task = TaskOnLogs(
+        topology=builder.build(),
+        logs={IN: log_of(IN, [(b"k%d" % (n % 3), b"1", n) for n in range(40)])},
+        rng=random.Random(seed),
+        crashes=seed,
+        settings={"commit.every.records": 10},
+    )
+    task.run()
+    assert [(w.key, w.value) for w in task.outputs] == [
+        (b"k%d" % key, str(sum(n % 3 == key for n in range(end))).encode())
+        for end in (10, 20, 30, 40)
+        for key in ((end - 10 + first) % 3 for first in range(3))  # in order of first change
+    ]
