@@ -76,6 +76,11 @@ class UndatedRecord:
         return self.raw.headers()
 
 
+def as_consumed(record: Record | ReadRecord) -> Record:
+    """Return a record as the log has it, whose key and value can be asked for."""
+    return record.raw if isinstance(record, UndatedRecord | ReadRecord) else record
+
+
 class ReadRecord:
     """A record decoded ahead of its turn.
 

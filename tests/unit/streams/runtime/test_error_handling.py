@@ -11,7 +11,9 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    SlidingWindow,
     serdes,
+    timestamps,
 )
 from airflow_kstreams.streams.errors import ConfigError, RecordError, StateStoreError
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -39,10 +41,38 @@ def values(driver: TopologyTestDriver, topic: str = "out") -> list[Any]:
     return [record.value for record in driver.read_output(topic)]
 
 
+def test_record_keeps_its_time_on_its_other_paths_when_a_joiner_fails() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    window = SlidingWindow(size_ms=100)
+    right = builder.stream("right")
+    pairs = (
+        builder.stream("left").with_window(window).join(right.with_window(window), lambda one, two: one / two)
+    )
+    pairs.send_to("out")
+    right.send_to("copy")
+    with TopologyTestDriver(builder.build(), application_id="app", settings=SKIP) as driver:
+        driver.pipe_input("left", key="a", value=1, timestamp_ms=50)
+        driver.pipe_input("right", key="a", value=0, timestamp_ms=10)
+        assert [record.timestamp_ms for record in driver.read_output("copy")] == [10]
+
+
 def test_run_fails_when_no_handler_is_set() -> None:
     driver = driver_of(inverse, {})
     with pytest.raises(RecordError, match="in-0@0"):
         driver.pipe_input("in", key="a", value=0, timestamp_ms=5)
+
+
+@pytest.mark.parametrize("extractor", [None, timestamps.record_time()])
+def test_record_is_a_dead_letter_as_it_was_consumed_when_it_has_no_timestamp(
+    extractor: timestamps.TimestampExtractor | None,
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in", timestamps=extractor).send_to("out")
+    with TopologyTestDriver(builder.build(), application_id="app", settings=DEAD) as driver:
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=-1)
+        driver.pipe_input("in", key="b", value=2, timestamp_ms=5)
+        assert [(r.key, r.value) for r in driver.read_output("app-dead-letter")] == [(b"a", b"1")]
+        assert values(driver) == [2]
 
 
 def test_record_is_skipped_at_its_node_and_logged_when_the_handler_says_so(
