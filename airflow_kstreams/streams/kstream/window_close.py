@@ -17,8 +17,8 @@ from airflow_kstreams.streams.kstream.windowed_join import JoinSide, WindowedJoi
 from airflow_kstreams.streams.state.join_store import JoinStore
 from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
 
-#: A moment that never comes.
-_NEVER = 2**63 - 1
+#: A moment that never comes, beyond every timestamp.
+_NEVER = 2**63
 
 #: An element that waits no longer: (moment its window closes, side, arrival, time, serialized key, value).
 #: The first three are unique, so sorting compares no more.

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 
-#: A moment that never comes.
-NEVER = 2**63 - 1
+#: A moment that never comes: timestamps are signed 64-bit numbers, and one more than the largest is none.
+NEVER = 2**63
 
 
 class TopicClock:
