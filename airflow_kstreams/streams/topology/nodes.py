@@ -18,6 +18,13 @@ from airflow_kstreams.streams.topology.changelog_configs import check_changelog_
 Forward = Callable[[Any, Any], None]
 
 
+def ignore_updates(key: Any, value: Any) -> None:
+    """Take a table's update that its node has no use for.
+
+    A node that binds to this function lets its parent know that it need not emit for its sake.
+    """
+
+
 #: Where a store keeps its entries.
 Storage = Literal["memory", "rocksdb"]
 
