@@ -69,7 +69,7 @@ class StreamTimeTicks:
     def cancel(self) -> None:
         """Call no more."""
         if self._timer is not None:
-            self._timer.set(None)
+            self._timer.end()
             self._timer = None
 
     def _tick(self, now_ms: int) -> None:

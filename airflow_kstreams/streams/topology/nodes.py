@@ -182,6 +182,10 @@ class StreamTimer(Protocol):
         """
         ...
 
+    def end(self) -> None:
+        """Disarm the timer for good, and have it forgotten."""
+        ...
+
 
 class NodeContext(Protocol):
     """What a node may use while it is bound into a task."""
