@@ -106,6 +106,18 @@ def test_headers_are_replaced_for_that_result_only_when_given() -> None:
         assert [r.headers for r in driver.read_output("out")] == [[("new", b"2")], [("old", b"1")], []]
 
 
+def test_record_is_named_when_a_result_is_given_a_negative_time() -> None:
+    class Dating(Sending):
+        def process(self, record: ProcessorRecord) -> None:
+            self.context.forward(record.key, 1, timestamp_ms=record.value)
+
+    with TopologyTestDriver(topology(Dating), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value=0, timestamp_ms=5)
+        assert [r.timestamp_ms for r in driver.read_output("out")] == [0]
+        with pytest.raises(RecordError, match=r"in-0@1 at node 'send'.*timestamp_ms=-1"):
+            driver.pipe_input("in", key="k", value=-1, timestamp_ms=5)
+
+
 class Committing(Processor):
     """Asks for a commit after each value that is a multiple of three."""
 
