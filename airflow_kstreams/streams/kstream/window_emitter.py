@@ -8,8 +8,6 @@ leaves a trail of them.
 
 from __future__ import annotations
 
-from typing import Any
-
 from airflow_kstreams.streams.kstream.aggregation import TableEmitter
 from airflow_kstreams.streams.kstream.windows import Windowed
 from airflow_kstreams.streams.state.expiring_store import Entry, EntryId, bind_expiry

@@ -238,6 +238,15 @@ class NodeContext(Protocol):
         """
         ...
 
+    def guarded(self, run: Forward) -> Forward:
+        """Return a closure with the processing error handler around it.
+
+        The node's own closure has it anyway; this is for user functions that timers call.
+
+        :param run: as the node's own closure.
+        """
+        ...
+
     def count_dropped(self) -> None:
         """Count one record that was dropped by rule."""
         ...
