@@ -243,6 +243,22 @@ def test_setting_is_named_when_no_commit_point_comes_before_the_transaction_time
     assert made.commit.commits == []
 
 
+def test_task_waits_on_when_records_are_long_in_coming_and_nothing_is_written_yet(
+    rig: Callable[..., Rig],
+) -> None:
+    bounds: Bounds = {A: (0, 2), B: (0, 0)}
+    made = rig(
+        bounds,
+        [],
+        processing_guarantee="exactly_once",
+        transaction_timeout_ms=10_000,
+        commit_interval_ms=10**9,
+        run_stall_timeout_ms=60_000,
+    )
+    with pytest.raises(StopOffsetUnreachableError, match="got no record for 60000 ms"):
+        made.loop.run(bounds, run_id="r")
+
+
 @pytest.mark.parametrize(
     ("chunk", "seconds", "expected"),
     [(250, 0.01, 500), (800, 0.01, 1000), (500, 0.1, 500), (500, 1.0, 125), (2, 1.0, 1), (1, 9.0, 1)],
