@@ -110,6 +110,15 @@ def test_record_is_a_dead_letter_as_it_was_consumed_when_it_has_no_timestamp(
         assert values(driver) == [2]
 
 
+def test_dead_letter_has_the_consumed_records_time_when_an_extractor_gave_another() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(int))
+    stream = builder.stream("in", timestamps=timestamps.extract(lambda record: record.value))
+    stream.map_values(lambda value: 1 // (value - 42)).send_to("out", value_serde=serdes.json())
+    with TopologyTestDriver(builder.build(), application_id="app", settings=DEAD) as driver:
+        driver.pipe_input("in", key="a", value=42, timestamp_ms=7)
+        assert [record.timestamp_ms for record in driver.read_output("app-dead-letter")] == [7]
+
+
 def test_record_is_skipped_at_its_node_and_logged_when_the_handler_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
