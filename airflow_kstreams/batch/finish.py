@@ -31,7 +31,9 @@ class FinishedSlice:
     """What finish writes.
 
     :param summary: for the ledger.
-    :param offsets: committed offsets of intermediate partitions moved past a tail of transaction markers.
+    :param offsets: every committed offset once more, with the times beside it, or those of partitions that
+        got nothing would expire while others go on; intermediate ones moved past a tail of transaction
+        markers.
     :param purge: repartition partitions and the offset below which nothing is needed any more.
     """
 
@@ -79,7 +81,7 @@ def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, fol
             tasks=task_reports(slice_, committed),
             topology_hash=plan.topology.topology_hash,
         ),
-        offsets=moved,
+        offsets={**committed, **moved},
         purge={
             tp: offset.offset
             for tp, offset in {**committed, **moved}.items()

@@ -141,10 +141,13 @@ class JoinArrivals:
             put(key_bytes, time_ms, value, False)
             if other_waits:
                 match(key_bytes, found)
-            for other_ms, _, other_value in found:
-                record_context.timestamp_ms = other_ms if other_ms > time_ms else time_ms
-                forward(key, joiner(value, other_value) if is_left else joiner(other_value, value))
-            # The record may still have to visit other children of this node's parent.
-            record_context.timestamp_ms = time_ms
+            try:
+                for other_ms, _, other_value in found:
+                    record_context.timestamp_ms = other_ms if other_ms > time_ms else time_ms
+                    forward(key, joiner(value, other_value) if is_left else joiner(other_value, value))
+            finally:
+                # The record may still have to visit other children of this node's parent, after a joiner that
+                # fails too.
+                record_context.timestamp_ms = time_ms
 
         return run

@@ -83,6 +83,7 @@ class ProcessorContext:
         :param timestamp_ms: of the result; that of the record being processed unless given.
         :param headers: of the result; those of the record being processed unless given.
         :raises TopologyError: there is no child of that name.
+        :raises ValueError: the timestamp is negative, which Kafka takes for none.
         """
         target = self._forward if to is None else self._child(to)
         if timestamp_ms is None and headers is None:
@@ -91,6 +92,8 @@ class ProcessorContext:
         context = self._record_context
         before = context.timestamp_ms, context.replaced_headers
         if timestamp_ms is not None:
+            if timestamp_ms < 0:
+                raise ValueError(f"forward is given timestamp_ms={timestamp_ms}, expected 0 or more")
             context.timestamp_ms = timestamp_ms
         if headers is not None:
             context.replaced_headers = headers

@@ -111,6 +111,15 @@ def test_left_elements_come_in_the_order_of_their_windows_when_several_close_tog
     ]
 
 
+def test_task_goes_on_when_stream_time_is_the_largest_there_is() -> None:
+    largest_ms = 2**63 - 1
+    bound = BoundTopology(_topology(*_windows()))
+    bound.pipe("left", "a", 1, timestamp_ms=100)
+    bound.pipe("left", "b", 2, timestamp_ms=largest_ms)
+    bound.pipe("right", "b", 3, timestamp_ms=largest_ms)
+    assert bound.read("out") == [Output("a", [1, None], 100), Output("b", [2, 3], largest_ms)]
+
+
 def test_right_elements_never_appear_alone_when_they_have_no_partner() -> None:
     bound = BoundTopology(_topology(*_windows("flush")))
     bound.pipe("right", "a", 1, timestamp_ms=100)
