@@ -67,7 +67,8 @@ import org.apache.kafka.streams.test.TestRecord;
  * a case {"topology", "parameters", "records": [[topic, key, value, timestamp], ...]} is answered by a list of
  * [index of the record, topic, key, value, timestamp, headers] with keys and values as hex, in the order in which
  * the topics got them; {"bytes": [[kind, ...], ...]} by a list of hex; {"partitions": [[hex, count], ...]} by a
- * list of [murmur2 hash, partition]. Record n has the header "n" with the text n.
+ * list of [murmur2 hash, partition]; {"description": topology, "parameters"} by a list of one text. Record n has
+ * the header "n" with the text n.
  *
  * <p>Caching is off and stores are in memory, so every change is forwarded at once.
  */
@@ -90,6 +91,8 @@ public final class KafkaStreamsPeer {
                 answer = bytes(request.get("bytes"));
             } else if (request.has("partitions")) {
                 answer = partitions(request.get("partitions"));
+            } else if (request.has("description")) {
+                answer = description(request);
             } else {
                 answer = run(request);
             }
@@ -147,6 +150,12 @@ public final class KafkaStreamsPeer {
             }
         }
         return answer;
+    }
+
+    private static JsonNode description(JsonNode request) {
+        StreamsBuilder builder = new StreamsBuilder();
+        new Topologies(builder, request.get("parameters")).add(request.get("description").asText());
+        return JSON.createArrayNode().add(builder.build().describe().toString());
     }
 
     private static ArrayNode described(int index, String topic, TestRecord<byte[], byte[]> result) {
@@ -406,7 +415,8 @@ public final class KafkaStreamsPeer {
             table.toStream().to("out", Produced.with(TEXT, Serdes.Long()));
         }
 
-        private <V> void sendWindowed(KTable<Windowed<String>, V> table, Serde<Windowed<String>> keys, Serde<V> values) {
+        private <V> void sendWindowed(
+                KTable<Windowed<String>, V> table, Serde<Windowed<String>> keys, Serde<V> values) {
             outputs.add("out");
             table.toStream().to("out", Produced.with(keys, values));
         }

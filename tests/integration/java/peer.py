@@ -53,6 +53,11 @@ class KafkaStreamsPeer:
         )
         return answer
 
+    def description(self, topology: str, parameters: Mapping[str, Any]) -> str:
+        """Return what ``Topology.describe`` says."""
+        text: str = self._ask({"description": topology, "parameters": parameters})[0]
+        return text
+
     def serialized(self, requests: Sequence[Sequence[Any]]) -> list[bytes]:
         """Return what Java's serializers write.
 

@@ -21,7 +21,7 @@ from tests.integration.java.cases import (
     without_vain_deletions,
 )
 from tests.integration.java.peer import KafkaStreamsPeer
-from tests.integration.java.topologies import NAMES
+from tests.integration.java.topologies import NAMES, Topologies
 
 #: Whatever the input is: without value, without key, late.
 ONE_BY_ONE = ["filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"]
@@ -89,6 +89,14 @@ def _assert_equal(case: Case, java: list[Result], python: list[Result]) -> None:
 def test_every_topology_is_compared() -> None:
     tested = [ONE_BY_ONE, TABLES, TABLE_JOINS, TIME_WINDOWS, SESSIONS, STREAM_JOINS, OUTER_JOINS, ALONE]
     assert Counter(name for names in tested for name in names) == Counter(NAMES)
+
+
+@pytest.mark.parametrize("topology", ["filter", "map", "flat_map_values", "select_key", "peek", "merge"])
+def test_description_is_that_of_kafka_streams_when_no_node_has_a_store(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    described = Topologies(parameters={}).build(topology).describe()
+    assert described.rstrip() == kafka_streams.description(topology, {}).rstrip()
 
 
 @pytest.mark.parametrize("topology", ONE_BY_ONE + TABLE_JOINS)
