@@ -141,7 +141,7 @@ def test_flushed_session_is_taken_back_when_it_grows() -> None:
     runs.end_run()
     assert runs.outputs == [
         Output(Windowed("a", 3, 3), 1, 3),
-        Output(Windowed("a", 3, 3), None, 5),
+        Output(Windowed("a", 3, 3), None, 3),
         Output(Windowed("a", 3, 5), 2, 5),
     ]
 
@@ -154,7 +154,7 @@ def test_flushed_session_is_taken_back_when_it_changed_before_it_grew() -> None:
     runs.pipe("a", 0, 3)
     runs.pipe("a", 0, 5)
     runs.end_run()
-    assert runs.outputs[1:] == [Output(Windowed("a", 3, 3), None, 5), Output(Windowed("a", 3, 5), 3, 5)]
+    assert runs.outputs[1:] == [Output(Windowed("a", 3, 3), None, 3), Output(Windowed("a", 3, 5), 3, 5)]
 
 
 def test_flushed_window_is_taken_back_when_its_fold_gives_none() -> None:
