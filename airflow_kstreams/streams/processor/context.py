@@ -141,8 +141,8 @@ class ProcessorContext:
         By stream time: on every multiple of the interval since the epoch that stream time reaches, each once,
         also over crashes and from run to run, after the record that brought stream time there; the callback
         gets the multiple. Where stream time jumps, all the multiples in between come: choose an interval
-        that fits the gaps in the data. By wall clock: when the interval has passed, as far as the task is between two
-        records then; the callback gets the time.
+        that fits the gaps in the data. By wall clock: when the interval has passed, as far as the task is
+        between two records then; the callback gets the time.
 
         :param interval_ms: 1 or more.
         :param clock: ``stream_time`` or ``wall_clock``; what depends on the latter differs when repeated.
