@@ -72,6 +72,9 @@ class NodeServices:
     def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
         return self.owner.clock.timer(self.node, ["all"], callback)
 
+    def guarded(self, run: Forward) -> Forward:
+        return run
+
     def count_dropped(self) -> None:
         self.owner.dropped += 1
 

@@ -31,6 +31,7 @@ EXPECTED_FOLDERS = (
     "integration/schema_registry",
     "integration/spark",
     "integration/airflow",
+    "integration/java",
     "faults",
 )
 _CLIENT_SECONDS = 30.0

@@ -20,6 +20,7 @@ resumes it takes those, and asks no grouper.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
@@ -37,6 +38,9 @@ from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 log = logging.getLogger(__name__)
+
+#: The number that a name has unless the user gives one.
+_NUMBERED = re.compile(r"-\d{10}-")
 
 #: Asks the topology, wherever it was built, for the groups of every subtopology: partition count per source
 #: topic -> groups by subtopology id. See ``Topology.partition_groups``.
@@ -83,6 +87,7 @@ def with_changelogs(
             changelogs={
                 topic: found[topic].topic_id for topic in sorted(sub.changelogs.values()) if topic in found
             },
+            state_kinds=dict(sorted(sub.state_kinds.items())),
         )
         for sub in plan.subtopologies
     }
@@ -91,10 +96,11 @@ def with_changelogs(
 def refuse_regrouping(
     recorded: Assignment | None, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions]
 ) -> None:
-    """Compare the groups of a new slice with those that existing state depends on.
+    """Compare a new slice with what existing state depends on: its groups, and what its entries mean.
 
     :param grouped: with the changelogs that exist.
-    :raises TopologyError: a partition moved, or would open a new group; with the way out.
+    :raises TopologyError: a partition moved or would open a new group, or a store is of another kind; with
+        the way out.
     """
     if recorded is None:
         return
@@ -102,9 +108,48 @@ def refuse_regrouping(
         now = grouped[sub.id]
         for before in _entries(recorded):
             if before.changelogs.items() & now.changelogs.items():
+                _refuse_other_kind(plan, before, now)
                 _refuse_moved(plan, sub, before, now, run_id=recorded.run_id)
                 _refuse_other_number(plan, sub, before, now)
                 _warn_of_moved_keys(sub, before, now)
+
+
+def refuse_orphans(
+    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+) -> None:
+    """Refuse to leave state behind because nodes were renumbered.
+
+    A store without a name of the user's own is named by its number in build order, so that an operator added
+    before it gives it another changelog, an empty one. A store that the user named was dropped on purpose.
+
+    :param found: what the broker says of the recorded changelogs.
+    :raises TopologyError: a numbered changelog with state is not in the plan; with the way out.
+    """
+    for entry in recorded.subtopologies.values() if recorded is not None else ():
+        for topic, topic_id in entry.changelogs.items():
+            exists = topic in found and found[topic].topic_id == topic_id
+            if topic not in plan.changelogs and exists and _NUMBERED.search(topic):
+                store = topic.removeprefix(f"{plan.application_id}-").removesuffix("-changelog")
+                raise TopologyError(
+                    f"application {plan.application_id!r} has state in {topic}, but its topology has no "
+                    f"store {store!r} any more: a change before it gave the store another number, and it "
+                    "would begin empty",
+                    fix=f"give the store its name, store={store!r} (name= for a join), to go on with its "
+                    "state; or give the state up: kafka-topics.sh --bootstrap-server <broker> --delete "
+                    f"--topic {topic}",
+                )
+
+
+def _refuse_other_kind(plan: TopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
+    for topic, _ in sorted(before.changelogs.items() & now.changelogs.items()):
+        old, new = before.state_kinds.get(topic), now.state_kinds.get(topic)
+        if old is not None and new is not None and old != new:
+            raise TopologyError(
+                f"application {plan.application_id!r} has state in {topic} that was made by {old!r}, and its "
+                f"topology would read it as {new!r}",
+                fix="give the changed store another name, or give the state up: kafka-topics.sh "
+                f"--bootstrap-server <broker> --delete --topic {topic}",
+            )
 
 
 def next_assignment(

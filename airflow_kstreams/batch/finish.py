@@ -4,11 +4,6 @@ Rule: finished means that the committed offset of every input and intermediate p
 that every topic is still the one the run began with. The stop of an intermediate partition is the largest
 done notification; a committed offset beyond it (outsiders' records, markers passed by an earlier finish) is
 its own stop.
-
-Finish itself commits offsets of intermediate partitions, and purges what lies before them. A task that has
-committed its stop, but not yet made its last commit, would take such an offset back to where the log no
-longer begins, and the next run would look for lost records. So those tasks are fenced first, once everything
-is known to be at its stop, and offsets are read again.
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.fence import fence
 from airflow_kstreams.batch.metadata import Folded
 from airflow_kstreams.batch.model import RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
@@ -37,7 +31,9 @@ class FinishedSlice:
     """What finish writes.
 
     :param summary: for the ledger.
-    :param offsets: committed offsets of intermediate partitions moved past a tail of transaction markers.
+    :param offsets: every committed offset once more, with the times beside it, or those of partitions that
+        got nothing would expire while others go on; intermediate ones moved past a tail of transaction
+        markers.
     :param purge: repartition partitions and the offset below which nothing is needed any more.
     """
 
@@ -67,11 +63,6 @@ def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, fol
         if tp.topic in intermediates and tp in committed:
             stops[tp] = max(stops.get(tp, 0), committed[tp].offset)
     _refuse_unfinished(slice_, stops, committed)
-    writers = _readers_of_intermediates(slice_)
-    if writers:
-        fence(session.cluster, writers)
-        with session.reading:
-            committed = session.reader.committed(partitions)
     moved = _past_markers(session, clock, slice_, committed)
     return FinishedSlice(
         summary=RunSummary(
@@ -90,7 +81,7 @@ def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, fol
             tasks=task_reports(slice_, committed),
             topology_hash=plan.topology.topology_hash,
         ),
-        offsets=moved,
+        offsets={**committed, **moved},
         purge={
             tp: offset.offset
             for tp, offset in {**committed, **moved}.items()
@@ -126,20 +117,6 @@ def _refuse_unfinished(
             fix="run the topology again: it resumes with the same stop offsets",
             run_id=slice_.run_id,
         )
-
-
-def _readers_of_intermediates(slice_: Slice) -> list[str]:
-    """Return the transactional ids of the tasks that commit offsets of intermediate partitions."""
-    plan = slice_.plan
-    if plan.empty:
-        return []
-    intermediates = set(plan.topology.intermediates)
-    return [
-        f"{plan.topology.application_id}-{sub.id}_{group}"
-        for sub in plan.topology.subtopologies
-        if intermediates.intersection(sub.sources)
-        for group in range(plan.tasks[str(sub.id)])
-    ]
 
 
 def _past_markers(

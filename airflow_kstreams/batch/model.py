@@ -183,11 +183,13 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     :param partitions: partition count per source topic.
     :param groups: by group id; empty when equal ids are together.
     :param changelogs: topic id of each changelog whose partition ``n`` holds the state of group ``n``.
+    :param state_kinds: what the entries of each changelog mean, see ``SubtopologyPlan``.
     """
 
     partitions: dict[str, int]
     groups: Groups = ()
     changelogs: dict[str, str] = {}
+    state_kinds: dict[str, str] = {}
 
     @property
     def by_group(self) -> Groups:

@@ -128,7 +128,7 @@ class CoordinatorSession:
             try:
                 writer.begin()
                 for record in records:
-                    writer.produce(record.topic, record.value, record.key, PARTITION, 0, record.headers)
+                    writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
                 if offsets:
                     writer.send_offsets(offsets, self.reader)
                 writer.commit()

@@ -161,7 +161,7 @@ class TaskCommit:
         ends = self._clients.admin.end_offsets(self._share.intermediates, isolation="read_uncommitted")
         for source, intermediate in self._share.notify:
             record = notification_record(self._slice, source, intermediate, ends[intermediate])
-            writer.produce(record.topic, record.value, record.key, PARTITION, 0, record.headers)
+            writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
 
     def _read_changelog_ends(self, writer: WriterPort) -> None:
         if self._kept_changelogs:

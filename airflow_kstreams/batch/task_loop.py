@@ -53,6 +53,8 @@ class TaskLoop:
         self._paused: set[TopicPartition] = set()
         self._chunk = _CHUNK_FIRST
         self._committed_at = self._progressed_at = clock.monotonic_seconds()
+        #: Since when there may be something to commit; the broker counts from the first write.
+        self._open_since: float | None = None
 
     def run(self, bounds: Mapping[TopicPartition, tuple[int, int]], *, run_id: str) -> OffsetMetadata:
         """Read every partition from its position to its stop offset; the last commit is made, too.
@@ -83,8 +85,10 @@ class TaskLoop:
 
     def _refuse_long_transaction(self, now: float) -> None:
         """Fail with the remedy before the broker aborts the transaction, which would look like fencing."""
+        if self._open_since is None:
+            return
         limit_ms = self._settings.transaction_timeout_ms
-        open_ms = (now - self._committed_at) * 1000
+        open_ms = (now - self._open_since) * 1000
         if not self._settings.exactly_once or open_ms <= _TRANSACTION_SHARE * limit_ms:
             return
         cause = (
@@ -104,16 +108,23 @@ class TaskLoop:
         """Process one chunk, commit if due, and say whether there may be more to process right now."""
         self._commit.begin()
         before = self._clock.monotonic_seconds()
-        self._task.punctuate()
+        punctuated = self._task.punctuate()
         count = self._task.process(self._chunk)
         now = self._clock.monotonic_seconds()
+        if self._open_since is None and (count or punctuated):
+            self._open_since = before
         if count:
             self._progressed_at = now
             self._chunk = next_chunk(self._chunk, now - before)
+        if self._task.complete:
+            # Only the last commit may cover the stop offsets: a task that dies behind another one would count
+            # as done, and what its processors give in close would never come.
+            return False
         interval_elapsed = (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
         if self._task.commit_due(interval_elapsed=interval_elapsed, processed=count > 0):
             self._commit.commit(self._task, now_seconds=now, last=False)
             self._committed_at = self._clock.monotonic_seconds()
+            self._open_since = None
             self._refuse_suspect()
         else:
             self._refuse_long_transaction(now)

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.assignment import AskGroups, group_sources, refuse_regrouping, with_changelogs
+from airflow_kstreams.batch.assignment import (
+    AskGroups,
+    group_sources,
+    refuse_orphans,
+    refuse_regrouping,
+    with_changelogs,
+)
 from airflow_kstreams.batch.ledger import ledger_topic
 from airflow_kstreams.batch.metadata_records import metadata_topic
 from airflow_kstreams.batch.model import Assignment, GroupedPartitions, Slice
@@ -94,13 +100,16 @@ def ensure_topics(
     :param groups: asks the user's own partition grouper.
     :param recorded: the groups that existing state depends on.
     :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, an internal topic
-        does not fit the number of tasks, or the partition groups do not fit the state.
+        does not fit the number of tasks, or the topology does not fit the state of earlier runs.
     """
     user_topics = (set(plan.sources) | set(plan.outputs)) - set(plan.repartition_topics)
-    found = admin.describe_topics(user_topics | set(plan.repartition_topics) | set(plan.changelogs))
+    entries = recorded.subtopologies.values() if recorded is not None else ()
+    former = {topic for entry in entries for topic in entry.changelogs}
+    found = admin.describe_topics(user_topics | {*plan.repartition_topics} | {*plan.changelogs} | former)
     _refuse_missing(plan, user_topics, found)
     counts = partition_counts(plan, {name: described.partitions for name, described in found.items()})
     grouped = group_sources(plan, counts, groups)
+    refuse_orphans(recorded, plan, found)
     refuse_regrouping(recorded, plan, with_changelogs(plan, grouped, found))
     tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
     _create_internal(admin, plan, found, (counts, tasks), settings)

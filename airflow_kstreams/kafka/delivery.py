@@ -97,9 +97,11 @@ def make_produce(
         value: bytes | None,
         key: bytes | None = None,
         partition: int = -1,
-        timestamp_ms: int = 0,
+        timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> None:
+        # To the client, 0 is the time of sending, and no number is the epoch itself: 1 comes closest.
+        timestamp_ms = 0 if timestamp_ms is None else timestamp_ms or 1
         try:
             send(topic, value, key, partition, None, None, timestamp_ms, headers)  # type: ignore[arg-type]
         except (KeyboardInterrupt, SystemExit):

@@ -98,8 +98,8 @@ class WriterPort(Protocol):
     """Writes records; with a transactional id, in transactions.
 
     ``produce(topic, value, key, partition, timestamp_ms, headers)`` is a plain attribute so that the hot path
-    binds the client's method itself; partition -1 lets Java's partitioner decide. Delivery failures surface
-    from ``flush`` and ``commit``.
+    binds the client's method itself; partition -1 lets Java's partitioner decide; timestamp None is the time
+    of sending, and the client writes 0 as 1. Delivery failures surface from ``flush`` and ``commit``.
     """
 
     @property

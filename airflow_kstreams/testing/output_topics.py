@@ -78,12 +78,13 @@ _BY_NAME = TopicWriter(node="a processor", key_serde=serdes.bytes(), value_serde
 class OutputTopics:
     """Keeps what was written to each topic until it is read.
 
-    :param writers: who writes each topic, real names; other topics count once something was written there.
+    :param writers: who writes each topic, real names.
+    :param others: further topics that may be written; any other counts once something was written there.
     """
 
-    def __init__(self, writers: Mapping[str, Sequence[TopicWriter]]) -> None:
+    def __init__(self, writers: Mapping[str, Sequence[TopicWriter]], others: Sequence[str] = ()) -> None:
         self._writers = writers
-        self._unread: dict[str, list[InMemoryRecord]] = {topic: [] for topic in writers}
+        self._unread: dict[str, list[InMemoryRecord]] = {topic: [] for topic in (*writers, *others)}
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._writers or topic in self._unread

@@ -80,7 +80,10 @@ class TopologyTestDriver:
             topology, plan, {self._real(topic): count for topic, count in (partitions or {}).items()}
         )
         self._topics = InMemoryTopics(counts)
-        self._outputs = OutputTopics(topic_writers(topology, application_id))
+        self._outputs = OutputTopics(
+            topic_writers(topology, application_id),
+            [checked.dead_letter_topic] if checked.dead_letters else [],
+        )
         self._inputs = InputTopics(topology, application_id, self._topics)
         self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
         self._readers: dict[TopicPartition, StreamTask] = {}

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 _CLIENT_SECONDS = 30.0
 _PASSING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+_NO_LEADER_YET = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "UNKNOWN_TOPIC_OR_PART")
 #: syslog's "error": warnings about a broker that is still loading tell a demo's reader nothing.
 LOG_LEVEL = 3
 
@@ -43,7 +44,10 @@ class KafkaLook:
         ]
 
     def ends(self, topics: Collection[str]) -> dict[tuple[str, int], int]:
-        """Return the end of every partition, as a reader of committed records sees it."""
+        """Return the end of every partition that has a leader, as a reader of committed records sees it.
+
+        One that was created a moment ago has none yet.
+        """
         wanted = {
             partition: OffsetSpec.latest()  # type: ignore[no-untyped-call]
             for partition in self.partitions(topics)
@@ -51,10 +55,14 @@ class KafkaLook:
         if not wanted:
             return {}
         answers = self._admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED)
-        return {
-            (partition.topic, partition.partition): answer.result(_CLIENT_SECONDS).offset
-            for partition, answer in answers.items()
-        }
+        ends: dict[tuple[str, int], int] = {}
+        for partition, answer in answers.items():
+            try:
+                ends[partition.topic, partition.partition] = answer.result(_CLIENT_SECONDS).offset
+            except KafkaException as error:
+                if error.args[0].name() not in _NO_LEADER_YET:
+                    raise
+        return ends
 
     def committed(self, group: str, topics: Collection[str]) -> dict[tuple[str, int], int]:
         """Return the committed offsets of a group; 0 where there is none."""

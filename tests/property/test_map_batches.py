@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, serdes
@@ -42,6 +42,7 @@ def output(records: list[tuple[tuple[Any, int, int], bool]], build: Any) -> list
     return bound.read("out")
 
 
+@settings(deadline=None)  # the first conversion of a process imports pandas, which takes seconds
 @given(records=RECORDS, batch_size=st.integers(1, 12))
 def test_batches_equal_map_values_when_every_row_stays(records: Any, batch_size: int) -> None:
     assert output(records, lambda stream: stream.map_batches(negated, batch_size=batch_size)) == [
@@ -52,6 +53,7 @@ def test_batches_equal_map_values_when_every_row_stays(records: Any, batch_size:
     )
 
 
+@settings(deadline=None)  # the first conversion of a process imports pandas, which takes seconds
 @given(records=RECORDS, batch_size=st.integers(1, 12))
 def test_batches_equal_filter_and_map_when_rows_vanish_and_keys_change(records: Any, batch_size: int) -> None:
     assert output(records, lambda stream: stream.map_batches(positive_by_parity, batch_size=batch_size)) == (

@@ -95,8 +95,12 @@ class Search:
 
     def arrive(self, number: int, side: Side, key: str | None, time: int) -> None:
         self.now = max(self.now, time)
-        if key is None or not self.kept(side, time, self.now):
+        sides = {"left_join": ["left"], "outer_join": ["left", "right"]}.get(self.kind, [])
+        if (key is None and side not in sides) or not self.kept(side, time, self.now):
             self.dropped += 1
+            return
+        if key is None:
+            self.results.append((None, [number, None] if side == "left" else [None, number], time))
             return
         new = Element(number, side, key, time)
         partners = [
@@ -111,7 +115,6 @@ class Search:
             values = {side: number, other.side: other.number}
             self.results.append((key, [values["left"], values["right"]], max(time, other.time)))
         self.elements.append(new)
-        sides = {"left_join": ["left"], "outer_join": ["left", "right"]}.get(self.kind, [])
         new.waits = not partners and side in sides
         new.last_chance = self.find_last_chance(new)
         if new.waits and new.last_chance < self.now:

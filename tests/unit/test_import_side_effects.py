@@ -96,11 +96,8 @@ def test_import_loads_no_framework_and_no_client_when_only_the_package_is_import
 
 
 @pytest.mark.parametrize("dag", ["flight_delays_hourly", "flight_delays_report"])
-def test_dag_file_parses_in_under_a_second_and_loads_nothing_heavy_when_airflow_is_loaded(
-    dag: str, tmp_path: Path
-) -> None:
+def test_dag_file_loads_nothing_heavy_when_airflow_is_loaded(dag: str, tmp_path: Path) -> None:
     found = _run(_AIRFLOW_SIDE, tmp_path, str(_ROOT / "dags" / f"{dag}.py"))
 
     assert found["dag_ids"] == [dag]
     assert found["heavy"] == []
-    assert found["seconds"] < 1.0

@@ -99,6 +99,7 @@ class KGroupedStream:
 
         :param initializer: makes a new, empty aggregate.
         :param aggregator: returns the new aggregate, which may be the old one changed; None deletes the key.
+            Under an error handler that goes on, one that may fail must not change the old one before.
         :param store: name of the store.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :raises TopologyError: a serde is missing, or the store's name is taken.

@@ -26,10 +26,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kstreams.streams.kstream.window_emitter import ignore_updates
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.expiring_store import Entry, EntryId, ExpiringStore
-from airflow_kstreams.streams.topology.nodes import Forward, NodeContext, StoreSpec
+from airflow_kstreams.streams.topology.nodes import Forward, NodeContext, StoreSpec, ignore_updates
 
 #: What a mark says: readers know the window's present value, or a former one.
 _UP_TO_DATE = 1

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from airflow_kstreams.streams.kstream.windowed_join import JoinSide, WindowedJoin
+from airflow_kstreams.streams.kstream.windowed_join import JoinSide, StreamJoiner, WindowedJoin
 from airflow_kstreams.streams.state.join_store import JoinStore
 from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
 
-#: A moment that never comes.
-_NEVER = 2**63 - 1
+#: A moment that never comes, beyond every timestamp.
+_NEVER = 2**63
 
 #: An element that waits no longer: (moment its window closes, side, arrival, time, serialized key, value).
 #: The first three are unique, so sorting compares no more.
@@ -53,15 +53,15 @@ class JoinClock:
     """
 
     def __init__(self, join: WindowedJoin, forward: Forward, context: NodeContext) -> None:
-        joiner = join.joiner
         self._sides = (
             WaitingSide(0, join.left, join.left.open_ms(join.right), context),
             WaitingSide(1, join.right, join.right.open_ms(join.left), context),
         )
-        self._alone = (lambda value: joiner(value, None), lambda value: joiner(None, value))
+        self._emitters = tuple(
+            context.guarded(emit) for emit in _alone(join.joiner, forward, _node=context.node)
+        )
         self._period_ms = min(side.store.period_ms for side in self._sides)
         self._removal_ms = self._due_ms = _NEVER
-        self._forward = forward
         self._record_context = context.record_context
         self._deserialize_key = join.left.store.key_serde.deserialize
         self._stream_time = context.stream_time()
@@ -108,8 +108,20 @@ class JoinClock:
         before_ms = record_context.timestamp_ms
         for _, side, _, time_ms, key, value in sorted(released):
             record_context.timestamp_ms = time_ms
-            self._forward(self._deserialize_key(key), self._alone[side](value))
+            self._emitters[side](self._deserialize_key(key), value)
         record_context.timestamp_ms = before_ms
+
+
+def _alone(joiner: StreamJoiner, forward: Forward, *, _node: str) -> tuple[Forward, Forward]:
+    """Return what joins a left element, and a right one, with None."""
+
+    def left(key: Any, value: Any, _node: str = _node) -> None:
+        forward(key, joiner(value, None))
+
+    def right(key: Any, value: Any, _node: str = _node) -> None:
+        forward(key, joiner(None, value))
+
+    return left, right
 
 
 class WaitingSide:

@@ -8,19 +8,10 @@ leaves a trail of them.
 
 from __future__ import annotations
 
-from typing import Any
-
 from airflow_kstreams.streams.kstream.aggregation import TableEmitter
 from airflow_kstreams.streams.kstream.windows import Windowed
 from airflow_kstreams.streams.state.expiring_store import Entry, EntryId, bind_expiry
-from airflow_kstreams.streams.topology.nodes import Forward, NodeContext, StoreSpec
-
-
-def ignore_updates(key: Any, value: Any) -> None:
-    """Take a table's update that its node has no use for.
-
-    A node that binds to this function lets its parent know that it need not emit for its sake.
-    """
+from airflow_kstreams.streams.topology.nodes import Forward, NodeContext, StoreSpec, ignore_updates
 
 
 class WindowEmitter(TableEmitter):

@@ -13,8 +13,9 @@ e + gap + grace pass for both closed and open.)
 
 Stream time is the node's, and includes the record being processed. What is emitted, and when, is the rule of
 :mod:`airflow_kstreams.streams.kstream.aggregation`, with (:class:`Windowed`, value) for (key, value); a
-session that grew or was merged is emitted with None, since its key is no longer. When a window leaves the
-store, its last change is emitted ahead of the commit point that would have emitted it.
+session that grew or was merged is emitted with None, since its key is no longer, and with its last record's
+time, as in Kafka Streams. When a window leaves the store, its last change is emitted ahead of the commit
+point that would have emitted it.
 
 Crash argument: folds, lateness and expiry depend on the store, on stream time and on the records alone. Store
 changes, stream time and offsets are committed together, so the attempt that resumes repeats what was lost.
@@ -202,7 +203,7 @@ class SessionFold:
             merged_id = (end_ms, start_ms, key_bytes)
             for entry_id in ids:
                 if entry_id != merged_id or result is None:
-                    delete(entry_id, Windowed(key, entry_id[1], entry_id[0]), newest_ms)
+                    delete(entry_id, Windowed(key, entry_id[1], entry_id[0]), entry_id[0])
             if result is None:
                 return
             put_entry(merged_id, (result, newest_ms))

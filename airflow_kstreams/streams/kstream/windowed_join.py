@@ -28,6 +28,7 @@ matches is ``l + size(left)``, so the window of l closes when stream time passes
 and that of a right element likewise, sides exchanged. Results are emitted after the record that brought
 stream time there, in the order in which windows close, left ones first, then by arrival, with the element's
 own time. They are as late as that: another join or window behind this one needs a grace to take them in.
+An element without key can have no partner: it is joined with None as it arrives, and not kept.
 
 At the end of a run, elements whose window is still open wait for the next run (``at_run_end="hold"``). With
 ``flush`` they are joined with None there and then, a single time, and stay: a partner that comes in a later
@@ -94,8 +95,9 @@ class WindowedJoin:
 class JoinArrivals:
     """Takes the elements of one side: joins each with the other side's and keeps it.
 
-    Elements without key or value are dropped and counted. The node has the join's ``WindowClose`` as its
-    child, which is bound before it and gives the stores the stream time of both sides.
+    Elements without value are dropped and counted, and so are those without key on a side that does not wait.
+    The node has the join's ``WindowClose`` as its child, which is bound before it and gives the stores the
+    stream time of both sides.
 
     :param is_left: whether it is the left side.
     """
@@ -126,8 +128,14 @@ class JoinArrivals:
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             time_ms = record_context.timestamp_ms
             now_ms = stream_time()
-            if key is None or value is None or time_ms + kept_ms < now_ms:
+            if value is None or time_ms + kept_ms < now_ms:
                 count_dropped()
+                return
+            if key is None:
+                if waits:
+                    forward(None, joiner(value, None) if is_left else joiner(None, value))
+                else:
+                    count_dropped()
                 return
             key_bytes = serialize_key(key)
             found = find(key_bytes, time_ms - before_ms, time_ms + after_ms, now_ms)
@@ -141,10 +149,13 @@ class JoinArrivals:
             put(key_bytes, time_ms, value, False)
             if other_waits:
                 match(key_bytes, found)
-            for other_ms, _, other_value in found:
-                record_context.timestamp_ms = other_ms if other_ms > time_ms else time_ms
-                forward(key, joiner(value, other_value) if is_left else joiner(other_value, value))
-            # The record may still have to visit other children of this node's parent.
-            record_context.timestamp_ms = time_ms
+            try:
+                for other_ms, _, other_value in found:
+                    record_context.timestamp_ms = other_ms if other_ms > time_ms else time_ms
+                    forward(key, joiner(value, other_value) if is_left else joiner(other_value, value))
+            finally:
+                # The record may still have to visit other children of this node's parent, after a joiner that
+                # fails too.
+                record_context.timestamp_ms = time_ms
 
         return run

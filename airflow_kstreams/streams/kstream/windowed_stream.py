@@ -173,7 +173,8 @@ class WindowedKStream(KStream):
         """Join as :meth:`join` does, and each element of this stream that found no partner with None:
         ``joiner(value, None)``, with its own time, once its window is closed, so that none can come any more.
 
-        What becomes of elements that still wait at the end of a run, this stream's window says: see
+        An element of this stream that has no key is joined with None at once, as in Kafka Streams. What
+        becomes of elements that still wait at the end of a run, this stream's window says: see
         ``SlidingWindow.at_run_end``.
         """
         options = JoinOptions(
@@ -191,7 +192,8 @@ class WindowedKStream(KStream):
         other_value_serde: Serde | None = None,
         name: str | None = None,
     ) -> KStream:
-        """Join as :meth:`left_join` does, and the other stream's elements likewise: ``joiner(None, value)``.
+        """Join as :meth:`left_join` does, and the other stream's elements likewise: ``joiner(None, value)``;
+        those without key at once.
 
         Each stream's window says what becomes of its elements that still wait at the end of a run.
         """

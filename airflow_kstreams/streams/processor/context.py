@@ -83,6 +83,7 @@ class ProcessorContext:
         :param timestamp_ms: of the result; that of the record being processed unless given.
         :param headers: of the result; those of the record being processed unless given.
         :raises TopologyError: there is no child of that name.
+        :raises ValueError: the timestamp is negative, which Kafka takes for none.
         """
         target = self._forward if to is None else self._child(to)
         if timestamp_ms is None and headers is None:
@@ -91,6 +92,8 @@ class ProcessorContext:
         context = self._record_context
         before = context.timestamp_ms, context.replaced_headers
         if timestamp_ms is not None:
+            if timestamp_ms < 0:
+                raise ValueError(f"forward is given timestamp_ms={timestamp_ms}, expected 0 or more")
             context.timestamp_ms = timestamp_ms
         if headers is not None:
             context.replaced_headers = headers
@@ -137,8 +140,9 @@ class ProcessorContext:
 
         By stream time: on every multiple of the interval since the epoch that stream time reaches, each once,
         also over crashes and from run to run, after the record that brought stream time there; the callback
-        gets the multiple. By wall clock: when the interval has passed, as far as the task is between two
-        records then; the callback gets the time.
+        gets the multiple. Where stream time jumps, all the multiples in between come: choose an interval
+        that fits the gaps in the data. By wall clock: when the interval has passed, as far as the task is
+        between two records then; the callback gets the time.
 
         :param interval_ms: 1 or more.
         :param clock: ``stream_time`` or ``wall_clock``; what depends on the latter differs when repeated.

@@ -39,11 +39,17 @@ def by_wall_clock(
     context: ProcessorServices, interval_ms: int, punctuate: Callable[[int], None]
 ) -> Punctuation:
     """Schedule by the time of day."""
+    return Punctuation(context.wall_clock().every(interval_ms, _guarded(context, punctuate)))
 
-    def tick(now_ms: int, _node: str = context.node) -> None:
+
+def _guarded(context: ProcessorServices, punctuate: Callable[[int], None]) -> Callable[[int], None]:
+    """Return the user's function with the processing error handler around it."""
+
+    def run(now_ms: int, _nothing: None, _node: str = context.node) -> None:
         punctuate(now_ms)
 
-    return Punctuation(context.wall_clock().every(interval_ms, tick))
+    guarded = context.guarded(run)
+    return lambda now_ms: guarded(now_ms, None)
 
 
 class StreamTimeTicks:
@@ -57,8 +63,7 @@ class StreamTimeTicks:
         stream_time: Callable[[], int],
     ) -> None:
         self._interval_ms = interval_ms
-        self._punctuate = punctuate
-        self._node = context.node
+        self._call = _guarded(context, punctuate)
         self._record_context = context.record_context
         self._timer: StreamTimer | None = context.stream_timer(self._tick)
         now_ms = stream_time()
@@ -69,7 +74,7 @@ class StreamTimeTicks:
     def cancel(self) -> None:
         """Call no more."""
         if self._timer is not None:
-            self._timer.set(None)
+            self._timer.end()
             self._timer = None
 
     def _tick(self, now_ms: int) -> None:
@@ -80,9 +85,6 @@ class StreamTimeTicks:
         if due_ms <= now_ms:
             self._next_ms += self._interval_ms
             self._record_context.timestamp_ms = due_ms
-            self._call(due_ms, self._node)
+            self._call(due_ms)
         if self._timer is not None:
             self._timer.set(self._next_ms)
-
-    def _call(self, due_ms: int, _node: str) -> None:
-        self._punctuate(due_ms)

@@ -135,12 +135,14 @@ class ErrorHandling:
         log.warning("%s; the record goes to %s", what, self._dead_letter_topic)
         self._count_dead_lettered()
         record = self._context.record
+        # What an extractor said, or a table above the node, is not the consumed record's time.
+        time_ms = self._context.timestamp_ms if record is None else record.timestamp()[1]
         self._produce(
             self._dead_letter_topic,
             None if record is None else record.value(),
             None if record is None else record.key(),
             -1,
-            max(self._context.timestamp_ms, 0),
+            max(time_ms, 0),
             dead_letter_headers(record, error, node),
         )
 

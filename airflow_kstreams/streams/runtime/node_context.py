@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from airflow_kstreams.streams.runtime.error_handling import Produce
+from airflow_kstreams.streams.runtime.error_handling import ErrorHandling, Produce
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
 from airflow_kstreams.streams.runtime.wall_clock import WallClock
-from airflow_kstreams.streams.topology.nodes import ProcessorNode, StreamTimer
+from airflow_kstreams.streams.topology.nodes import Forward, ProcessorNode, StreamTimer
 from airflow_kstreams.streams.topology.sending import SendTarget
 
 
@@ -20,6 +20,7 @@ class NodeOwner(Protocol):
     record_context: TaskRecordContext
     clock: StreamClock
     wall_clock: WallClock
+    errors: ErrorHandling
     stores: dict[str, Any]
     topics_above: dict[str, frozenset[str]]
     produce: Produce
@@ -80,6 +81,10 @@ class BoundNodeContext:
     def wall_clock(self) -> WallClock:
         """Return the task's wall clock."""
         return self._owner.wall_clock
+
+    def guarded(self, run: Forward) -> Forward:
+        """Return a closure with the processing error handler around it."""
+        return self._owner.errors.guarded(self.node, run)
 
     def count_dropped(self) -> None:
         """Count one record dropped by rule."""

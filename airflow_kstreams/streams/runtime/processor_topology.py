@@ -26,7 +26,14 @@ from airflow_kstreams.streams.runtime.timestamp_reading import ExtractedTimestam
 from airflow_kstreams.streams.runtime.wall_clock import WallClock
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state import make_store
-from airflow_kstreams.streams.topology.nodes import Forward, Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.topology.nodes import (
+    Forward,
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    ignore_updates,
+)
 from airflow_kstreams.streams.topology.sending import SendTarget, send_target
 from airflow_kstreams.streams.topology.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
@@ -201,8 +208,9 @@ class ProcessorTopology:
         if isinstance(node, ProcessorNode):
             operator = bound_operator(node.operator, self._specs)
             bound = operator.bind(forward, BoundNodeContext(self, node), below)
-            # A node that binds to its children does nothing of its own that could fail.
-            return bound if bound is forward else self.errors.guarded(node.name, bound)
+            # A node that binds to its children, or to nothing, does nothing of its own that could fail.
+            quiet = bound is forward or bound is ignore_updates
+            return bound if quiet else self.errors.guarded(node.name, bound)
         for topic in node.topics:
             real_topic = self._topology.real_topic(topic, self._application_id)
             self._sources[real_topic] = (bound_to(real_topic, node), forward)

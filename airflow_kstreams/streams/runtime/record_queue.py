@@ -52,7 +52,8 @@ class RecordQueue:
     __slots__ = (
         "_buffered",
         "_cursor",
-        "_floor",
+        "_minima",
+        "_minima_at",
         "_read_timestamps",
         "_records",
         "_run_times",
@@ -89,8 +90,9 @@ class RecordQueue:
         self._cursor = 0
         #: Partition time at each record of the run that was chosen last.
         self._run_times: Sequence[int] | None = None
-        #: Cursor and smallest timestamp of the buffer that starts there.
-        self._floor = (-1, -1)
+        #: Smallest timestamp of the buffers that start at ``_minima_at`` and behind it.
+        self._minima: Sequence[int] = ()
+        self._minima_at = 0
 
     def __len__(self) -> int:
         return len(self._records) - self._cursor
@@ -116,7 +118,7 @@ class RecordQueue:
             del self._records[: self._cursor]
             del self._timestamps[: self._cursor]
             self._cursor = 0
-            self._floor = (-1, -1)
+            self._minima, self._minima_at = (), 0
         if records:
             kept, timestamps = self._read_timestamps(records)
             self._records.extend(kept)
@@ -136,18 +138,15 @@ class RecordQueue:
         if stop > self.stop:
             self.stop = stop
             self.complete = False
+            self._minima, self._minima_at = (), 0
 
     def head_ms(self) -> int:
         """Return the timestamp of the next record; the queue must not be empty."""
         return self._timestamps[self._cursor]
 
     def floor_ms(self) -> int:
-        """Return the partition time the queue is about to have; it must not be empty."""
-        cursor, floor = self._floor
-        if cursor != self._cursor:
-            floor = min(self._timestamps[self._cursor : self._cursor + self._buffered])
-            self._floor = (self._cursor, floor)
-        return max(floor, self.time_ms)
+        """Return the partition time the queue is about to have; it must be ready and not empty."""
+        return max(self._buffer_minima(1)[0], self.time_ms)
 
     def most_ready(self) -> int:
         """Return how many records may be taken in a row while the buffer stays full enough."""
@@ -174,10 +173,24 @@ class RecordQueue:
         return self._records[start:end], self._timestamps[start:end]
 
     def head_times(self, count: int) -> Sequence[int]:
-        """Return the partition time at each of the next records."""
-        minima = lookahead_minima(self._timestamps, self._cursor, count, self._buffered)
+        """Return the partition time at each of the next records, ``most_ready()`` of them at most."""
+        minima = self._buffer_minima(count)
         self._run_times = list(islice(accumulate(minima, max, initial=self.time_ms), 1, None))
         return self._run_times
+
+    def _buffer_minima(self, count: int) -> Sequence[int]:
+        """Return the smallest timestamp of the buffer that starts at each of the next records.
+
+        They are worked out for all that are ready at once: several partitions whose records alternate are
+        chosen a record at a time, and looking through a buffer for each would cost more than processing it.
+        A full buffer does not change any more when records are added behind it.
+        """
+        start = self._cursor - self._minima_at
+        if start + count > len(self._minima):
+            self._minima = lookahead_minima(self._timestamps, self._cursor, self.most_ready(), self._buffered)
+            self._minima_at = self._cursor
+            start = 0
+        return self._minima[start : start + count]
 
     def advance(self, count: int) -> None:
         """Take note that the next records were processed."""
@@ -197,7 +210,7 @@ class RecordQueue:
             self._records.clear()
             self._timestamps.clear()
             self._cursor = 0
-            self._floor = (-1, -1)
+            self._minima, self._minima_at = (), 0
 
 
 def lookahead_minima(timestamps: Sequence[int], start: int, count: int, window: int) -> Sequence[int]:

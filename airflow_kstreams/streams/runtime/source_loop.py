@@ -16,7 +16,7 @@ from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.runtime.error_handling import ErrorHandling
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock, TopicClock
-from airflow_kstreams.streams.runtime.timestamp_reading import ReadRecord
+from airflow_kstreams.streams.runtime.timestamp_reading import ReadRecord, as_consumed
 from airflow_kstreams.streams.topology.nodes import Forward, SourceNode
 
 #: Runs records with their timestamps and stream times, and returns how many of them it ran: all, unless one
@@ -111,6 +111,7 @@ def stepping_loop(
                     value = None if value is None else deserialize_value(value)
                     skipped = False
             except Exception as error:
+                context.record = as_consumed(record)
                 undecodable(error, _node)
             else:
                 if skipped:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 
-#: A moment that never comes.
-NEVER = 2**63 - 1
+#: A moment that never comes: timestamps are signed 64-bit numbers, and one more than the largest is none.
+NEVER = 2**63
 
 
 class TopicClock:
@@ -38,7 +38,7 @@ class TopicClock:
 class NodeTimer:
     """A timer of one node; see :class:`~airflow_kstreams.streams.topology.nodes.StreamTimer`."""
 
-    __slots__ = ("_clocks", "callback", "due_ms", "node", "stream_time")
+    __slots__ = ("_clocks", "_forget", "callback", "due_ms", "node", "stream_time")
 
     def __init__(
         self,
@@ -46,12 +46,14 @@ class NodeTimer:
         clocks: Sequence[TopicClock],
         stream_time: Callable[[], int],
         callback: Callable[[int], None],
+        forget: Callable[[NodeTimer], None],
     ) -> None:
         self.node = node
         self.due_ms = NEVER
         self.stream_time = stream_time
         self.callback = callback
         self._clocks = clocks
+        self._forget = forget
 
     def set(self, due_ms: int | None) -> None:
         """Arm the timer for a moment; None disarms it."""
@@ -61,6 +63,11 @@ class NodeTimer:
         for clock in self._clocks:
             if look_ms < clock.due_ms:
                 clock.due_ms = look_ms
+
+    def end(self) -> None:
+        """Disarm the timer for good, and have it forgotten."""
+        self.due_ms = NEVER
+        self._forget(self)
 
     def reaches(self, clock: TopicClock) -> bool:
         """Say whether a topic's time is part of the node's."""
@@ -102,7 +109,7 @@ class StreamClock:
         """Make a timer of a node below these topics."""
         names = sorted(topics)
         clocks = [self.topics[topic] for topic in names]
-        timer = NodeTimer(node, clocks, self.node_time(names), callback)
+        timer = NodeTimer(node, clocks, self.node_time(names), callback, self._timers.remove)
         self._timers.append(timer)
         self._timers.sort(key=lambda timer: self._rank[timer.node])
         return timer

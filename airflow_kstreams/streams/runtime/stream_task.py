@@ -153,6 +153,7 @@ class StreamTask:
         :raises RecordError: a processor's init failed.
         """
         self._guarded(lambda: self._bound.open(self._latest_ms()))
+        self._bound.commit_requested = False  # every attempt opens: emission must not depend on their number
 
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
         """Buffer fetched records of one partition."""
@@ -198,10 +199,13 @@ class StreamTask:
     def flush(self) -> None:
         """Emit cached results; the first step of every commit.
 
+        What user code asks for meanwhile is this very commit. Kept, the request would bring another one after
+        the next record, unless a crash forgot it: emission would depend on crashes.
+
         :raises RecordError: a downstream function or serde failed.
         """
-        self._bound.commit_requested = False
         self._guarded(self._bound.flush)
+        self._bound.commit_requested = False
 
     def changes(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
         """Yield (changelog topic, key, value or None, timestamp) once per key changed since the last call."""

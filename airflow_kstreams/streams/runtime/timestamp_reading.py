@@ -17,6 +17,9 @@ from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.processor.timestamps import ConsumedRecord, TimestampExtractor
 from airflow_kstreams.streams.topology.nodes import SourceNode
 
+#: Kafka keeps timestamps in signed 64-bit numbers.
+_LARGEST_MS = 2**63 - 1
+
 
 class RecordTimestamps:
     """Reads the timestamps that records carry.
@@ -74,6 +77,11 @@ class UndatedRecord:
     def headers(self) -> Headers | None:
         """Return the headers."""
         return self.raw.headers()
+
+
+def as_consumed(record: Record | ReadRecord) -> Record:
+    """Return a record as the log has it, whose key and value can be asked for."""
+    return record.raw if isinstance(record, UndatedRecord | ReadRecord) else record
 
 
 class ReadRecord:
@@ -137,7 +145,7 @@ class ExtractedTimestamps:
         except Exception as error:
             kept.error = error
             return self._latest_ms
-        if type(timestamp_ms) is int and timestamp_ms >= 0:
+        if type(timestamp_ms) is int and 0 <= timestamp_ms <= _LARGEST_MS:
             self._latest_ms = max(self._latest_ms, timestamp_ms)
             return timestamp_ms
         kept.skipped = self._extractor.invalid == "skip"

@@ -18,6 +18,13 @@ from airflow_kstreams.streams.topology.changelog_configs import check_changelog_
 Forward = Callable[[Any, Any], None]
 
 
+def ignore_updates(key: Any, value: Any) -> None:
+    """Take a table's update that its node has no use for.
+
+    A node that binds to this function lets its parent know that it need not emit for its sake.
+    """
+
+
 #: Where a store keeps its entries.
 Storage = Literal["memory", "rocksdb"]
 
@@ -175,6 +182,10 @@ class StreamTimer(Protocol):
         """
         ...
 
+    def end(self) -> None:
+        """Disarm the timer for good, and have it forgotten."""
+        ...
+
 
 class NodeContext(Protocol):
     """What a node may use while it is bound into a task."""
@@ -224,6 +235,15 @@ class NodeContext(Protocol):
 
         :param callback: gets the stream time; may set ``record_context.timestamp_ms`` and forward;
             ``record_context.record`` is None meanwhile.
+        """
+        ...
+
+    def guarded(self, run: Forward) -> Forward:
+        """Return a closure with the processing error handler around it.
+
+        The node's own closure has it anyway; this is for user functions that timers call.
+
+        :param run: as the node's own closure.
         """
         ...
 

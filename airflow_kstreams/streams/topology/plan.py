@@ -18,6 +18,8 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param stores: names of its state stores, sorted.
     :param changelogs: changelog topic per logged store.
     :param changelog_configs: settings that the user gave a changelog topic, by topic; absent if none.
+    :param state_kinds: changelog topic -> what its entries mean: the kind of store, and the windows they were
+        folded by.
     :param copartitioned: groups of source topics that must have equal partition counts.
     """
 
@@ -28,6 +30,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     changelogs: dict[str, str] = {}
     changelog_configs: dict[str, dict[str, str]] = {}
     copartitioned: tuple[tuple[str, ...], ...] = ()
+    state_kinds: dict[str, str] = {}
 
 
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):

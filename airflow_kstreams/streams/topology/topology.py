@@ -35,6 +35,9 @@ from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 __all__ = ["Subtopology", "Topology"]
 
+#: What makes a window of a fold another one; its grace does not.
+_WINDOW_SIZES = ("size_ms", "advance_ms", "gap_ms")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
@@ -253,6 +256,11 @@ class Topology:
                 for store in sub.stores
                 if store.logged and store.changelog_configs
             },
+            state_kinds={
+                self.changelog_topic(store.name, application_id): _state_kind(store, sub)
+                for store in sub.stores
+                if store.logged
+            },
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
         )
 
@@ -268,6 +276,17 @@ def _node_facts(node: Node) -> list[Any]:
             return ["processor", node.name, node.operator.type, list(node.parents), list(node.stores)]
         case SinkNode():
             return ["sink", node.name, node.topic, list(node.parents), node.key_serde.id, node.value_serde.id]
+
+
+def _state_kind(store: StoreSpec, sub: Subtopology) -> str:
+    """Tell what the entries of a store mean; state of another meaning would be misread, not refused."""
+    keepers = (n.operator for n in sub.nodes if isinstance(n, ProcessorNode) and store.name in n.stores)
+    for operator in keepers:
+        window = getattr(operator, "window", None)
+        if window is not None and getattr(operator, "store", None) is store:
+            sizes = (f"{name}={getattr(window, name)}" for name in _WINDOW_SIZES if hasattr(window, name))
+            return f"{store.type} {' '.join(sizes)}"
+    return store.type
 
 
 def _store_facts(store: StoreSpec) -> list[Any]:

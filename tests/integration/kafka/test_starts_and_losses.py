@@ -17,6 +17,7 @@ from airflow_kstreams.batch.task_slice import task_slice
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
+from tests.conftest import read_rows
 from tests.in_process import Application
 
 if TYPE_CHECKING:
@@ -100,6 +101,15 @@ def recreate(
         create_topic(topic, 2)
 
     return again
+
+
+def commits(bootstrap: str, group: str, partition: TopicPartition) -> int:
+    """How often a partition's offset was committed, as the broker's own log of offsets has it."""
+    wanted = group.encode(), partition.topic.encode() + partition.partition.to_bytes(4, "big")
+    return sum(
+        wanted[0] in (row.key or b"") and (row.key or b"").endswith(wanted[1])
+        for row in read_rows(bootstrap, "__consumer_offsets")
+    )
 
 
 def committed(bootstrap: str, group: str, topic: str) -> list[int]:
@@ -274,3 +284,19 @@ def test_run_is_empty_when_inputs_hold_nothing_but_markers_and_aborted_records(
     assert not summary.empty
     assert texts(consume_all(target)) == ["a", "b"]
     assert committed(kafka, application_id, source) == [6, 3]
+
+
+def test_offset_of_a_quiet_partition_is_committed_again_when_only_others_go_on(
+    kafka: str, application_id: str, topics: tuple[str, str, str], produce: Produce
+) -> None:
+    source, _, target = topics
+    application = Application(
+        bootstrap=kafka, application_id=application_id, topology=pass_through(source, target)
+    )
+    produce(source, rows(1, partition=0) + rows(2, partition=1))
+    application.run("run-1")
+    before = commits(kafka, application_id, TopicPartition(source, 1))
+    produce(source, rows(3, partition=0))
+    application.run("run-2")
+    assert commits(kafka, application_id, TopicPartition(source, 1)) > before > 0, "or it expires some day"
+    assert committed(kafka, application_id, source) == [2, 1]

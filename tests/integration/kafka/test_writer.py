@@ -68,6 +68,17 @@ def test_records_offsets_and_metadata_appear_together_when_a_transaction_commits
     reader.close()
 
 
+def test_time_of_a_record_is_the_one_given_when_that_is_the_epoch_itself(
+    topic: str, make_writer: MakeWriter, consume_all: Consume
+) -> None:
+    writer = make_writer()
+    writer.begin()
+    writer.produce(topic, b"v", b"k", 0, 0, None)
+    writer.commit()
+    (row,) = consume_all(topic)
+    assert row.timestamp_ms == 1, "the client cannot write 0, and takes it for the time of sending"
+
+
 def test_nothing_appears_when_a_transaction_is_aborted(
     topic: str, make_writer: MakeWriter, consume_all: Consume
 ) -> None:

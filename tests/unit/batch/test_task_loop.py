@@ -208,6 +208,15 @@ def test_attempt_ends_when_its_writer_became_suspect_in_a_commit(rig: Callable[.
     assert made.commit.commits == [False]
 
 
+def test_no_commit_but_the_last_covers_the_stop_offsets_when_a_commit_point_lies_there(
+    rig: Callable[..., Rig],
+) -> None:
+    bounds: Bounds = {A: (0, 4), B: (0, 0)}
+    made = rig(bounds, [Fetched({A: records(A, 0, 4)}, {})], commit_every_records=2)
+    made.loop.run(bounds, run_id="r")
+    assert made.commit.commits == [False, True], "or a crash in between would leave close undone"
+
+
 def test_commits_come_in_time_when_functions_are_slow(rig: Callable[..., Rig]) -> None:
     bounds: Bounds = {A: (0, 100), B: (0, 0)}
     made = rig(
@@ -240,6 +249,22 @@ def test_setting_is_named_when_no_commit_point_comes_before_the_transaction_time
         made.loop.run(bounds, run_id="r")
     assert "commit.every.records" in caught.value.fix
     assert made.commit.commits == []
+
+
+def test_task_waits_on_when_records_are_long_in_coming_and_nothing_is_written_yet(
+    rig: Callable[..., Rig],
+) -> None:
+    bounds: Bounds = {A: (0, 2), B: (0, 0)}
+    made = rig(
+        bounds,
+        [],
+        processing_guarantee="exactly_once",
+        transaction_timeout_ms=10_000,
+        commit_interval_ms=10**9,
+        run_stall_timeout_ms=60_000,
+    )
+    with pytest.raises(StopOffsetUnreachableError, match="got no record for 60000 ms"):
+        made.loop.run(bounds, run_id="r")
 
 
 @pytest.mark.parametrize(

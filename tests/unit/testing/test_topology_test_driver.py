@@ -292,3 +292,29 @@ def test_bytes_are_refused_when_the_topic_or_partition_is_unknown() -> None:
             driver.pipe_bytes("other", key=None, value=b"1", timestamp_ms=0)
         with pytest.raises(ConfigError, match="no partition 3"):
             driver.pipe_bytes("in", key=None, value=b"1", timestamp_ms=0, partition=3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "topic"),
+    [
+        ({"processing.exception.handler": "dead-letter"}, "app-dead-letter"),
+        (
+            {
+                "deserialization.exception.handler": "dead-letter",
+                "errors.dead.letter.queue.topic.name": "refused",
+            },
+            "refused",
+        ),
+    ],
+)
+def test_no_dead_letter_is_read_when_no_record_failed(settings: dict[str, object], topic: str) -> None:
+    driver = TopologyTestDriver(counts_by_word(), application_id="app", settings=settings)
+    assert driver.read_output(topic) == []
+    driver.pipe_input("lines", key=None, value="an ox", timestamp_ms=0)
+    assert driver.read_output(topic) == []
+
+
+def test_dead_letter_topic_is_unknown_when_no_handler_sends_there() -> None:
+    driver = TopologyTestDriver(counts_by_word(), application_id="app")
+    with pytest.raises(TopologyError, match="does not write the topic 'app-dead-letter'"):
+        driver.read_output("app-dead-letter")

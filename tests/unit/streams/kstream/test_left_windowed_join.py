@@ -74,6 +74,18 @@ def test_window_closes_earlier_when_the_other_sides_grace_lets_no_partner_in() -
     assert bound.read("out") == [Output("b", [3, None], 100)]
 
 
+def test_left_element_is_joined_with_none_at_once_when_it_has_no_key() -> None:
+    bound = BoundTopology(_topology(*_windows()))
+    bound.pipe("left", None, 1, timestamp_ms=100)
+    assert bound.read("out") == [Output(None, [1, None], 100)]
+    bound.pipe("left", None, None, timestamp_ms=100)
+    bound.pipe("right", None, 2, timestamp_ms=100)
+    bound.pipe("right", "z", 0, timestamp_ms=10_000)
+    bound.pipe("left", None, 3, timestamp_ms=100)
+    assert bound.read("out") == []
+    assert bound.dropped == 3
+
+
 def test_left_element_waits_when_it_arrives_at_the_last_moment_of_its_window() -> None:
     bound = BoundTopology(_topology(*_windows()))
     bound.pipe("right", "z", 0, timestamp_ms=130)
@@ -109,6 +121,15 @@ def test_left_elements_come_in_the_order_of_their_windows_when_several_close_tog
         Output("a", [3, None], 101),
         Output("a", [1, None], 105),
     ]
+
+
+def test_task_goes_on_when_stream_time_is_the_largest_there_is() -> None:
+    largest_ms = 2**63 - 1
+    bound = BoundTopology(_topology(*_windows()))
+    bound.pipe("left", "a", 1, timestamp_ms=100)
+    bound.pipe("left", "b", 2, timestamp_ms=largest_ms)
+    bound.pipe("right", "b", 3, timestamp_ms=largest_ms)
+    assert bound.read("out") == [Output("a", [1, None], 100), Output("b", [2, 3], largest_ms)]
 
 
 def test_right_elements_never_appear_alone_when_they_have_no_partner() -> None:

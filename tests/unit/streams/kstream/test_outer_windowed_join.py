@@ -34,6 +34,16 @@ def test_element_of_either_side_is_joined_with_none_when_its_own_window_closes(
     assert bound.read("out") == [Output("a", value, 100)]
 
 
+@pytest.mark.parametrize(("side", "value"), [("left", ["x", None]), ("right", [None, "x"])])
+def test_element_of_either_side_is_joined_with_none_at_once_when_it_has_no_key(
+    side: str, value: list[str | None]
+) -> None:
+    bound = BoundTopology(_topology(LEFT, RIGHT))
+    bound.pipe(side, None, "x", timestamp_ms=100)
+    assert bound.read("out") == [Output(None, value, 100)]
+    assert bound.dropped == 0
+
+
 def test_elements_are_joined_once_and_not_alone_when_they_meet() -> None:
     bound = BoundTopology(_topology(LEFT, RIGHT))
     bound.pipe("left", "a", 1, timestamp_ms=100)

@@ -16,6 +16,8 @@ from airflow_kstreams.streams import (
     WindowStoreSpec,
     serdes,
 )
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.bound_topology import BoundTopology, Output
 from tests.window_runs import WindowRuns
@@ -139,7 +141,7 @@ def test_flushed_session_is_taken_back_when_it_grows() -> None:
     runs.end_run()
     assert runs.outputs == [
         Output(Windowed("a", 3, 3), 1, 3),
-        Output(Windowed("a", 3, 3), None, 5),
+        Output(Windowed("a", 3, 3), None, 3),
         Output(Windowed("a", 3, 5), 2, 5),
     ]
 
@@ -152,7 +154,7 @@ def test_flushed_session_is_taken_back_when_it_changed_before_it_grew() -> None:
     runs.pipe("a", 0, 3)
     runs.pipe("a", 0, 5)
     runs.end_run()
-    assert runs.outputs[1:] == [Output(Windowed("a", 3, 3), None, 5), Output(Windowed("a", 3, 5), 3, 5)]
+    assert runs.outputs[1:] == [Output(Windowed("a", 3, 3), None, 3), Output(Windowed("a", 3, 5), 3, 5)]
 
 
 def test_flushed_window_is_taken_back_when_its_fold_gives_none() -> None:
@@ -209,6 +211,21 @@ def test_updates_and_final_values_both_come_when_both_are_asked_for() -> None:
 def test_table_asks_for_no_commit_points_when_only_its_final_values_are_wanted() -> None:
     assert BoundTopology(_topology(TUMBLING)).flushes == {}
     assert len(BoundTopology(_topology(FLUSHING)).flushes) == 1
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_clock_decides_on_commits_when_only_final_values_are_wanted_under_any_error_policy(
+    policy: str,
+) -> None:
+    task = StreamTask(
+        _topology(TUMBLING),
+        task_id=TaskId(subtopology=0, group=0),
+        bounds={},
+        produce=lambda *_: None,
+        settings=ApplicationSettings.parse("app", {"processing.exception.handler": policy}),
+        progress=TaskProgress(),
+    )
+    assert task.commit_due(interval_elapsed=True, processed=False)
 
 
 def test_suppress_gives_the_same_node_when_asked_twice() -> None:

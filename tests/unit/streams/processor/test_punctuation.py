@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -114,6 +116,26 @@ def test_nothing_comes_any_more_when_it_was_cancelled(clock: Any) -> None:
             driver.pipe_input("in", key="k", value=0, timestamp_ms=timestamp_ms)
             driver.advance_wall_clock(10)
         assert len([key for key, _ in outputs(driver) if key == "tick"]) == 1
+
+
+@pytest.mark.parametrize("clock", ["stream_time", "wall_clock"])
+def test_punctuation_is_forgotten_when_it_was_cancelled(clock: Any) -> None:
+    callbacks: list[weakref.ref[Any]] = []
+
+    class Rescheduling(Ticking):
+        def init(self, context: ProcessorContext) -> None:
+            self.context = context
+
+        def process(self, record: ProcessorRecord) -> None:
+            def callback(now_ms: int) -> None: ...
+
+            callbacks.append(weakref.ref(callback))
+            self.context.schedule(10, clock=clock, callback=callback).cancel()
+
+    with TopologyTestDriver(topology(Rescheduling), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value=0, timestamp_ms=1)
+        gc.collect()
+        assert [callback() for callback in callbacks] == [None]
 
 
 def test_there_is_no_record_and_the_time_is_the_punctuations_when_it_runs() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.records import FakeRecord
+from tests.task_on_logs import TaskOnLogs, log_of
 
 IN = TopicPartition("in", 0)
 
@@ -104,6 +106,18 @@ def test_headers_are_replaced_for_that_result_only_when_given() -> None:
         assert [r.headers for r in driver.read_output("out")] == [[("new", b"2")], [("old", b"1")], []]
 
 
+def test_record_is_named_when_a_result_is_given_a_negative_time() -> None:
+    class Dating(Sending):
+        def process(self, record: ProcessorRecord) -> None:
+            self.context.forward(record.key, 1, timestamp_ms=record.value)
+
+    with TopologyTestDriver(topology(Dating), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value=0, timestamp_ms=5)
+        assert [r.timestamp_ms for r in driver.read_output("out")] == [0]
+        with pytest.raises(RecordError, match=r"in-0@1 at node 'send'.*timestamp_ms=-1"):
+            driver.pipe_input("in", key="k", value=-1, timestamp_ms=5)
+
+
 class Committing(Processor):
     """Asks for a commit after each value that is a multiple of three."""
 
@@ -143,3 +157,37 @@ def test_commit_is_due_right_after_the_record_when_a_processor_asks(cached: bool
             positions.append(task.group.positions()[IN])
     assert positions == [3, 6]
     assert task.complete
+
+
+class AlwaysCommitting(Committing):
+    """Asks for a commit when it starts and after whatever comes."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        context.commit()
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value)
+        self.context.commit()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_emission_does_not_depend_on_crashes_when_a_commit_is_asked_for_below_a_cached_table(
+    seed: int,
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counts = builder.stream("in").group_by_key().count(store="counts")
+    counts.to_stream().process(AlwaysCommitting).send_to("out")
+    task = TaskOnLogs(
+        topology=builder.build(),
+        logs={IN: log_of(IN, [(b"k%d" % (n % 3), b"1", n) for n in range(40)])},
+        rng=random.Random(seed),
+        crashes=seed,
+        settings={"commit.every.records": 10},
+    )
+    task.run()
+    assert [(w.key, w.value) for w in task.outputs] == [
+        (b"k%d" % key, str(sum(n % 3 == key for n in range(end))).encode())
+        for end in (10, 20, 30, 40)
+        for key in ((end - 10 + first) % 3 for first in range(3))  # in order of first change
+    ]

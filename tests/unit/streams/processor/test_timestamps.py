@@ -64,7 +64,9 @@ def test_time_is_the_wall_clocks_when_asked_for() -> None:
     assert times(driver) == [5_000]
 
 
-@pytest.mark.parametrize("value", [{}, {"ms": None}, {"ms": -1}, {"ms": "9"}, {"ms": 1.5}, {"ms": True}, 3])
+@pytest.mark.parametrize(
+    "value", [{}, {"ms": None}, {"ms": -1}, {"ms": "9"}, {"ms": 1.5}, {"ms": True}, {"ms": 2**63}, 3]
+)
 def test_run_fails_and_names_the_record_when_a_timestamp_is_invalid(value: Any) -> None:
     driver = driver_of(timestamps.value_field("ms"))
     with pytest.raises(RecordError, match=r"in-0@0 .*no valid timestamp .*value_field\(ms\)"):

@@ -11,7 +11,9 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    SlidingWindow,
     serdes,
+    timestamps,
 )
 from airflow_kstreams.streams.errors import ConfigError, RecordError, StateStoreError
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -39,10 +41,82 @@ def values(driver: TopologyTestDriver, topic: str = "out") -> list[Any]:
     return [record.value for record in driver.read_output(topic)]
 
 
+def test_record_keeps_its_time_on_its_other_paths_when_a_joiner_fails() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    window = SlidingWindow(size_ms=100)
+    right = builder.stream("right")
+    pairs = (
+        builder.stream("left").with_window(window).join(right.with_window(window), lambda one, two: one / two)
+    )
+    pairs.send_to("out")
+    right.send_to("copy")
+    with TopologyTestDriver(builder.build(), application_id="app", settings=SKIP) as driver:
+        driver.pipe_input("left", key="a", value=1, timestamp_ms=50)
+        driver.pipe_input("right", key="a", value=0, timestamp_ms=10)
+        assert [record.timestamp_ms for record in driver.read_output("copy")] == [10]
+
+
+def test_other_elements_are_joined_with_none_when_the_joiner_fails_for_one_at_the_windows_close() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    window = SlidingWindow(size_ms=10, grace_ms=0)
+    left, right = builder.stream("left"), builder.stream("right")
+    left.with_window(window).left_join(right.with_window(window), lambda one, other: 12 // one).send_to("out")
+    with TopologyTestDriver(builder.build(), application_id="app", settings=DEAD) as driver:
+        for key, value in (("a", 3), ("b", 0), ("c", 4)):
+            driver.pipe_input("left", key=key, value=value, timestamp_ms=10)
+        driver.pipe_input("right", key="z", value=0, timestamp_ms=1_000)
+        assert values(driver) == [4, 3]
+        (dead,) = driver.read_output("app-dead-letter")
+    assert (dead.key, dead.value) == (None, None), "it belongs to no consumed record"
+
+
+@pytest.mark.parametrize("clock", ["stream_time", "wall_clock"])
+def test_punctuation_goes_on_when_it_failed_once_and_the_handler_says_so(clock: Any) -> None:
+    class Ticking(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self.context = context
+            context.schedule(10, clock=clock)
+
+        def process(self, record: ProcessorRecord) -> None:
+            self.context.forward(record.key, record.value)
+
+        def punctuate(self, stream_time_ms: int) -> None:
+            self.context.forward("tick", 12 // (stream_time_ms - 20))
+
+    with driver_of(lambda stream: stream.process(Ticking).send_to("out"), SKIP) as driver:
+        for now_ms in (10, 20, 30):
+            driver.advance_wall_clock(10)
+            driver.pipe_input("in", key="a", value=now_ms, timestamp_ms=now_ms)
+        ticks = [record.value for record in driver.read_output("out") if record.key == "tick"]
+    assert ticks == [-2, 1]
+
+
 def test_run_fails_when_no_handler_is_set() -> None:
     driver = driver_of(inverse, {})
     with pytest.raises(RecordError, match="in-0@0"):
         driver.pipe_input("in", key="a", value=0, timestamp_ms=5)
+
+
+@pytest.mark.parametrize("extractor", [None, timestamps.record_time()])
+def test_record_is_a_dead_letter_as_it_was_consumed_when_it_has_no_timestamp(
+    extractor: timestamps.TimestampExtractor | None,
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in", timestamps=extractor).send_to("out")
+    with TopologyTestDriver(builder.build(), application_id="app", settings=DEAD) as driver:
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=-1)
+        driver.pipe_input("in", key="b", value=2, timestamp_ms=5)
+        assert [(r.key, r.value) for r in driver.read_output("app-dead-letter")] == [(b"a", b"1")]
+        assert values(driver) == [2]
+
+
+def test_dead_letter_has_the_consumed_records_time_when_an_extractor_gave_another() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(int))
+    stream = builder.stream("in", timestamps=timestamps.extract(lambda record: record.value))
+    stream.map_values(lambda value: 1 // (value - 42)).send_to("out", value_serde=serdes.json())
+    with TopologyTestDriver(builder.build(), application_id="app", settings=DEAD) as driver:
+        driver.pipe_input("in", key="a", value=42, timestamp_ms=7)
+        assert [record.timestamp_ms for record in driver.read_output("app-dead-letter")] == [7]
 
 
 def test_record_is_skipped_at_its_node_and_logged_when_the_handler_says_so(

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime import record_queue
 from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
 from airflow_kstreams.streams.runtime.record_queue import PartitionTimes, lookahead_minima
 from tests.records import FakeRecord
@@ -103,3 +106,20 @@ def test_partition_is_complete_when_the_record_before_its_stop_arrived(last: int
     group.add(A, records(A, 5, first=last))
     assert group.unfinished() == []
     assert len(drain(group)) == 1
+
+
+def test_buffers_are_looked_through_once_when_partitions_alternate_record_by_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[int] = []
+
+    def counting(timestamps: Sequence[int], start: int, count: int, window: int) -> Sequence[int]:
+        counted.append(count)
+        return lookahead_minima(timestamps, start, count, window)
+
+    monkeypatch.setattr(record_queue, "lookahead_minima", counting)
+    group = PartitionGroup({A: (0, 100), B: (0, 100)}, buffered=10, timed=True)
+    group.add(A, records(A, *range(0, 200, 2)))
+    group.add(B, records(B, *range(1, 201, 2)))
+    assert len(drain(group)) == 200
+    assert counted == [100, 100], "or each record costs as much as a buffer is long"

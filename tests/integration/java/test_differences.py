@@ -1,0 +1,236 @@
+"""Where this engine differs from Java's Kafka Streams, and how: one small case for each line of the table in
+``docs/kafka-streams.md``, which says why.
+
+If a newer Kafka Streams fails one of these, its behaviour changed: look whether ours should, and mend the
+page.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.java.cases import Case, Input, Result, without_headers, written
+from tests.integration.java.peer import KafkaStreamsPeer
+from tests.integration.java.topologies import NAMES
+
+_PAGE = Path(__file__).parents[3] / "docs" / "kafka-streams.md"
+
+#: (index of the record it came after, key, value, timestamp_ms); of windows, the key is (key, start), of
+#: sessions (key, start, end).
+Row = tuple[int, Any, str | int | None, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A case with the results of both engines."""
+
+    case: Case
+    java: list[Row]
+    python: list[Row]
+
+
+def _difference(
+    topology: str, records: list[Input], java: list[Row], python: list[Row], **parameters: Any
+) -> Difference:
+    return Difference(
+        case=Case(topology=topology, records=records, parameters=parameters), java=java, python=python
+    )
+
+
+def _result(row: Row) -> Result:
+    after, key, value, time_ms = row
+    data = value.to_bytes(8, "big") if isinstance(value, int) else None if value is None else value.encode()
+    return Result(after, "out", written(key), data, time_ms)
+
+
+DIFFERENCES = {
+    "vain-deletion": _difference(
+        "table",
+        [("in", "a", None, 5), ("in", "a", "v1", 6), ("in", "a", None, 7)],
+        java=[(0, "a", None, 5), (1, "a", "v1", 6), (2, "a", None, 7)],
+        python=[(1, "a", "v1", 6), (2, "a", None, 7)],
+    ),
+    "window-null-value": _difference(
+        "tumbling_count",
+        [("in", "a", "v0", 1), ("in", "a", None, 2)],
+        java=[(0, ("a", 0), 1, 1), (1, ("a", 0), 2, 2)],
+        python=[(0, ("a", 0), 1, 1)],
+        size=5,
+        grace=0,
+    ),
+    "stream-time-of-filtered": _difference(
+        "filtered_tumbling_count",
+        [("in", "a", "v1", 1), ("in", "a", "v2", 20), ("in", "a", "v3", 2)],
+        java=[(0, ("a", 0), 1, 1), (2, ("a", 0), 2, 2)],
+        python=[(0, ("a", 0), 1, 1)],
+        size=5,
+        grace=0,
+    ),
+    "suppress-by-any-record": _difference(
+        "tumbling_suppress",
+        [("in", "a", "v0", 1), ("in", None, "v1", 20), ("in", "b", "v2", 21)],
+        java=[(2, ("a", 0), ",v0", 1)],
+        python=[(1, ("a", 0), ",v0", 1)],
+        size=5,
+        grace=0,
+    ),
+    "session-same-bounds": _difference(
+        "session_count",
+        [("in", "a", "v0", 0), ("in", "a", "v1", 3), ("in", "a", "v2", 1)],
+        java=[
+            (0, ("a", 0, 0), 1, 0),
+            (1, ("a", 0, 0), None, 0),
+            (1, ("a", 0, 3), 2, 3),
+            (2, ("a", 0, 3), None, 3),
+            (2, ("a", 0, 3), 3, 3),
+        ],
+        python=[
+            (0, ("a", 0, 0), 1, 0),
+            (1, ("a", 0, 0), None, 0),
+            (1, ("a", 0, 3), 2, 3),
+            (2, ("a", 0, 3), 3, 3),
+        ],
+        gap=5,
+        grace=10,
+    ),
+    "session-last-moment": _difference(
+        "session_suppress",
+        [("in", "a", "v0", 0), ("in", "b", "v1", 5), ("in", "a", "v2", 5), ("in", "c", "v3", 99)],
+        java=[
+            (1, ("a", 0, 0), ",v0", 0),
+            (3, ("a", 5, 5), ",v2", 5),
+            (3, ("b", 5, 5), ",v1", 5),
+        ],
+        python=[(3, ("a", 0, 5), ",v0,v2", 5), (3, ("b", 5, 5), ",v1", 5)],
+        gap=5,
+        grace=0,
+    ),
+    "session-order": _difference(
+        "session_suppress",
+        [("in", "b", "v0", 5), ("in", "b", "v1", 10), ("in", "a", "v2", 10), ("in", "c", "v3", 99)],
+        java=[(3, ("a", 10, 10), ",v2", 10), (3, ("b", 5, 10), ",v0,v1", 10)],
+        python=[(3, ("b", 5, 10), ",v0,v1", 10), (3, ("a", 10, 10), ",v2", 10)],
+        gap=5,
+        grace=0,
+    ),
+    "join-equal-times": _difference(
+        "join",
+        [("in", "a", "v0", 5), ("other", "a", "v1", 5)],
+        java=[],
+        python=[(1, "a", "v0+v1", 5)],
+        left=0,
+        right=0,
+        grace=0,
+    ),
+    "join-late": _difference(
+        "join",
+        [("other", "a", "v0", 21), ("in", "a", "v1", 11), ("other", "a", "v2", 12)],
+        java=[(2, "a", "v1+v2", 12)],
+        python=[],
+        left=5,
+        right=20,
+        grace=3,
+    ),
+    "left-join-late": _difference(
+        "left_join",
+        [("other", "b", "v0", 90), ("in", "a", "v1", 1)],
+        java=[(1, "a", "v1+null", 1)],
+        python=[],
+        left=5,
+        right=5,
+        grace=10,
+    ),
+    "left-join-too-early": _difference(
+        "left_join",
+        [("other", "b", "v0", 5), ("in", "a", "v1", 3), ("other", "a", "v2", 3)],
+        java=[(1, "a", "v1+null", 3), (2, "a", "v1+v2", 3)],
+        python=[(2, "a", "v1+v2", 3)],
+        left=1,
+        right=1,
+        grace=10,
+    ),
+    "outer-join-order": _difference(
+        "outer_join",
+        [("in", "c", "v0", 2), ("in", "a", "v1", 3), ("other", "a", "v2", 8)],
+        java=[(2, "c", "v0+null", 2), (2, "a", "v1+v2", 8)],
+        python=[(2, "a", "v1+v2", 8), (2, "c", "v0+null", 2)],
+        left=5,
+        right=5,
+        grace=0,
+    ),
+    "outer-join-moment": _difference(
+        "outer_join",
+        [("in", "a", "v0", 0), ("other", "b", "v1", 13), ("other", "b", "v2", 21)],
+        java=[(2, "a", "v0+null", 0)],
+        python=[(1, "a", "v0+null", 0)],
+        left=12,
+        right=20,
+        grace=0,
+    ),
+    "punctuation": _difference(
+        "punctuated",
+        [("in", "a", "v0", 5), ("in", "a", "v1", 12), ("in", "a", "v2", 35)],
+        java=[
+            (0, "a", "v0", 5),
+            (0, "time", "5", 5),
+            (1, "a", "v1", 12),
+            (1, "time", "12", 12),
+            (2, "a", "v2", 35),
+            (2, "time", "35", 35),
+        ],
+        python=[
+            (0, "a", "v0", 5),
+            (1, "a", "v1", 12),
+            (1, "time", "10", 10),
+            (2, "a", "v2", 35),
+            (2, "time", "20", 20),
+            (2, "time", "30", 30),
+        ],
+        interval=10,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_results_differ_from_kafka_streams_as_documented_when(
+    name: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    difference = DIFFERENCES[name]
+    case = difference.case
+    assert without_headers(case.in_java(kafka_streams)) == [*map(_result, difference.java)]
+    assert without_headers(case.in_python()) == [*map(_result, difference.python)]
+
+
+def test_headers_differ_from_kafka_streams_as_documented_when_time_brings_a_result(
+    kafka_streams: KafkaStreamsPeer,
+) -> None:
+    suppressed = Case(
+        topology="tumbling_suppress",
+        records=[("in", "a", "v0", 1), ("in", "a", "v1", 2), ("in", "b", "v2", 9)],
+        parameters={"size": 5, "grace": 0},
+    )
+    alone = Case(
+        topology="left_join",
+        records=[("in", "a", "v0", 1), ("in", "b", "v1", 99)],
+        parameters={"left": 5, "right": 5, "grace": 0},
+    )
+    for case, header in ((suppressed, ("n", "1")), (alone, ("n", "1"))):
+        (java,), (python,) = case.in_java(kafka_streams), case.in_python()
+        assert java.headers == (header,)
+        assert python == java._replace(headers=())
+
+
+def test_page_has_a_line_for_every_case_and_a_case_for_every_line() -> None:
+    page = _PAGE.read_text()
+    same, _, different = page.partition("\n## What differs")
+    rows = [line.split("|") for line in same.splitlines() if line.startswith("| ")]
+    listed = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row[2])]
+    assert sorted(listed) == sorted({*NAMES} - {"punctuated"})
+    assert sorted(re.findall(r"\| `([a-z-]+)` \|$", different, re.MULTILINE)) == sorted(
+        [*DIFFERENCES, "headers"]
+    )

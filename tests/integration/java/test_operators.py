@@ -1,0 +1,270 @@
+"""Random input through each operator here and in Java's Kafka Streams: the same bytes, timestamps and order.
+
+Each test says for which input that holds; ``test_differences.py`` shows what happens beyond it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.integration.java.cases import (
+    Case,
+    Input,
+    Result,
+    without_headers,
+    without_passing_deletions,
+    without_vain_deletions,
+)
+from tests.integration.java.peer import KafkaStreamsPeer
+from tests.integration.java.topologies import NAMES, Topologies
+
+#: Whatever the input is: without value, without key, late.
+ONE_BY_ONE = ["filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"]
+ONE_BY_ONE += ["peek", "branch", "merge", "two_children"]
+TABLES = ["count", "reduce", "aggregate", "group_by_count", "group_by_aggregate", "table"]
+TABLES += ["count_join"]
+TABLE_JOINS = ["table_join", "table_left_join", "rekeyed_table_join", "rekeyed_table_left_join"]
+#: Of records with key and value.
+TIME_WINDOWS = ["tumbling_count", "tumbling_reduce", "tumbling_aggregate", "hopping_count"]
+TIME_WINDOWS += ["hopping_aggregate", "tumbling_suppress", "hopping_suppress"]
+#: The same, unless a session closes at the very moment that a record brings.
+SESSIONS = ["session_count", "session_reduce", "session_aggregate", "session_suppress"]
+#: Of records not later than the grace.
+STREAM_JOINS = ["join", "self_join", "rekeyed_join", "join_count"]
+#: Of records in the order of their times; pairs also of records not later than the grace.
+OUTER_JOINS = ["left_join", "outer_join"]
+#: By tests of their own, the last one in test_differences.py.
+ALONE = ["filtered_tumbling_count", "dead_letter", "punctuated"]
+
+_TWO_TOPICS = {"merge", *TABLE_JOINS, "join", "rekeyed_join", "join_count", *OUTER_JOINS}
+_EXAMPLES = settings(max_examples=40, deadline=None)
+
+#: (topic, key, has a value, how much further than the last record, how much older than that).
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["in", "other"]),
+        st.sampled_from(["a", "a", "b", "c", "ab", "g0", "g1", None]),
+        st.sampled_from([True] * 7 + [False]),
+        st.sampled_from([0, 0, 1, 1, 2, 5, 20]),
+        st.sampled_from([0, 0, 0, 1, 3, 10, 30]),
+    ),
+    max_size=30,
+)
+
+
+@st.composite
+def _records(
+    draw: st.DrawFn, topology: str, *, late_ms: int = 1_000, nulls: bool = True, unit_ms: int = 1
+) -> list[Input]:
+    """Make input records.
+
+    :param late_ms: how late they may be.
+    :param nulls: whether some have no key or no value.
+    :param unit_ms: of all times.
+    """
+    now_ms = draw(st.sampled_from([0, 5, 1_000])) * unit_ms
+    records: list[Input] = []
+    for number, (topic, key, valued, further, older) in enumerate(draw(_STEPS)):
+        now_ms += further * unit_ms
+        records.append(
+            (
+                topic if topology in _TWO_TOPICS else "in",
+                key if nulls or key is not None else "c",
+                f"v{number}" if valued or not nulls else None,
+                max(0, now_ms - min(older * unit_ms, late_ms)),
+            )
+        )
+    return records
+
+
+def _assert_equal(case: Case, java: list[Result], python: list[Result]) -> None:
+    assert python == java, case
+
+
+def test_every_topology_is_compared() -> None:
+    tested = [ONE_BY_ONE, TABLES, TABLE_JOINS, TIME_WINDOWS, SESSIONS, STREAM_JOINS, OUTER_JOINS, ALONE]
+    assert Counter(name for names in tested for name in names) == Counter(NAMES)
+
+
+@pytest.mark.parametrize("topology", ["filter", "map", "flat_map_values", "select_key", "peek", "merge"])
+def test_description_is_that_of_kafka_streams_when_no_node_has_a_store(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    described = Topologies(parameters={}).build(topology).describe()
+    assert described.rstrip() == kafka_streams.description(topology, {}).rstrip()
+
+
+@pytest.mark.parametrize("topology", ONE_BY_ONE + TABLE_JOINS)
+def test_results_are_those_of_kafka_streams_when_records_are_processed_one_by_one(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    @_EXAMPLES
+    @given(st.data())
+    def compare(data: st.DataObject) -> None:
+        case = Case(topology=topology, records=data.draw(_records(topology)))
+        _assert_equal(case, case.in_java(kafka_streams), case.in_python())
+
+    compare()
+
+
+def test_dead_letters_are_those_of_kafka_streams_when_a_function_fails(
+    kafka_streams: KafkaStreamsPeer,
+) -> None:
+    of_its_own = {f"__streams.errors.{name}" for name in ("exception", "stacktrace", "node")}
+
+    def comparable(result: Result) -> Result:
+        return result._replace(headers=tuple(pair for pair in result.headers if pair[0] not in of_its_own))
+
+    @_EXAMPLES
+    @given(_records("dead_letter"))
+    def compare(records: list[Input]) -> None:
+        case = Case(topology="dead_letter", records=records)
+        java, python = case.in_java(kafka_streams), case.in_python()
+        _assert_equal(case, [*map(comparable, java)], [*map(comparable, python)])
+
+    compare()
+
+
+@pytest.mark.parametrize("topology", TABLES)
+def test_changes_are_those_of_kafka_streams_when_a_table_is_not_cached(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    @_EXAMPLES
+    @given(st.data(), st.booleans())
+    def compare(data: st.DataObject, deletes: bool) -> None:
+        records = data.draw(_records(topology))
+        case = Case(topology=topology, records=records, parameters={"deletes": deletes})
+        _assert_equal(case, without_vain_deletions(case.in_java(kafka_streams)), case.in_python())
+
+    compare()
+
+
+@pytest.mark.parametrize("topology", TIME_WINDOWS)
+def test_windows_are_those_of_kafka_streams_when_records_have_key_and_value(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    @_EXAMPLES
+    @given(st.data(), st.sampled_from([1, 5, 10]), st.sampled_from([0, 0, 3, 10, 100]), st.booleans())
+    def compare(data: st.DataObject, size: int, grace: int, deletes: bool) -> None:
+        records = data.draw(_records(topology, nulls=False))
+        advance = data.draw(st.integers(1, size))
+        parameters = {"size": size, "grace": grace, "advance": advance, "deletes": deletes}
+        case = Case(topology=topology, records=records, parameters=parameters)
+        java, python = case.in_java(kafka_streams), case.in_python()
+        if topology.endswith("suppress"):
+            java, python = without_headers(java), without_headers(python)
+        _assert_equal(case, without_vain_deletions(java), python)
+
+    compare()
+
+
+def test_windows_are_those_of_kafka_streams_when_a_filter_passes_few_records_in_order(
+    kafka_streams: KafkaStreamsPeer,
+) -> None:
+    @_EXAMPLES
+    @given(_records("filtered_tumbling_count", late_ms=0, nulls=False), st.sampled_from([0, 3]))
+    def compare(records: list[Input], grace: int) -> None:
+        parameters = {"size": 5, "grace": grace}
+        case = Case(topology="filtered_tumbling_count", records=records, parameters=parameters)
+        _assert_equal(case, case.in_java(kafka_streams), case.in_python())
+
+    compare()
+
+
+@pytest.mark.parametrize("topology", SESSIONS)
+def test_sessions_are_those_of_kafka_streams_when_none_closes_at_a_records_moment(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    def by_moment(result: Result) -> tuple[Any, ...]:
+        return result.after, result.key
+
+    @_EXAMPLES
+    @given(st.data(), st.sampled_from([2, 6, 16]), st.sampled_from([1, 3, 21]), st.booleans())
+    def compare(data: st.DataObject, gap: int, grace: int, deletes: bool) -> None:
+        # Times are even and gap + grace is odd, so no record comes at the very moment a session closes.
+        records = data.draw(_records(topology, nulls=False, unit_ms=2))
+        parameters = {"gap": gap, "grace": grace, "deletes": deletes}
+        case = Case(topology=topology, records=records, parameters=parameters)
+        java = without_headers(without_vain_deletions(case.in_java(kafka_streams)))
+        java = without_passing_deletions(java)
+        python = without_headers(case.in_python())
+        if topology == "session_suppress":
+            java, python = sorted(java, key=by_moment), sorted(python, key=by_moment)
+        _assert_equal(case, java, python)
+
+    compare()
+
+
+@pytest.mark.parametrize("topology", STREAM_JOINS)
+def test_joins_are_those_of_kafka_streams_when_no_record_is_later_than_the_grace(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    sizes = st.sampled_from([1, 2, 5, 20])
+
+    @_EXAMPLES
+    @given(st.data(), sizes, sizes, st.sampled_from([0, 3, 10]))
+    def compare(data: st.DataObject, left: int, right: int, grace: int) -> None:
+        records = data.draw(_records(topology, late_ms=grace))
+        parameters = {"left": left, "right": right, "grace": grace}
+        case = Case(topology=topology, records=records, parameters=parameters)
+        _assert_equal(case, case.in_java(kafka_streams), case.in_python())
+
+    compare()
+
+
+@pytest.mark.parametrize("topology", OUTER_JOINS)
+def test_outer_joins_have_the_results_of_kafka_streams_when_records_come_in_order(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    def in_any_order(results: list[Result]) -> list[Result]:
+        return sorted((result._replace(after=0, headers=()) for result in results), key=str)
+
+    sizes = st.sampled_from([1, 2, 5, 20])
+
+    @_EXAMPLES
+    @given(st.data(), sizes, sizes, st.sampled_from([0, 3, 10]))
+    def compare(data: st.DataObject, left: int, right: int, grace: int) -> None:
+        records = data.draw(_records(topology, late_ms=0))
+        # Stream time far ahead closes every window, in Java in two steps.
+        records += [("in", "end", "v98", 10_000), ("other", "end", "v99", 20_000)]
+        parameters = {"left": left, "right": right, "grace": grace}
+        case = Case(topology=topology, records=records, parameters=parameters)
+        java, python = case.in_java(kafka_streams), case.in_python()
+        _assert_equal(case, in_any_order(java), in_any_order(python))
+
+    compare()
+
+
+@pytest.mark.parametrize("topology", OUTER_JOINS)
+def test_outer_joins_have_the_pairs_of_kafka_streams_when_no_record_is_later_than_the_grace(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    def values(results: list[Result], *, alone: bool) -> list[tuple[Any, ...]]:
+        """Return (key, left and right value, timestamp) of pairs, or of elements without partner."""
+        rows = [(r.key, *(r.value or b"").split(b"+"), r.timestamp_ms) for r in results]
+        return [row for row in rows if (b"null" in row) == alone]
+
+    sizes = st.sampled_from([1, 2, 5, 20])
+
+    @_EXAMPLES
+    @given(st.data(), sizes, sizes, st.sampled_from([0, 3, 10]))
+    def compare(data: st.DataObject, left: int, right: int, grace: int) -> None:
+        records = data.draw(_records(topology, late_ms=grace))
+        records += [("in", "end", "v98", 10_000), ("other", "end", "v99", 20_000)]
+        parameters = {"left": left, "right": right, "grace": grace}
+        case = Case(topology=topology, records=records, parameters=parameters)
+        java, python = case.in_java(kafka_streams), case.in_python()
+        pairs = values(python, alone=False)
+        assert pairs == values(java, alone=False), case
+        # Java also gives an element alone that finds its partner later: "left-join-too-early".
+        ours, theirs = Counter(values(python, alone=True)), Counter(values(java, alone=True))
+        paired = {value for _, *both, _ in pairs for value in both} | {b"null"}
+        assert not ours - theirs, case
+        assert all({*both} <= paired for _, *both, _ in theirs - ours), case
+
+    compare()

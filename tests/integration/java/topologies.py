@@ -1,0 +1,299 @@
+"""The topologies of ``KafkaStreamsPeer.java``, in our words; keep the two alike, name by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_kstreams.streams import (
+    HoppingWindow,
+    KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    SessionWindow,
+    SlidingWindow,
+    StoreSpec,
+    Topology,
+    TumblingWindow,
+    serdes,
+)
+
+TEXT = serdes.string()
+
+
+@dataclass(kw_only=True)
+class Topologies:
+    """Adds topologies to a builder by name; without caches, as in the peer.
+
+    :param parameters: milliseconds by name, and ``deletes``.
+    """
+
+    parameters: dict[str, Any]
+    builder: KStreamBuilder = field(
+        default_factory=lambda: KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    )
+
+    def build(self, name: str) -> Topology:
+        """Return the topology of a name."""
+        getattr(self, name)()
+        return self.builder.build()
+
+    # == records one by one
+
+    def filter(self) -> None:
+        self._in().filter(lambda k, v: odd(v)).send_to("out")
+
+    def filter_not(self) -> None:
+        self._in().filter_not(lambda k, v: odd(v)).send_to("out")
+
+    def map(self) -> None:
+        self._in().map(lambda k, v: (v, k)).send_to("out")
+
+    def map_values(self) -> None:
+        self._in().map_values(lambda v: "none" if v is None else v + v).send_to("out")
+
+    def flat_map(self) -> None:
+        self._in().flat_map(copies).send_to("out")
+
+    def flat_map_values(self) -> None:
+        self._in().flat_map_values(lambda v: [] if v is None else [v, v + "'"]).send_to("out")
+
+    def select_key(self) -> None:
+        self._in().select_key(lambda k, v: v).send_to("out")
+
+    def peek(self) -> None:
+        self._in().peek(lambda k, v: None).send_to("out")
+
+    def merge(self) -> None:
+        self._in().merge(self._other()).send_to("out")
+
+    def branch(self) -> None:
+        first, second = self._in().branch(lambda k, v: odd(v), lambda k, v: k is not None)
+        first.send_to("out-1")
+        second.send_to("out-2")
+
+    def two_children(self) -> None:
+        source = self._in()
+        source.filter(lambda k, v: odd(v)).map_values(lambda v: f"{v}!").send_to("out")
+        source.send_to("out")
+        source.filter_not(lambda k, v: odd(v)).send_to("out")
+
+    def dead_letter(self) -> None:
+        self._in().map_values(failing).send_to("out")
+
+    def punctuated(self) -> None:
+        self._in().process(lambda: Clock(self.parameters["interval"])).send_to("out")
+
+    # == tables
+
+    def count(self) -> None:
+        self._in().group_by_key().count(store=counts()).to_stream().send_to("out")
+
+    def reduce(self) -> None:
+        self._in().group_by_key().reduce(self._reduced, store=texts()).to_stream().send_to("out")
+
+    def aggregate(self) -> None:
+        self._in().group_by_key().aggregate(str, self._added, store=texts()).to_stream().send_to("out")
+
+    def group_by_count(self) -> None:
+        self._in().group_by(lambda k, v: group(v)).count(store=counts()).to_stream().send_to("out")
+
+    def group_by_aggregate(self) -> None:
+        grouped = self._in().group_by(lambda k, v: group(v))
+        grouped.aggregate(str, self._added, store=texts()).to_stream().send_to("out")
+
+    def table(self) -> None:
+        self.builder.table("in", store=texts()).to_stream().send_to("out")
+
+    def count_join(self) -> None:
+        source = self._in()
+        counted = source.group_by_key().count(store=counts())
+        source.join(counted, lambda v, count: f"{v}+{count}").send_to("out")
+
+    def table_join(self) -> None:
+        self._in().join(self.builder.table("other"), pair).send_to("out")
+
+    def table_left_join(self) -> None:
+        self._in().left_join(self.builder.table("other"), pair).send_to("out")
+
+    def rekeyed_table_join(self) -> None:
+        rekeyed = self._in().select_key(lambda k, v: group(v))
+        rekeyed.join(self.builder.table("other"), pair).send_to("out")
+
+    def rekeyed_table_left_join(self) -> None:
+        rekeyed = self._in().select_key(lambda k, v: group(v))
+        rekeyed.left_join(self.builder.table("other"), pair).send_to("out")
+
+    # == windows
+
+    def tumbling_count(self) -> None:
+        self._tumbling().count(store=counts()).to_stream().send_to("out")
+
+    def tumbling_reduce(self) -> None:
+        self._tumbling().reduce(self._reduced, store=texts()).to_stream().send_to("out")
+
+    def tumbling_aggregate(self) -> None:
+        self._tumbling().aggregate(str, self._added, store=texts()).to_stream().send_to("out")
+
+    def filtered_tumbling_count(self) -> None:
+        filtered = self._in().filter(lambda k, v: odd(v)).group_by_key()
+        filtered.windowed_by(self._tumbling_window()).count(store=counts()).to_stream().send_to("out")
+
+    def hopping_count(self) -> None:
+        self._hopping().count(store=counts()).to_stream().send_to("out")
+
+    def hopping_aggregate(self) -> None:
+        self._hopping().aggregate(str, self._added, store=texts()).to_stream().send_to("out")
+
+    def session_count(self) -> None:
+        self._sessions().count(store=counts()).to_stream().send_to("out")
+
+    def session_reduce(self) -> None:
+        self._sessions().reduce(self._reduced, store=texts()).to_stream().send_to("out")
+
+    def session_aggregate(self) -> None:
+        self._sessions().aggregate(str, self._added, merged, store=texts()).to_stream().send_to("out")
+
+    def tumbling_suppress(self) -> None:
+        self._tumbling().aggregate(str, self._added, store=texts()).suppress().to_stream().send_to("out")
+
+    def hopping_suppress(self) -> None:
+        self._hopping().aggregate(str, self._added, store=texts()).suppress().to_stream().send_to("out")
+
+    def session_suppress(self) -> None:
+        table = self._sessions().aggregate(str, self._added, merged, store=texts())
+        table.suppress().to_stream().send_to("out")
+
+    # == joins of two streams
+
+    def join(self) -> None:
+        self._left(self._in()).join(self._right(self._other()), pair).send_to("out")
+
+    def left_join(self) -> None:
+        self._left(self._in()).left_join(self._right(self._other()), pair).send_to("out")
+
+    def outer_join(self) -> None:
+        self._left(self._in()).outer_join(self._right(self._other()), pair).send_to("out")
+
+    def self_join(self) -> None:
+        source = self._in()
+        self._left(source).join(self._right(source), pair).send_to("out")
+
+    def join_count(self) -> None:
+        joined = self._left(self._in()).join(self._right(self._other()), pair)
+        grouped = joined.group_by_key(value_serde=TEXT)
+        grouped.count(store=counts()).to_stream().send_to("out")
+
+    def rekeyed_join(self) -> None:
+        left = self._in().select_key(lambda k, v: group(v))
+        right = self._other().select_key(lambda k, v: group(v))
+        self._left(left).join(self._right(right), pair, key_serde=TEXT).send_to("out")
+
+    # == parts
+
+    def _in(self) -> Any:
+        return self.builder.stream("in")
+
+    def _other(self) -> Any:
+        return self.builder.stream("other")
+
+    def _tumbling_window(self) -> TumblingWindow:
+        return TumblingWindow(size_ms=self.parameters["size"], grace_ms=self.parameters["grace"])
+
+    def _tumbling(self) -> Any:
+        return self._in().group_by_key().windowed_by(self._tumbling_window())
+
+    def _hopping(self) -> Any:
+        window = HoppingWindow(
+            size_ms=self.parameters["size"],
+            advance_ms=self.parameters["advance"],
+            grace_ms=self.parameters["grace"],
+        )
+        return self._in().group_by_key().windowed_by(window)
+
+    def _sessions(self) -> Any:
+        window = SessionWindow(gap_ms=self.parameters["gap"], grace_ms=self.parameters["grace"])
+        return self._in().group_by_key().windowed_by(window)
+
+    def _left(self, stream: Any) -> Any:
+        return stream.with_window(
+            SlidingWindow(size_ms=self.parameters["left"], grace_ms=self.parameters["grace"])
+        )
+
+    def _right(self, stream: Any) -> Any:
+        return stream.with_window(
+            SlidingWindow(size_ms=self.parameters["right"], grace_ms=self.parameters["grace"])
+        )
+
+    # == what users would write
+
+    def _deletes(self, value: str | None) -> bool:
+        return bool(self.parameters.get("deletes")) and number(value) % 5 == 4
+
+    def _reduced(self, reduced: str, value: str) -> str | None:
+        return None if self._deletes(value) else f"{reduced},{value}"
+
+    def _added(self, key: str, value: str, aggregate: str) -> str | None:
+        return None if self._deletes(value) else f"{aggregate},{value}"
+
+
+class Clock(Processor):
+    """Forwards the times at which it is punctuated, and between them what it gets."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+        context.schedule(self._interval_ms)
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record.key, record.value)
+
+    def punctuate(self, stream_time_ms: int) -> None:
+        self._context.forward("time", str(stream_time_ms))
+
+
+def counts() -> StoreSpec:
+    return StoreSpec(name="store", key_serde=TEXT, value_serde=serdes.int64(), cached=False)
+
+
+def texts() -> StoreSpec:
+    return StoreSpec(name="store", key_serde=TEXT, value_serde=TEXT, cached=False)
+
+
+def number(value: str | None) -> int:
+    return 0 if value is None else int(value[1:])
+
+
+def failing(value: str | None) -> str | None:
+    if number(value) % 3 == 0:
+        raise ValueError("no thirds")
+    return value
+
+
+def odd(value: str | None) -> bool:
+    return number(value) % 2 == 1
+
+
+def group(value: str | None) -> str | None:
+    return None if value is None or number(value) % 7 == 0 else f"g{number(value) % 3}"
+
+
+def copies(key: str | None, value: str | None) -> Iterable[tuple[str | None, str | None]]:
+    return [(key if copy == 0 else "copy", value) for copy in range(number(value) % 3)]
+
+
+def merged(key: str, earlier: str, later: str) -> str:
+    return later if not earlier else f"({earlier}|{later})"
+
+
+def pair(left: str | None, right: str | None) -> str:
+    return f"{'null' if left is None else left}+{'null' if right is None else right}"
+
+
+#: Of every topology.
+NAMES = tuple(
+    name for name, part in vars(Topologies).items() if callable(part) and name[0] != "_" and name != "build"
+)
