@@ -64,13 +64,21 @@ class FaultyCluster:
         self._interceptor = interceptor
 
     def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
-        """Make a reader."""
+        """Make a reader, which is itself a call that passes the interceptor.
+
+        :param group_id: whose committed offsets it reads and writes.
+        :param isolation: what it sees.
+        """
         make = partial(self._cluster.reader, group_id=group_id, isolation=isolation)
         made = self._interceptor.call("cluster.reader", self._cluster, make, (group_id, isolation))
         return FaultyReader(made, self._interceptor)
 
     def writer(self, *, transactional_id: str | None, transaction_timeout_ms: int = 60_000) -> WriterPort:
-        """Make a writer."""
+        """Make a writer, which is itself a call that passes the interceptor.
+
+        :param transactional_id: None for a writer without transactions.
+        :param transaction_timeout_ms: after which the broker aborts a transaction.
+        """
         make = partial(
             self._cluster.writer,
             transactional_id=transactional_id,

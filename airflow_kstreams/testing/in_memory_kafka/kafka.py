@@ -62,13 +62,21 @@ class InMemoryKafka:
     # == the port
 
     def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
-        """Make a reader."""
+        """Make a reader.
+
+        :param group_id: whose committed offsets it reads and writes.
+        :param isolation: what it sees.
+        """
         return InMemoryReader(
             self._broker, group_id=group_id, isolation=isolation, timeout_seconds=self._timeout_seconds
         )
 
     def writer(self, *, transactional_id: str | None, transaction_timeout_ms: int = 60_000) -> WriterPort:
-        """Make a writer: transactional with a transactional id, idempotent without one."""
+        """Make a writer: transactional with a transactional id, idempotent without one.
+
+        :param transactional_id: claimed by ``init_transactions``.
+        :param transaction_timeout_ms: after which the broker aborts a transaction.
+        """
         if transactional_id is None:
             return InMemoryIdempotentWriter(self._broker, timeout_seconds=self._timeout_seconds)
         writer = InMemoryTransactionalWriter(
@@ -87,7 +95,12 @@ class InMemoryKafka:
     # == what a test puts in and looks at
 
     def create_topic(self, name: str, *, partitions: int = 1, **configs: str) -> None:
-        """Create a topic; dots in the names of configs as underscores."""
+        """Create a topic, unless it exists.
+
+        :param name: of the topic.
+        :param partitions: how many.
+        :param configs: by Kafka's names, dots as underscores: ``cleanup_policy="compact"``.
+        """
         dotted = {config.replace("_", "."): value for config, value in configs.items()}
         self._broker.create(TopicSpec(name=name, partitions=partitions, configs=dotted))
 
@@ -101,7 +114,16 @@ class InMemoryKafka:
         timestamp_ms: int = 0,
         headers: Headers | None = None,
     ) -> int:
-        """Write one record outside any transaction and return its offset."""
+        """Write one record outside any transaction and return its offset.
+
+        :param topic: must exist.
+        :param value: serialized; None for none.
+        :param key: serialized; None for none.
+        :param partition: -1 lets Java's partitioner decide.
+        :param timestamp_ms: epoch milliseconds; 0 for the clock's time.
+        :param headers: in order.
+        :raises KafkaClientError: there is no such topic or partition.
+        """
         self._broker.catch_up()
         if partition < 0 and topic in self._broker.topics:
             partition = self._broker.topics[topic].partition_for(key)
@@ -111,12 +133,20 @@ class InMemoryKafka:
         ).position
 
     def records(self, topic: str, *, isolation: Isolation = "read_committed") -> list[LogRecord]:
-        """Return what a reader sees of a topic now, by partition and offset."""
+        """Return what a reader sees of a topic now, by partition and offset.
+
+        :param topic: which one.
+        :param isolation: of the reader.
+        """
         self._broker.catch_up()
         return [record for log in self._logs(topic) for record in log.read(log.start, 1 << 62, isolation)[0]]
 
     def values(self, topic: str, *, isolation: Isolation = "read_committed") -> list[bytes | None]:
-        """Return the values a reader sees of a topic now, by partition and offset."""
+        """Return the values a reader sees of a topic now, by partition and offset.
+
+        :param topic: which one.
+        :param isolation: of the reader.
+        """
         return [record.value() for record in self.records(topic, isolation=isolation)]
 
     def topics(self) -> Sequence[str]:
@@ -124,17 +154,27 @@ class InMemoryKafka:
         return list(self._broker.topics)
 
     def partitions(self, topic: str) -> Sequence[TopicPartition]:
-        """Return the partitions of a topic."""
+        """Return the partitions of a topic.
+
+        :param topic: which one.
+        """
         return [log.at for log in self._logs(topic)]
 
     def observe(self, observer: Callable[[Commit], None]) -> None:
-        """Have a function told of everything that becomes final, in that order."""
+        """Have a function told of everything that becomes final, in that order.
+
+        :param observer: called with each commit.
+        """
         self._broker.observer = observer
 
     # == what happens to clusters
 
     def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
-        """Let the log cleaner run over a topic."""
+        """Let the log cleaner run over a topic.
+
+        :param topic: which one.
+        :param drop_tombstones: whether their time to stay is over.
+        """
         self._broker.catch_up()
         for log in self._logs(topic):
             log.compact(drop_tombstones=drop_tombstones)
@@ -144,17 +184,25 @@ class InMemoryKafka:
         return [name for name, topic in self._broker.topics.items() if topic.compacted]
 
     def expire(self, before: Mapping[TopicPartition, int]) -> None:
-        """Let retention delete the records below the given offsets."""
+        """Let retention delete the records below the given offsets.
+
+        :param before: partition -> offset.
+        """
         self.admin().delete_records(before)
 
     def add_partitions(self, topic: str, count: int) -> None:
-        """Give a topic more partitions."""
+        """Give a topic more partitions.
+
+        :param topic: which one.
+        :param count: how many it has then.
+        """
         logs = self._broker.topics[topic].logs
         logs += [PartitionLog(TopicPartition(topic, number)) for number in range(len(logs), count)]
 
     def time_out_transaction(self, transactional_id: str) -> bool:
         """Abort an id's open transaction and fence its producer, as if it were too old.
 
+        :param transactional_id: whose.
         :return: whether one was open.
         """
         self._broker.catch_up()
