@@ -20,11 +20,13 @@ from dev import embedded
 
 TESTS = Path(__file__).parent
 #: Suites in the order they run: the quick ones tell first.
-SUITES = ("unit", "property", "contract", "integration", "faults")
+SUITES = ("unit", "property", "contract", "simulation", "integration", "faults")
 #: Folders that must hold tests; a suite that silently vanished is a failure.
 EXPECTED_FOLDERS = (
     "unit",
     "property",
+    "contract",
+    "simulation",
     "integration/kafka",
     "integration/schema_registry",
     "integration/spark",

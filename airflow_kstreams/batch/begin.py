@@ -132,14 +132,10 @@ def build_slice(
 def transactional_ids(
     plan: TopologyPlan, tasks: Mapping[int, int], settings: ApplicationSettings
 ) -> tuple[str, ...]:
-    """Return every transactional id that tasks may use: ``<app>-<subtopology>_<group>``.
-
-    In at_least_once only tasks with a changelog write in transactions.
-    """
+    """Return every transactional id that tasks may use: ``<app>-<subtopology>_<group>``."""
     return tuple(
         f"{settings.application_id}-{sub.id}_{group}"
         for sub in plan.subtopologies
-        if settings.exactly_once or sub.changelogs
         for group in range(tasks[sub.id])
     )
 

@@ -51,9 +51,12 @@ from airflow_kstreams.batch.stops import unfinished_groups
 from airflow_kstreams.batch.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.streams.errors import (
     ConfigError,
+    DataLossError,
+    KafkaClientError,
     KStreamsError,
     RunBusyError,
     RunError,
+    RunSupersededError,
     TaskFencedError,
 )
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -81,6 +84,7 @@ class Coordinator:
         self._cluster = cluster
         self._session = CoordinatorSession(cluster, settings.application_id)
         self._lease: Lease | None = None
+        self._superseded: RunSupersededError | None = None
 
     def begin(
         self,
@@ -125,6 +129,12 @@ class Coordinator:
             return self._begin_claimed(caller, plan, groups)
         except TaskFencedError:
             raise self._lost_race(caller) from None
+        except (DataLossError, KafkaClientError) as error:
+            # What looks like lost records may be another coordinator's work, seen half before and half after:
+            # it moved offsets and purged what they left behind.
+            if error.is_retriable or self._read_ledger() == ledger:
+                raise
+            raise self._lost_race(caller) from error
 
     def keep_lease(self, *, on_superseded: Callable[[], None] | None = None) -> LeaseKeeper:
         """Return a context manager that renews the lease that ``begin`` took, and gives it up at the end.
@@ -147,15 +157,17 @@ class Coordinator:
         :raises RunSupersededError: another driver owns the slice.
         :raises KafkaClientError: the broker did not answer; the lease lasts until it runs out.
         """
-        lease = self._held()
-        renewed = msgspec.structs.replace(lease, expires_ms=self._clock.now_ms() + self._settings.lease_ms)
-        try:
-            if not self._session.claimed:
+        with self._session.writing:
+            lease = self._held()
+            expires_ms = self._clock.now_ms() + self._settings.lease_ms
+            renewed = msgspec.structs.replace(lease, expires_ms=expires_ms)
+            try:
+                if not self._session.claimed:
+                    self._reclaim(lease)
+                self._session.write([lease_record(self._app, renewed)])
+            except TaskFencedError:
                 self._reclaim(lease)
-            self._session.write([lease_record(self._app, renewed)])
-        except TaskFencedError:
-            self._reclaim(lease)
-            self._session.write([lease_record(self._app, renewed)])
+                self._session.write([lease_record(self._app, renewed)])
 
     def release(self) -> None:
         """Give the lease up, so that the next owner need not wait for its end."""
@@ -195,9 +207,16 @@ class Coordinator:
         except TaskFencedError:
             if self._lease is None:
                 raise self._lost_race(caller) from None
-        # Whoever fenced the owner of the lease was refused, or has taken over; the ledger tells which.
+        except KafkaClientError as error:
+            # Somebody else may have finished the run meanwhile, and purged what was being read here.
+            if error.is_retriable or run_id not in (ledger := self._read_ledger()).runs:
+                raise
+            return ledger.runs[run_id]
+        # Whoever fenced the owner of the lease was refused, has taken over, or has finished the run itself;
+        # the ledger tells which.
         self._reclaim(self._lease)
-        return self._finish_claimed(run_id, caller)
+        ledger = self._read_ledger()
+        return ledger.runs[run_id] if run_id in ledger.runs else self._finish_claimed(run_id, caller)
 
     def close(self) -> None:
         """Give up a lease that is still held and close the clients."""
@@ -272,11 +291,11 @@ class Coordinator:
 
     def _finish_claimed(self, run_id: str, caller: Caller) -> RunSummary:
         if not self._session.claimed:
-            self._session.claim()
-            ledger = self._read_ledger()
-            if run_id in ledger.runs:
-                return ledger.runs[run_id]
-            self._refuse_busy(ledger, caller, same_run_may_wait=False)
+            with self._session.claiming():
+                ledger = self._read_ledger()
+                if run_id in ledger.runs:
+                    return ledger.runs[run_id]
+                self._refuse_busy(ledger, caller, same_run_may_wait=False)
         folded = self._read_metadata(None)
         slice_ = folded.slice
         if slice_ is None or folded.state is RunState.NEW or slice_.run_id != run_id:
@@ -372,18 +391,21 @@ class Coordinator:
         )
 
     def _held(self) -> Lease:
+        if self._superseded is not None:
+            raise self._superseded
         if self._lease is None:
             raise ConfigError("no lease is held", fix="call begin with hold_lease=True first")
         return self._lease
 
     def _reclaim(self, lease: Lease) -> None:
         """Claim the coordinator's id again, if the ledger still says that the lease is ours."""
-        self._session.claim()
-        found = self._read_ledger().lease
-        if found is None or not self._is_mine(found) or found.expires_ms == 0:
-            # Nothing is ours to release any more: a late release would overwrite the new owner's lease.
-            self._lease = None
-            raise superseded(self._app, lease, found)
+        with self._session.claiming():
+            found = self._read_ledger().lease
+            if found is None or not self._is_mine(found) or found.expires_ms == 0:
+                # Nothing is ours to release any more: a late release would overwrite the new owner's lease.
+                self._lease = None
+                self._superseded = superseded(self._app, lease, found)
+                raise self._superseded
 
     def _refuse_other_topology(self, slice_: Slice, plan: TopologyPlan) -> None:
         if slice_.plan.topology.topology_hash != plan.topology_hash:

@@ -9,7 +9,8 @@ it is seen.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from airflow_kstreams.batch.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -27,7 +28,13 @@ _TRANSACTION_TIMEOUT_MS = 10_000
 
 
 class CoordinatorSession:
-    """Makes the coordinator's clients when first needed. Safe to use from several threads."""
+    """Makes the coordinator's clients when first needed. Safe to use from several threads.
+
+    :ivar reading: held while the reader is used.
+    :ivar writing: held while the transactional id is claimed or used. Who claims it, reads, and then writes
+        holds it all the while: another thread must not write under a claim whose meaning nobody has looked
+        up yet. Taken before ``reading``, never after.
+    """
 
     def __init__(self, cluster: ClusterPort, application_id: str) -> None:
         self._cluster = cluster
@@ -35,7 +42,7 @@ class CoordinatorSession:
         self._admin: AdminPort | None = None
         self._reader: ReaderPort | None = None
         self._writer: WriterPort | None = None
-        self._writing = threading.RLock()
+        self.writing = threading.RLock()
         self.reading = threading.RLock()
 
     @property
@@ -69,7 +76,7 @@ class CoordinatorSession:
 
         :raises KafkaClientError: the broker did not answer.
         """
-        with self._writing:
+        with self.writing:
             self._drop_writer()
             writer = self._cluster.writer(
                 transactional_id=f"{self._application_id}-coordinator",
@@ -81,6 +88,21 @@ class CoordinatorSession:
                 writer.close()
                 raise
             self._writer = writer
+
+    @contextmanager
+    def claiming(self) -> Iterator[None]:
+        """Claim the transactional id, and keep it only if the block ends well.
+
+        The block looks up what the claim means: nothing may be written under a claim of which nobody knows
+        whether it was lawful.
+        """
+        self.claim()
+        try:
+            yield
+        except BaseException:
+            with self.writing:
+                self._drop_writer()
+            raise
 
     def write(
         self,
@@ -94,7 +116,7 @@ class CoordinatorSession:
         :raises KafkaClientError: the client failed; if that was in the commit the outcome is unknown, and
             whoever reads the topics after the next :meth:`claim` sees it.
         """
-        with self._writing:
+        with self.writing:
             writer = self._writer
             if writer is None:
                 raise KafkaClientError(
@@ -116,7 +138,7 @@ class CoordinatorSession:
 
     def close(self) -> None:
         """Close every client. Closing twice is harmless."""
-        with self._writing, self.reading:
+        with self.writing, self.reading:
             self._drop_writer()
             if self._reader is not None:
                 self._reader.close()

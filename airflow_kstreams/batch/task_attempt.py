@@ -93,6 +93,7 @@ class TaskAttempt:
         self._scratch = scratch
         self._clients = ExitStack()
         self._commit: TaskCommit | None = None
+        self._loop: TaskLoop | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -114,9 +115,15 @@ class TaskAttempt:
         """Commits this attempt made."""
         return self._commit.commits if self._commit is not None else 0
 
-    def run(self) -> TaskReport:
+    @property
+    def grew_old(self) -> bool:
+        """Whether it gave up a transaction that had grown too old."""
+        return self._loop is not None and self._loop.grew_old
+
+    def run(self, *, patient: bool = False) -> TaskReport:
         """Run the five steps and return what was committed for the slice in all.
 
+        :param patient: whether a transaction that grows too old is blamed on the machine or the broker.
         :raises KStreamsError: whatever stopped it; everything uncommitted is void.
         """
         started = self._clock.monotonic_seconds()
@@ -171,21 +178,21 @@ class TaskAttempt:
         self._commit.keep_changelogs(state_files.kept_changelogs)
         self._commit.begin()  # what processors forward in init belongs to the first transaction
         task.open()
-        loop = TaskLoop(task, clients, self._commit, settings=self._settings, clock=self._clock)
-        committed = loop.run(share.bounds, run_id=slice_.run_id)  # step 5
+        self._loop = TaskLoop(
+            task, clients, self._commit, settings=self._settings, clock=self._clock, patient=patient
+        )
+        committed = self._loop.run(share.bounds, run_id=slice_.run_id)  # step 5
         state_files.keep(self._commit.changelog_ends)
         return committed.report()
 
-    def _writers(self) -> tuple[WriterPort, WriterPort | None]:
-        """Make the writers of outputs and of state; initialising the latter fences older attempts."""
-        subtopology = next(s for s in self._topology.subtopologies() if s.id == self._task_id.subtopology)
-        stateful = any(spec.logged for spec in subtopology.stores)
-        state = self._transactional_writer() if self._settings.exactly_once or stateful else None
-        if state is not None and self._settings.exactly_once:
-            return state, state
+    def _writers(self) -> tuple[WriterPort, WriterPort]:
+        """Make the writers of outputs and of what decides; initialising the latter fences older attempts."""
+        deciding = self._transactional_writer()
+        if self._settings.exactly_once:
+            return deciding, deciding
         outputs = self._cluster.writer(transactional_id=None)
         self._clients.callback(outputs.close)
-        return outputs, state
+        return outputs, deciding
 
     def _transactional_writer(self) -> WriterPort:
         writer = self._cluster.writer(

@@ -14,9 +14,9 @@ exactly_once, one transaction:
 4. Add the offsets, with the metadata that carries time and counters.
 5. Commit the transaction.
 
-at_least_once: 1, flush; then for a task with changelogs 2 to 5 in a transaction of its own (so that no zombie
-can overwrite newer state), else 3 and a plain, awaited offset commit. A crash between the two repeats
-records, never skips one.
+at_least_once: 1 outside any transaction, flush; then 2 to 5 in a transaction of its own. A crash between the
+two repeats records, never skips one. The transaction is there for its fence: a zombie must not overwrite
+newer state, nor take offsets back, nor move the stop of an intermediate topic that others have reached.
 """
 
 from __future__ import annotations
@@ -39,18 +39,13 @@ class TaskClients:
 
     :param outputs: writes the task's outputs.
     :param state: writes changelogs, notifications and offsets in transactions; the same writer in
-        exactly_once, None for a stateless task in at_least_once.
+        exactly_once.
     """
 
     admin: AdminPort
     reader: ReaderPort
     outputs: WriterPort
-    state: WriterPort | None
-
-    @property
-    def committing(self) -> WriterPort:
-        """The writer whose commits decide."""
-        return self.state or self.outputs
+    state: WriterPort
 
 
 class TaskCommit:
@@ -92,10 +87,8 @@ class TaskCommit:
 
     def begin(self) -> None:
         """Open the transaction that the next outputs belong to, unless it is open."""
-        state = self._clients.state
-        if state is self._clients.outputs and state is not None and not self._open:
-            state.begin()
-            self._open = True
+        if self._clients.state is self._clients.outputs:
+            self._begin()
 
     def commit(self, task: StreamTask, *, now_seconds: float, last: bool) -> OffsetMetadata:
         """Commit everything processed so far.
@@ -110,30 +103,27 @@ class TaskCommit:
             outputs.flush()
         counters = self._counters(task, now_seconds)
         offsets = self._offsets(task, counters)
-        if state is None:
-            if last:
-                self._notify(outputs)
-                outputs.flush()
-            self._clients.reader.commit(offsets)
-        else:
-            if not self._open:
-                state.begin()
-                self._open = True
-            self._write_changes(task, state)
-            if last:
-                self._notify(state)
-                self._read_changelog_ends(state)
-            state.send_offsets(offsets, self._clients.reader)
-            state.commit()
-            self._open = False
+        self._begin()
+        self._write_changes(task, state)
+        if last:
+            self._notify(state)
+            self._read_changelog_ends(state)
+        state.send_offsets(offsets, self._clients.reader)
+        state.commit()
+        self._open = False
         self.commits += 1
         return counters
 
     def abort(self) -> None:
         """Abort what is open; best effort, the next attempt's fencing aborts it in any case."""
-        if self._clients.state is not None and self._open:
+        if self._open:
             self._open = False
             self._clients.state.abort()
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._clients.state.begin()
+            self._open = True
 
     def _counters(self, task: StreamTask, now_seconds: float) -> OffsetMetadata:
         progress = task.progress

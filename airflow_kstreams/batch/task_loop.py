@@ -27,6 +27,9 @@ class TaskLoop:
     :param task: restored and open.
     :param clients: of the attempt.
     :param commit: commits the task.
+    :param patient: whether a transaction that grows too old is blamed on the machine or the broker (a pause,
+        a slow answer), so that another attempt is made; else on the task's own functions.
+    :ivar grew_old: whether that happened.
     """
 
     def __init__(
@@ -37,12 +40,15 @@ class TaskLoop:
         *,
         settings: ApplicationSettings,
         clock: Clock,
+        patient: bool = False,
     ) -> None:
         self._task = task
         self._clients = clients
         self._commit = commit
         self._settings = settings
         self._clock = clock
+        self._patient = patient
+        self.grew_old = False
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._chunk = _CHUNK_FIRST
@@ -83,14 +89,20 @@ class TaskLoop:
             return
         limit_ms = self._settings.transaction_timeout_ms
         open_ms = (now - self._open_since) * 1000
-        if self._settings.exactly_once and open_ms > _TRANSACTION_SHARE * limit_ms:
-            raise ConfigError(
-                f"task {self._task.task_id}: no commit point for {open_ms / 1000:.0f} s, and the broker "
-                "aborts its "
-                f"transaction after {limit_ms / 1000:.0f} s (transaction.timeout.ms)",
-                fix="set commit.every.records lower, so that the task's functions need less time between two "
-                "commit points, or transaction.timeout.ms higher, then retry the run: its slice is kept",
-            )
+        if not self._settings.exactly_once or open_ms <= _TRANSACTION_SHARE * limit_ms:
+            return
+        cause = (
+            f"task {self._task.task_id}: no commit point for {open_ms / 1000:.0f} s, and the broker aborts "
+            f"its transaction after {limit_ms / 1000:.0f} s (transaction.timeout.ms)"
+        )
+        fix = (
+            "set commit.every.records lower, so that the task's functions need less time between two commit "
+            "points, or transaction.timeout.ms higher, then retry the run: its slice is kept"
+        )
+        self.grew_old = True
+        if self._patient:
+            raise TransactionAbortedError(cause, fix=fix, task_id=str(self._task.task_id))
+        raise ConfigError(cause, fix=fix)
 
     def _process(self) -> bool:
         """Process one chunk, commit if due, and say whether there may be more to process right now."""
@@ -120,7 +132,7 @@ class TaskLoop:
 
     def _refuse_suspect(self) -> None:
         """Leave a writer whose commit was suspicious: a repeated request could hit a later transaction."""
-        if self._clients.committing.suspect:
+        if self._clients.state.suspect:
             raise TransactionAbortedError(
                 f"task {self._task.task_id}: a commit was slow or repeated, its producer is not used again",
                 fix="nothing: the task resumes from its committed offsets with a new producer",

@@ -16,8 +16,8 @@ Steps of an attempt, in this order, which is the proof:
 A crash in 1 to 4 has written nothing. A crash in 5 leaves an open transaction, which step 1 of the next
 attempt aborts. If the outcome of a commit is unknown, or its writer is suspect, the writer is dropped and the
 next attempt starts at 1, where the committed offsets tell. With ``at_least_once`` outputs are flushed before
-the notifications, those before the offsets, so that a crash repeats records and never skips one; a task with
-state still commits changelog and offsets in a transaction, and a stateless one has no fence.
+changelogs, notifications and offsets are committed in a transaction, so that a crash repeats records and
+never skips one. Only the outputs of a zombie are not fenced then.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ from airflow_kstreams.streams.topology.topology import Topology
 log = logging.getLogger(__name__)
 
 _FENCED_POLL_SECONDS = 0.5
+#: How many attempts in a row may find their transaction too old before the task's functions are blamed for it
+#: rather than a machine or broker that stood still.
+_PAUSES_FORGIVEN = 2
 
 
 class TaskRunner:
@@ -75,6 +78,7 @@ class TaskRunner:
         self._scratch = scratch
         self._attempts = 0
         self._fruitless = 0
+        self._grown_old = 0
 
     def run(self) -> TaskReport:
         """Run attempts until the task is done.
@@ -109,10 +113,11 @@ class TaskRunner:
             scratch=self._scratch,
         ) as attempt:
             try:
-                return attempt.run()
+                return attempt.run(patient=self._grown_old < _PAUSES_FORGIVEN)
             finally:
                 if attempt.commits:
-                    self._fruitless = 0
+                    self._fruitless = self._grown_old = 0
+                self._grown_old += attempt.grew_old
 
     def _done_by_another(self, fenced: TaskFencedError) -> TaskReport:
         """Watch the attempt that fenced this one; success is reported only when the stop offsets are

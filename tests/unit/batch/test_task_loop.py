@@ -12,7 +12,12 @@ from airflow_kstreams.batch.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.task_commit import TaskClients
 from airflow_kstreams.batch.task_loop import TaskLoop, next_chunk
 from airflow_kstreams.streams import StoreSpec, Topology, TopologyBuilder, serdes
-from airflow_kstreams.streams.errors import ConfigError, StopOffsetUnreachableError, TransactionAbortedError
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    KStreamsError,
+    StopOffsetUnreachableError,
+    TransactionAbortedError,
+)
 from airflow_kstreams.streams.ports import Fetched, TopicPartition
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -132,6 +137,7 @@ def rig() -> Callable[..., Rig]:
         reader, commit, writer = FakeReader(clock, script), FakeCommit(), FakeWriter()
         sent: list[Any] = []
         seconds_per_record = float(settings.pop("seconds_per_record", 0))
+        patient = bool(settings.pop("patient", False))
 
         def produce(*arguments: Any) -> None:
             clock.sleep(seconds_per_record)
@@ -148,7 +154,7 @@ def rig() -> Callable[..., Rig]:
         )
         task.open()
         clients: Any = TaskClients(admin=FakeAdmin(), reader=reader, outputs=writer, state=writer)  # type: ignore[arg-type]
-        loop = TaskLoop(task, clients, commit, settings=checked, clock=clock)  # type: ignore[arg-type]
+        loop = TaskLoop(task, clients, commit, settings=checked, clock=clock, patient=patient)  # type: ignore[arg-type]
         return Rig(loop=loop, reader=reader, commit=commit, writer=writer, sent=sent)
 
     return make
@@ -225,19 +231,21 @@ def test_commits_come_in_time_when_functions_are_slow(rig: Callable[..., Rig]) -
     assert len(made.commit.commits) > 100 * 0.9 / 10, "no transaction was open for as long as its timeout"
 
 
+@pytest.mark.parametrize(("patient", "error"), [(True, TransactionAbortedError), (False, ConfigError)])
 def test_setting_is_named_when_no_commit_point_comes_before_the_transaction_times_out(
-    rig: Callable[..., Rig],
+    rig: Callable[..., Rig], patient: bool, error: type[KStreamsError]
 ) -> None:
     bounds: Bounds = {A: (0, 100), B: (0, 0)}
     made = rig(
         bounds,
         [Fetched({A: records(A, 0, 100)}, {A: 100})],
         seconds_per_record=2.0,
+        patient=patient,
         processing_guarantee="exactly_once",
         transaction_timeout_ms=10_000,
         commit_interval_ms=10**9,
     )
-    with pytest.raises(ConfigError, match=r"no commit point for .* after 10 s") as caught:
+    with pytest.raises(error, match=r"no commit point for .* after 10 s") as caught:
         made.loop.run(bounds, run_id="r")
     assert "commit.every.records" in caught.value.fix
     assert made.commit.commits == []

@@ -1,0 +1,91 @@
+"""The port ``AdminPort`` in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
+from airflow_kstreams.testing.in_memory_kafka.broker import Broker
+
+#: What the engine and its tests ask for.
+_DEFAULTS: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "delete.retention.ms": "86400000",
+    "max.message.bytes": "1048588",
+    "retention.ms": "604800000",
+}
+
+
+class InMemoryAdmin:
+    """Topics and offsets as the in-memory broker knows them.
+
+    :param broker: the broker.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
+        """Describe topics; missing ones are absent from the result."""
+        self._broker.catch_up()
+        return self._broker.describe(names)
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        """Return the settings of a topic that were given, and the broker's defaults of some others.
+
+        :raises KafkaClientError: there is no such topic.
+        """
+        self._broker.catch_up()
+        topic = self._broker.topics.get(name)
+        if topic is None:
+            raise KafkaClientError(
+                f"describing the settings of topic {name}: no such topic or partition: {name}",
+                fix="create the topic, or correct its name",
+                code="UNKNOWN_TOPIC_OR_PART",
+            )
+        return {**_DEFAULTS, **topic.spec.configs}
+
+    def create_topics(self, topics: Collection[TopicSpec]) -> None:
+        """Create topics; existing ones are left alone."""
+        self._broker.catch_up()
+        for topic in topics:
+            self._broker.create(topic)
+
+    def delete_topics(self, names: Collection[str]) -> None:
+        """Delete topics; missing ones are fine."""
+        self._broker.catch_up()
+        for name in names:
+            self._broker.topics.pop(name, None)
+
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        """Return the last stable offset under read_committed, else the high watermark."""
+        self._broker.catch_up()
+        return {tp: self._broker.log(tp, "reading an offset").end(isolation) for tp in partitions}
+
+    def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition's log."""
+        self._broker.catch_up()
+        return {tp: self._broker.log(tp, "reading an offset").start for tp in partitions}
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete the records below the given offsets.
+
+        :raises KafkaClientError: an offset lies beyond the high watermark.
+        """
+        self._broker.catch_up()
+        for partition, offset in before.items():
+            log = self._broker.log(partition, "deleting records")
+            if offset > log.high_watermark:
+                raise KafkaClientError(
+                    f"deleting records of {partition}: offset {offset} lies beyond the log's end "
+                    f"{log.high_watermark}",
+                    fix="see the cause",
+                    code="OFFSET_OUT_OF_RANGE",
+                )
+            log.delete_before(offset)
+
+    def close(self) -> None:
+        """Let go of the client, which holds nothing."""

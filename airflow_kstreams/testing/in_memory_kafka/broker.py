@@ -1,0 +1,218 @@
+"""The state that all clients of one in-memory Kafka share: topics, groups, transactions, what is due when."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.ports import (
+    Clock,
+    CommittedOffset,
+    Headers,
+    TopicDescription,
+    TopicPartition,
+    TopicSpec,
+)
+from airflow_kstreams.testing.in_memory_kafka.log import LogRecord, PartitionLog, Transaction
+from airflow_kstreams.testing.in_memory_kafka.transactions import TransactionCoordinator
+
+#: Pause of a client that was told to ask again.
+_RETRY_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Something became final: a transaction was decided commit, or a record or offset was written outside
+    any.
+
+    :param transactional_id: whose transaction; None outside any.
+    :param records: in the order they were written.
+    :param offsets: by group.
+    """
+
+    at_ms: int
+    transactional_id: str | None
+    records: tuple[LogRecord, ...]
+    offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Topic:
+    """A topic with its logs."""
+
+    spec: TopicSpec
+    topic_id: str
+    logs: list[PartitionLog]
+    keyless: int = 0
+
+    @property
+    def compacted(self) -> bool:
+        """Whether only the last record of each key is kept."""
+        return "compact" in self.spec.configs.get("cleanup.policy", "")
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest record it takes."""
+        return int(self.spec.configs.get("max.message.bytes", 1_048_588))
+
+    def partition_for(self, key: bytes | None) -> int:
+        """Return the partition of a serialized key, as Java's producer picks it."""
+        if key is not None:
+            return partition_for_key(key, len(self.logs))
+        self.keyless += 1
+        return self.keyless % len(self.logs)
+
+
+class Broker:
+    """See the module.
+
+    :param clock: tells the time and waits.
+    :param random: varies what a real cluster leaves open; None for the plainest behaviour.
+    """
+
+    def __init__(self, clock: Clock, random: Random | None) -> None:
+        self.clock = clock
+        self.random = random
+        self.topics: dict[str, Topic] = {}
+        self.observer: Callable[[Commit], None] | None = None
+        self.max_transaction_timeout_ms = 900_000
+        self._ids = itertools.count(1)
+        self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self.transactions = TransactionCoordinator(
+            later=self.later,
+            marker_lag_ms=self._marker_lag_ms,
+            on_decided=self._decided,
+            on_offsets=lambda group, done: self._group(group).update(done.offsets[group]),
+        )
+
+    # == time
+
+    def later(self, milliseconds: int, action: Callable[[], None]) -> None:
+        """Run an action when a time has passed, at once for 0."""
+        if milliseconds <= 0:
+            action()
+        else:
+            heapq.heappush(self._due, (self.clock.now_ms() + milliseconds, next(self._ids), action))
+
+    def catch_up(self) -> None:
+        """Do what is due by now; every request begins with this."""
+        due = self._due
+        if due:
+            now_ms = self.clock.now_ms()
+            while due and due[0][0] <= now_ms:
+                heapq.heappop(due)[2]()
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not past the next thing that is due."""
+        if self._due:
+            next_seconds = (self._due[0][0] - self.clock.now_ms()) / 1000
+            seconds = min(seconds, max(next_seconds, 0.001))
+        self.clock.sleep(seconds)
+        self.catch_up()
+
+    def until(self, ready: Callable[[], bool], what: str, *, timeout_seconds: float) -> None:
+        """Wait as a client does that is told to ask again.
+
+        :raises KafkaClientError: in vain.
+        """
+        self.catch_up()
+        deadline = self.clock.monotonic_seconds() + timeout_seconds
+        while not ready():
+            if self.clock.monotonic_seconds() >= deadline:
+                raise KafkaClientError(
+                    f"in-memory broker: {what}: no answer in {timeout_seconds:g} s",
+                    fix="look for the transaction that stays open",
+                    code="_TIMED_OUT",
+                    retriable_code=True,
+                )
+            self.pause(_RETRY_SECONDS)
+
+    # == topics
+
+    def create(self, spec: TopicSpec) -> Topic:
+        """Create a topic unless it exists."""
+        found = self.topics.get(spec.name)
+        if found is None:
+            logs = [PartitionLog(TopicPartition(spec.name, number)) for number in range(spec.partitions)]
+            found = self.topics[spec.name] = Topic(
+                spec=spec, topic_id=f"in-memory-{next(self._ids)}", logs=logs
+            )
+        return found
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Describe the topics that exist."""
+        return {
+            name: TopicDescription(name=name, topic_id=topic.topic_id, partitions=len(topic.logs))
+            for name in sorted(set(names))
+            if (topic := self.topics.get(name)) is not None
+        }
+
+    def log(self, partition: TopicPartition, what: str) -> PartitionLog:
+        """Return a partition's log.
+
+        :raises KafkaClientError: there is none.
+        """
+        topic = self.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.logs):
+            raise KafkaClientError(
+                f"{what}: no such topic or partition: {partition}",
+                fix="create the topic, or correct its name",
+                code="UNKNOWN_TOPIC_OR_PART",
+            )
+        return topic.logs[partition.partition]
+
+    def append(
+        self, log: PartitionLog, content: tuple[bytes | None, bytes | None, int, Headers | None]
+    ) -> LogRecord:
+        """Append a record outside any transaction."""
+        record = log.append(content)
+        if self.observer is not None:
+            self.observer(
+                Commit(at_ms=self.clock.now_ms(), transactional_id=None, records=(record,), offsets={})
+            )
+        return record
+
+    # == groups
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return committed offsets, without those of transactions that are not completed."""
+        known = self._group(group)
+        return {partition: known[partition] for partition in partitions if partition in known}
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit offsets outside any transaction."""
+        self._group(group).update(offsets)
+        if self.observer is not None:
+            self.observer(
+                Commit(
+                    at_ms=self.clock.now_ms(),
+                    transactional_id=None,
+                    records=(),
+                    offsets={group: dict(offsets)},
+                )
+            )
+
+    def _group(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        return self._groups.setdefault(group, {})
+
+    def _decided(self, transaction: Transaction) -> None:
+        if transaction.committed and self.observer is not None:
+            self.observer(
+                Commit(
+                    at_ms=self.clock.now_ms(),
+                    transactional_id=transaction.transactional_id,
+                    records=tuple(transaction.records),
+                    offsets={group: dict(found) for group, found in transaction.offsets.items()},
+                )
+            )
+
+    def _marker_lag_ms(self) -> int:
+        return 0 if self.random is None else self.random.choice((0, 0, 1, 4, 25))

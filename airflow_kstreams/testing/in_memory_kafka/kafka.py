@@ -1,0 +1,222 @@
+"""An in-memory Kafka: the port ``ClusterPort``, and what a test does to a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    Headers,
+    Isolation,
+    ReaderPort,
+    TopicPartition,
+    TopicSpec,
+    WriterPort,
+)
+from airflow_kstreams.testing.in_memory_kafka.admin import InMemoryAdmin
+from airflow_kstreams.testing.in_memory_kafka.broker import Broker, Commit
+from airflow_kstreams.testing.in_memory_kafka.clock import ManualClock
+from airflow_kstreams.testing.in_memory_kafka.log import LogRecord, PartitionLog
+from airflow_kstreams.testing.in_memory_kafka.reader import InMemoryReader
+from airflow_kstreams.testing.in_memory_kafka.writer import (
+    InMemoryIdempotentWriter,
+    InMemoryTransactionalWriter,
+)
+
+
+class InMemoryKafka:
+    """A cluster without a broker, for tests of whole runs: logs, transactions, groups, compaction.
+
+    It is one thread's: nothing runs behind the caller's back, time passes by the clock alone, and the same
+    calls give the same logs. A contract suite runs on it and on a real broker.
+
+    :param clock: tells the time and waits; a ``ManualClock`` unless given.
+    :param random: varies what a real cluster leaves open (fetch sizes, when records leave a producer, how
+        long after a decision the transaction's markers arrive); without it everything happens at once.
+    :param timeout_seconds: bound of every request.
+
+    >>> kafka = InMemoryKafka()
+    >>> kafka.create_topic("words", partitions=2)
+    >>> writer = kafka.writer(transactional_id="app-0_0")
+    >>> writer.init_transactions()
+    >>> writer.begin()
+    >>> writer.produce("words", b"1", b"kafka")
+    >>> writer.flush()
+    >>> kafka.values("words")
+    []
+    >>> writer.commit()
+    >>> kafka.values("words")
+    [b'1']
+    """
+
+    def __init__(
+        self, *, clock: Clock | None = None, random: Random | None = None, timeout_seconds: float = 30.0
+    ) -> None:
+        self.clock: Clock = clock or ManualClock()
+        self._timeout_seconds = timeout_seconds
+        self._broker = Broker(self.clock, random)
+        self._writers: list[InMemoryTransactionalWriter] = []
+
+    # == the port
+
+    def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
+        """Make a reader.
+
+        :param group_id: whose committed offsets it reads and writes.
+        :param isolation: what it sees.
+        """
+        return InMemoryReader(
+            self._broker, group_id=group_id, isolation=isolation, timeout_seconds=self._timeout_seconds
+        )
+
+    def writer(self, *, transactional_id: str | None, transaction_timeout_ms: int = 60_000) -> WriterPort:
+        """Make a writer: transactional with a transactional id, idempotent without one.
+
+        :param transactional_id: claimed by ``init_transactions``.
+        :param transaction_timeout_ms: after which the broker aborts a transaction.
+        """
+        if transactional_id is None:
+            return InMemoryIdempotentWriter(self._broker, timeout_seconds=self._timeout_seconds)
+        writer = InMemoryTransactionalWriter(
+            self._broker,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            timeout_seconds=self._timeout_seconds,
+        )
+        self._writers.append(writer)
+        return writer
+
+    def admin(self) -> AdminPort:
+        """Make an admin client."""
+        return InMemoryAdmin(self._broker)
+
+    # == what a test puts in and looks at
+
+    def create_topic(self, name: str, *, partitions: int = 1, **configs: str) -> None:
+        """Create a topic, unless it exists.
+
+        :param name: of the topic.
+        :param partitions: how many.
+        :param configs: by Kafka's names, dots as underscores: ``cleanup_policy="compact"``.
+        """
+        dotted = {config.replace("_", "."): value for config, value in configs.items()}
+        self._broker.create(TopicSpec(name=name, partitions=partitions, configs=dotted))
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int = -1,
+        timestamp_ms: int = 0,
+        headers: Headers | None = None,
+    ) -> int:
+        """Write one record outside any transaction and return its offset.
+
+        :param topic: must exist.
+        :param value: serialized; None for none.
+        :param key: serialized; None for none.
+        :param partition: -1 lets Java's partitioner decide.
+        :param timestamp_ms: epoch milliseconds; 0 for the clock's time.
+        :param headers: in order.
+        :raises KafkaClientError: there is no such topic or partition.
+        """
+        self._broker.catch_up()
+        if partition < 0 and topic in self._broker.topics:
+            partition = self._broker.topics[topic].partition_for(key)
+        log = self._broker.log(TopicPartition(topic, partition), "sending")
+        return self._broker.append(
+            log, (key, value, timestamp_ms or self.clock.now_ms(), headers or None)
+        ).position
+
+    def records(self, topic: str, *, isolation: Isolation = "read_committed") -> list[LogRecord]:
+        """Return what a reader sees of a topic now, by partition and offset.
+
+        :param topic: which one.
+        :param isolation: of the reader.
+        """
+        self._broker.catch_up()
+        return [record for log in self._logs(topic) for record in log.read(log.start, 1 << 62, isolation)[0]]
+
+    def values(self, topic: str, *, isolation: Isolation = "read_committed") -> list[bytes | None]:
+        """Return the values a reader sees of a topic now, by partition and offset.
+
+        :param topic: which one.
+        :param isolation: of the reader.
+        """
+        return [record.value() for record in self.records(topic, isolation=isolation)]
+
+    def topics(self) -> Sequence[str]:
+        """Return the names of all topics, in the order they were created."""
+        return list(self._broker.topics)
+
+    def partitions(self, topic: str) -> Sequence[TopicPartition]:
+        """Return the partitions of a topic.
+
+        :param topic: which one.
+        """
+        return [log.at for log in self._logs(topic)]
+
+    def observe(self, observer: Callable[[Commit], None]) -> None:
+        """Have a function told of everything that becomes final, in that order.
+
+        :param observer: called with each commit.
+        """
+        self._broker.observer = observer
+
+    # == what happens to clusters
+
+    def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
+        """Let the log cleaner run over a topic.
+
+        :param topic: which one.
+        :param drop_tombstones: whether their time to stay is over.
+        """
+        self._broker.catch_up()
+        for log in self._logs(topic):
+            log.compact(drop_tombstones=drop_tombstones)
+
+    def compacted_topics(self) -> Sequence[str]:
+        """Return the topics of which only the last record of each key is kept."""
+        return [name for name, topic in self._broker.topics.items() if topic.compacted]
+
+    def expire(self, before: Mapping[TopicPartition, int]) -> None:
+        """Let retention delete the records below the given offsets.
+
+        :param before: partition -> offset.
+        """
+        self.admin().delete_records(before)
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """Give a topic more partitions.
+
+        :param topic: which one.
+        :param count: how many it has then.
+        """
+        logs = self._broker.topics[topic].logs
+        logs += [PartitionLog(TopicPartition(topic, number)) for number in range(len(logs), count)]
+
+    def time_out_transaction(self, transactional_id: str) -> bool:
+        """Abort an id's open transaction and fence its producer, as if it were too old.
+
+        :param transactional_id: whose.
+        :return: whether one was open.
+        """
+        self._broker.catch_up()
+        return self._broker.transactions.time_out(transactional_id)
+
+    def restart(self) -> None:
+        """Cut every connection: each writer may have repeated a request from now on."""
+        for writer in self._writers:
+            writer.spoil()
+
+    def hanging_transactions(self) -> Sequence[str]:
+        """Return the transactional ids with a transaction that is open or not completed yet."""
+        self._broker.catch_up()
+        return self._broker.transactions.hanging()
+
+    def _logs(self, topic: str) -> Sequence[PartitionLog]:
+        return self._broker.topics[topic].logs

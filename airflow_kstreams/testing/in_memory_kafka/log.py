@@ -1,0 +1,194 @@
+"""One partition's log: records, transaction markers, the last stable offset.
+
+Invariant: offsets only grow and are never given twice; compaction and deletion leave gaps. The last stable
+offset is the first offset of the oldest transaction without a marker in this partition, else the high
+watermark; a read_committed reader sees what lies before it, less the records of aborted transactions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_kstreams.streams.ports import CommittedOffset, Headers, Isolation, TopicPartition
+
+#: Kafka's timestamp type "create time".
+_CREATE_TIME = 1
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Transaction:
+    """What one producer writes between two decisions.
+
+    :ivar committed: the coordinator's decision, None while there is none.
+    :ivar records: what it wrote, in order.
+    :ivar logs: the partitions it wrote to.
+    :ivar offsets: by group.
+    :ivar unmarked: how many partitions and groups still wait for the decision's marker.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    committed: bool | None = None
+    records: list[LogRecord] = field(default_factory=list)
+    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    unmarked: int = 0
+
+
+class LogRecord:
+    """A record in a log, in the shape of the port ``Record``."""
+
+    __slots__ = ("_at", "_headers", "_key", "_timestamp_ms", "_value", "position", "transaction")
+
+    def __init__(
+        self,
+        at: TopicPartition,
+        position: int,
+        content: tuple[bytes | None, bytes | None, int, Headers | None],
+        transaction: Transaction | None,
+    ) -> None:
+        self._at = at
+        self.position = position
+        self._key, self._value, self._timestamp_ms, self._headers = content
+        self.transaction = transaction
+
+    def __repr__(self) -> str:
+        return f"LogRecord({self._at}@{self.position}, {self._key!r}: {self._value!r})"
+
+    @property
+    def aborted(self) -> bool:
+        """Whether its transaction was aborted."""
+        return self.transaction is not None and self.transaction.committed is False
+
+    def topic(self) -> str:
+        """Return the topic."""
+        return self._at.topic
+
+    def partition(self) -> int:
+        """Return the partition."""
+        return self._at.partition
+
+    def offset(self) -> int:
+        """Return the offset in the partition."""
+        return self.position
+
+    def key(self) -> bytes | None:
+        """Return the serialized key."""
+        return self._key
+
+    def value(self) -> bytes | None:
+        """Return the serialized value."""
+        return self._value
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the timestamp's type and the timestamp, epoch milliseconds."""
+        return _CREATE_TIME, self._timestamp_ms
+
+    def headers(self) -> Headers | None:
+        """Return the headers in order, None when there are none."""
+        return self._headers
+
+
+class _Marker:
+    """A commit or abort marker; it takes an offset and no reader sees it."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+
+def _position(entry: Any) -> int:
+    position: int = entry.position
+    return position
+
+
+class PartitionLog:
+    """The log of one partition.
+
+    :param at: which one.
+    """
+
+    __slots__ = ("_entries", "_open", "at", "high_watermark", "start")
+
+    def __init__(self, at: TopicPartition) -> None:
+        self.at = at
+        self.start = 0
+        self.high_watermark = 0
+        self._entries: list[LogRecord | _Marker] = []
+        self._open: dict[int, tuple[Transaction, int]] = {}
+
+    def append(
+        self,
+        content: tuple[bytes | None, bytes | None, int, Headers | None],
+        transaction: Transaction | None = None,
+    ) -> LogRecord:
+        """Append a record.
+
+        :param content: key, value, timestamp in epoch milliseconds, headers.
+        """
+        record = LogRecord(self.at, self.high_watermark, content, transaction)
+        if transaction is not None:
+            self._open.setdefault(id(transaction), (transaction, record.position))
+            transaction.records.append(record)
+        self._entries.append(record)
+        self.high_watermark += 1
+        return record
+
+    def mark(self, transaction: Transaction) -> None:
+        """Append the marker of a decided transaction."""
+        self._open.pop(id(transaction), None)
+        self._entries.append(_Marker(self.high_watermark))
+        self.high_watermark += 1
+
+    def end(self, isolation: Isolation) -> int:
+        """Return the last stable offset under read_committed, else the high watermark."""
+        if isolation == "read_committed" and self._open:
+            return min(first for _, first in self._open.values())
+        return self.high_watermark
+
+    def read(self, position: int, limit: int, isolation: Isolation) -> tuple[list[LogRecord], int]:
+        """Return at most ``limit`` visible records from a position, and the position after them.
+
+        With fewer records than the limit, the position is the end that this isolation sees.
+        """
+        end = self.end(isolation)
+        records: list[LogRecord] = []
+        for index in range(bisect_left(self._entries, position, key=_position), len(self._entries)):
+            entry = self._entries[index]
+            if entry.position >= end:
+                break
+            if isinstance(entry, LogRecord) and not (isolation == "read_committed" and entry.aborted):
+                if len(records) == limit:
+                    return records, records[-1].position + 1
+                records.append(entry)
+        return records, max(position, end)
+
+    def delete_before(self, offset: int) -> None:
+        """Move the start of the log; what lies before it is gone."""
+        self.start = max(self.start, offset)
+        del self._entries[: bisect_left(self._entries, self.start, key=_position)]
+
+    def compact(self, *, drop_tombstones: bool = False) -> None:
+        """Keep the last committed record of each key below the last stable offset, drop aborted ones.
+
+        Markers stay, and so do tombstones unless told otherwise: the broker keeps them for a while.
+        """
+        stable = self.end("read_committed")
+        last = {
+            entry.key(): entry.position
+            for entry in self._entries
+            if isinstance(entry, LogRecord) and entry.position < stable and not entry.aborted
+        }
+
+        def keep(entry: LogRecord | _Marker) -> bool:
+            if not isinstance(entry, LogRecord) or entry.position >= stable:
+                return True
+            if entry.aborted or last[entry.key()] != entry.position:
+                return False
+            return not (drop_tombstones and entry.value() is None)
+
+        self._entries = [entry for entry in self._entries if keep(entry)]

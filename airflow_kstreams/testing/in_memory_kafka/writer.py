@@ -1,0 +1,420 @@
+"""The port ``WriterPort`` in memory: transactional and idempotent writers.
+
+Records wait in the writer until ``flush``, ``send_offsets`` or ``commit``; with a random source they may
+leave earlier, as they do when a client's own thread sends them. What waits when a process dies is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Protocol, runtime_checkable
+
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    KafkaClientError,
+    KStreamsError,
+    RecordError,
+    TaskFencedError,
+)
+from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
+from airflow_kstreams.testing.in_memory_kafka.broker import Broker, Topic
+from airflow_kstreams.testing.in_memory_kafka.log import PartitionLog
+from airflow_kstreams.testing.in_memory_kafka.transactions import (
+    Claim,
+    ConcurrentError,
+    FencedError,
+    InvalidTransactionError,
+)
+
+#: What the client itself refuses, whatever the topic takes.
+_CLIENT_MAX_BYTES = 1_000_000
+_SENT_EARLY = 0.25
+
+#: Key, value, timestamp in epoch milliseconds, headers.
+Content = tuple[bytes | None, bytes | None, int, Headers | None]
+
+
+@runtime_checkable
+class GroupMember(Protocol):
+    """A reader that can say for which group offsets are committed."""
+
+    def group_metadata(self) -> str: ...
+
+
+class InMemoryIdempotentWriter:
+    """The port ``WriterPort`` without transactions.
+
+    :param broker: where to write.
+    :param timeout_seconds: bound of every request.
+    """
+
+    def __init__(self, broker: Broker, *, timeout_seconds: float) -> None:
+        self._broker = broker
+        self._timeout_seconds = timeout_seconds
+        self._waiting: list[tuple[TopicPartition, Content]] = []
+        self._failure: KStreamsError | None = None
+        self._suspect = False
+        self._closed = False
+
+    @property
+    def produce(self) -> Callable[..., None]:
+        """Hand over one record, see ``WriterPort``."""
+        return self._produce
+
+    @property
+    def suspect(self) -> bool:
+        """Whether this writer must not be used again."""
+        return self._suspect
+
+    def spoil(self) -> None:
+        """Lose the connection: a request may have been repeated."""
+
+    def init_transactions(self) -> None:
+        """Reach the cluster; there is no transactional id to claim."""
+
+    def begin(self) -> None:
+        """Start over remembering delivery failures."""
+        self._failure = None
+
+    def flush(self) -> None:
+        """Deliver every record.
+
+        :raises RecordError: a record was refused for what it is.
+        """
+        self._refuse_closed()
+        self._broker.catch_up()
+        self._send()
+        if self._failure is not None:
+            self._suspect = True
+            raise self._failure
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None:
+        """Commit offsets; without transactions that is the reader's own commit, after a flush."""
+        self.flush()
+        reader.commit(offsets)
+
+    def commit(self) -> None:
+        """Deliver every record."""
+        self.flush()
+
+    def abort(self) -> None:
+        """Drop what still waits; what was sent stays sent."""
+        self._waiting.clear()
+        self._failure = None
+
+    def close(self) -> None:
+        """Drop what still waits. Closing twice is harmless."""
+        self._waiting.clear()
+        self._closed = True
+
+    def _produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int = -1,
+        timestamp_ms: int = 0,
+        headers: Headers | None = None,
+    ) -> None:
+        if self._closed:
+            raise ValueError("this writer is closed")
+        self._refuse_produce()
+        if len(value or b"") + len(key or b"") > _CLIENT_MAX_BYTES:
+            raise _refused(topic, partition, "MSG_SIZE_TOO_LARGE: the client's message.max.bytes")
+        found = self._broker.topics.get(topic)
+        if found is None:
+            raise KafkaClientError(
+                f"sending to {topic}: no such topic or partition: {topic}",
+                fix="create the topic, or correct its name",
+                code="UNKNOWN_TOPIC_OR_PART",
+            )
+        if partition >= len(found.logs):
+            raise _refused(topic, partition, "_UNKNOWN_PARTITION")
+        at = TopicPartition(topic, partition if partition >= 0 else found.partition_for(key))
+        written = timestamp_ms or self._broker.clock.now_ms()
+        self._waiting.append((at, (key, value, written, list(headers) if headers else None)))
+        random = self._broker.random
+        if random is not None and random.random() < _SENT_EARLY:
+            self._broker.catch_up()
+            self._send_early()
+
+    def _refuse_produce(self) -> None:
+        """Raise when the writer is in no state to produce."""
+
+    def _send_early(self) -> None:
+        self._send()
+
+    def _send(self) -> None:
+        """Append everything that waits, up to the first record that is refused."""
+        waiting, self._waiting = self._waiting, []
+        for at, content in waiting:
+            if self._failure is not None:
+                return
+            topic = self._broker.topics.get(at.topic)
+            log = self._broker.log(at, "sending")
+            refusal = None if topic is None else _refusal(topic, content)
+            if refusal is None:
+                self._append(log, content)
+            else:
+                self._failure = _refused(at.topic, at.partition, refusal)
+
+    def _append(self, log: PartitionLog, content: Content) -> None:
+        self._broker.append(log, content)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise KafkaClientError("this writer is closed", fix="make a new one", code="_STATE")
+
+
+class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
+    """The port ``WriterPort`` with transactions.
+
+    :param transactional_id: claimed by ``init_transactions``.
+    :param transaction_timeout_ms: after which the broker aborts a transaction.
+    """
+
+    def __init__(
+        self, broker: Broker, *, transactional_id: str, transaction_timeout_ms: int, timeout_seconds: float
+    ) -> None:
+        super().__init__(broker, timeout_seconds=timeout_seconds)
+        self.transactional_id = transactional_id
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._claim: Claim | None = None
+        self._in_transaction = False
+        self._registered = False
+        self._fenced = False
+        self._last_request: Callable[[], object] | None = None
+        self._copy: Callable[[], object] | None = None
+        self._copy_after = 0
+
+    def spoil(self) -> None:
+        """Lose the connection: a request may have been repeated, so the writer is suspect from now on."""
+        self._suspect = True
+
+    def repeat_last_request(self, after_requests: int) -> bool:
+        """Let a second copy of the last request about a transaction reach the coordinator later.
+
+        That is what a client does that got no answer; the copy acts on whatever is open when it arrives. The
+        writer becomes suspect, because the real one notices the lost connection.
+
+        :param after_requests: how many more partitions and offsets this writer adds to transactions before
+            the copy arrives.
+        :return: whether there was such a request.
+        """
+        self.spoil()
+        if self._last_request is None:
+            return False
+        self._copy, self._copy_after = self._last_request, after_requests
+        return True
+
+    def init_transactions(self) -> None:
+        """Claim the transactional id, fence its older writers and end what they left open.
+
+        :raises ConfigError: the broker refuses the transaction timeout.
+        :raises KafkaClientError: the coordinator did not complete the older transaction in time.
+        """
+        self._refuse_closed()
+        if self._transaction_timeout_ms > self._broker.max_transaction_timeout_ms:
+            raise ConfigError(
+                f"transaction.timeout.ms = {self._transaction_timeout_ms} of {self.transactional_id} exceeds "
+                "the broker's limit transaction.max.timeout.ms",
+                fix="lower the application setting transaction.timeout.ms",
+            )
+
+        def claimed() -> bool:
+            try:
+                self._claim = self._broker.transactions.claim(
+                    self.transactional_id, self._transaction_timeout_ms
+                )
+            except ConcurrentError:
+                return False
+            return True
+
+        self._broker.until(claimed, "claiming the transactional id", timeout_seconds=self._timeout_seconds)
+
+    def begin(self) -> None:
+        """Begin a transaction; the broker hears of it with the first record or offset.
+
+        :raises KafkaClientError: the writer is suspect, not initialised, or in a transaction.
+        """
+        self._refuse_closed()
+        if self.suspect:
+            raise KafkaClientError(
+                f"writer {self.transactional_id} may have repeated a request and begins no other transaction",
+                fix="make a new writer with the same transactional id",
+                code="_STATE",
+                retriable_code=True,
+            )
+        if self._claim is None or self._in_transaction:
+            raise self._wrong_state("beginning a transaction")
+        self._failure = None
+        self._in_transaction, self._registered = True, False
+
+    def flush(self) -> None:
+        """Deliver every record.
+
+        :raises TaskFencedError: a newer writer claimed the transactional id.
+        :raises RecordError: a record was refused for what it is.
+        """
+        self._guarded("sending", super().flush)
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None:
+        """Add offsets to the transaction.
+
+        :raises TaskFencedError: a newer writer claimed the transactional id.
+        """
+        if not isinstance(reader, GroupMember):
+            raise TypeError(f"{type(reader).__name__} cannot say for which group to commit")
+        if not offsets:
+            return
+        self.flush()
+        what = "adding offsets to the transaction"
+        claim = self._claimed(what)
+        if not self._in_transaction:
+            raise self._wrong_state(what)
+        group, found = reader.group_metadata(), dict(offsets)
+        coordinator = self._broker.transactions
+        self._guarded(what, lambda: self._awaited(lambda: coordinator.add_offsets(claim, group, found)))
+        self._registered = True
+        self._last_request = lambda: coordinator.add_offsets(claim, group, found)
+        self._let_copy_arrive()
+
+    def commit(self) -> None:
+        """Deliver every record and commit.
+
+        A transaction of which the broker never heard is committed without asking it, as the real client does.
+
+        :raises TaskFencedError: a newer writer claimed the transactional id.
+        """
+        self.flush()
+        self._end("committing the transaction", committed=True)
+
+    def abort(self) -> None:
+        """Abort the transaction; when this raises, drop the writer.
+
+        :raises TaskFencedError: a newer writer claimed the transactional id.
+        """
+        self._waiting.clear()
+        self._end("aborting the transaction", committed=False)
+        self._failure = None
+
+    def _end(self, what: str, *, committed: bool) -> None:
+        claim = self._claimed(what)
+        if not self._in_transaction:
+            raise self._wrong_state(what)
+        coordinator = self._broker.transactions
+        self._broker.catch_up()
+        if self._fenced:
+            raise self._fencing(what)
+        if self._registered:
+            self._guarded(what, lambda: coordinator.end(claim, committed=committed))
+            self._last_request = lambda: coordinator.end(claim, committed=committed)
+        self._in_transaction = False
+
+    def _refuse_produce(self) -> None:
+        if self._fenced:
+            raise self._fencing("sending")
+        if not self._in_transaction:
+            raise self._wrong_state("sending")
+
+    def _send_early(self) -> None:
+        try:
+            self._send()
+        except ConcurrentError:
+            return
+        except FencedError:
+            self._fenced = True
+            self._suspect = True
+
+    def _send(self) -> None:
+        """Append what waits; a record stays waiting while the coordinator asks to come again."""
+        claim = self._claimed("sending") if self._waiting else None
+        while self._waiting and self._failure is None and claim is not None:
+            at, content = self._waiting[0]
+            topic = self._broker.topics.get(at.topic)
+            log = self._broker.log(at, "sending")
+            transaction = self._broker.transactions.add_partition(claim, log)
+            self._registered = True
+            del self._waiting[0]
+            refusal = None if topic is None else _refusal(topic, content)
+            if refusal is None:
+                log.append(content, transaction)
+            else:
+                self._failure = _refused(at.topic, at.partition, refusal)
+            self._let_copy_arrive()
+
+    def _let_copy_arrive(self) -> None:
+        if self._copy is None:
+            return
+        self._copy_after -= 1
+        if self._copy_after <= 0:
+            copy, self._copy = self._copy, None
+            with suppress(FencedError, ConcurrentError, InvalidTransactionError):
+                copy()
+
+    def _guarded(self, what: str, request: Callable[[], object]) -> None:
+        """Make a request; wait while the coordinator asks to come again, convert fencing."""
+        if self._fenced:
+            raise self._fencing(what)
+        try:
+            self._awaited(request)
+        except FencedError:
+            self._fenced = self._suspect = True
+            raise self._fencing(what) from None
+        except InvalidTransactionError:
+            self._suspect = True
+            raise self._wrong_state(what) from None
+
+    def _awaited(self, request: Callable[[], object]) -> None:
+        def answered() -> bool:
+            try:
+                request()
+            except ConcurrentError:
+                return False
+            return True
+
+        self._broker.until(answered, self.transactional_id, timeout_seconds=self._timeout_seconds)
+
+    def _claimed(self, what: str) -> Claim:
+        if self._claim is None:
+            raise self._wrong_state(what)
+        return self._claim
+
+    def _wrong_state(self, what: str) -> KafkaClientError:
+        self._suspect = True
+        return KafkaClientError(
+            f"{what} of {self.transactional_id}: not in a state to do so",
+            fix="see the cause; a retry helps when the broker was only busy",
+            code="_STATE",
+        )
+
+    def _fencing(self, what: str) -> TaskFencedError:
+        return TaskFencedError(
+            f"{what}: another attempt claimed transactional id {self.transactional_id}, or the broker timed "
+            "its transaction out",
+            fix="nothing if a newer attempt runs; else raise transaction.timeout.ms or lower "
+            "commit.interval.ms",
+            task_id=self.transactional_id,
+        )
+
+
+def _refusal(topic: Topic, content: Content) -> str | None:
+    key, value, _, _ = content
+    if len(value or b"") + len(key or b"") > topic.max_message_bytes:
+        return "MSG_SIZE_TOO_LARGE: the topic's max.message.bytes"
+    if key is None and topic.compacted:
+        return "INVALID_RECORD: a compacted topic needs keys"
+    return None
+
+
+def _refused(topic: str, partition: int, why: str) -> RecordError:
+    return RecordError(
+        f"a record sent to {topic}{'' if partition < 0 else f'-{partition}'} was refused: {why}",
+        fix="change what the topology sends, or the topic's limits (max.message.bytes, message.timestamp.*, "
+        "cleanup.policy=compact needs keys), then retry the run",
+        topic=topic,
+        partition=partition,
+        offset=-1,
+        node="",
+    )

@@ -1,0 +1,126 @@
+"""The same suite on three clusters: in memory, in memory with varied timing, and a real broker."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    ClusterPort,
+    Isolation,
+    ReaderPort,
+    Record,
+    TopicPartition,
+    TopicSpec,
+    WriterPort,
+)
+from airflow_kstreams.testing import InMemoryKafka
+
+CLUSTERS = ("memory", "memory varied", "broker")
+_SECONDS = 30.0
+_numbers = itertools.count()
+
+
+@dataclass(kw_only=True)
+class Contract:
+    """A cluster, and clients that are closed after the test."""
+
+    cluster: ClusterPort
+    sleep: Callable[[float], None]
+    monotonic: Callable[[], float]
+    group: str = field(default_factory=lambda: f"group-{next(_numbers)}-{uuid.uuid4().hex[:4]}")
+    opened: list[Any] = field(default_factory=list)
+
+    @property
+    def admin(self) -> AdminPort:
+        return self.cluster.admin()
+
+    def topic(self, partitions: int = 1, **configs: str) -> str:
+        name = f"contract-{next(_numbers)}-{uuid.uuid4().hex[:4]}"
+        dotted = {key.replace("_", "."): value for key, value in configs.items()}
+        self.admin.create_topics([TopicSpec(name=name, partitions=partitions, configs=dotted)])
+        return name
+
+    def reader(self, isolation: Isolation = "read_committed", group: str = "") -> ReaderPort:
+        reader = self.cluster.reader(group_id=group or self.group, isolation=isolation)
+        self.opened.append(reader)
+        return reader
+
+    def writer(self, transactional_id: str | None = "", **more: int) -> WriterPort:
+        """A writer that has claimed its transactional id, the group's name unless given."""
+        name = self.group if transactional_id == "" else transactional_id
+        writer = self.cluster.writer(transactional_id=name, **more)
+        self.opened.append(writer)
+        writer.init_transactions()
+        return writer
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        deadline = self.monotonic() + _SECONDS
+        while not (value := condition()):
+            if self.monotonic() > deadline:
+                pytest.fail(f"waited in vain for {what}")
+            self.sleep(0.02)
+        return value
+
+    def read(
+        self, starts: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int], reader: ReaderPort
+    ) -> tuple[dict[TopicPartition, list[Record]], dict[TopicPartition, int]]:
+        """Read until each partition's end is told at or past its stop; records, and the ends told last."""
+        reader.assign(starts)
+        return self.go_on(stops, reader)
+
+    def go_on(
+        self, stops: Mapping[TopicPartition, int], reader: ReaderPort
+    ) -> tuple[dict[TopicPartition, list[Record]], dict[TopicPartition, int]]:
+        """Read on, as :meth:`read`."""
+        records: dict[TopicPartition, list[Record]] = {tp: [] for tp in stops}
+        ends: dict[TopicPartition, int] = {}
+
+        def reached() -> bool:
+            fetched = reader.poll(max_records=100, timeout_seconds=0.1)
+            for tp, some in fetched.records.items():
+                records[tp] += some
+            ends.update(fetched.ends)
+            return all(ends.get(tp, -1) >= stop for tp, stop in stops.items())
+
+        self.until(reached, f"the ends {dict(stops)}, told were {ends}")
+        return records, ends
+
+    def values(self, tp: TopicPartition, stop: int, isolation: Isolation = "read_committed") -> list[Any]:
+        """The values a new reader sees of a partition up to its end, which is at least ``stop``."""
+        records, _ = self.read({tp: 0}, {tp: stop}, self.reader(isolation))
+        return [record.value() for record in records[tp]]
+
+    def ends(self, tp: TopicPartition) -> tuple[int, int]:
+        """Last stable offset and high watermark."""
+        return (
+            self.admin.end_offsets([tp], isolation="read_committed")[tp],
+            self.admin.end_offsets([tp], isolation="read_uncommitted")[tp],
+        )
+
+    def settled(self, tp: TopicPartition, high: int) -> None:
+        """Wait until every transaction's marker is in the log, which then ends at ``high``."""
+        self.until(lambda: self.ends(tp) == (high, high), f"{tp} to end at {high}, ends {self.ends(tp)}")
+
+
+@pytest.fixture(params=CLUSTERS)
+def contract(request: pytest.FixtureRequest) -> Iterator[Contract]:
+    if request.param == "broker":
+        cluster: ClusterPort = KafkaCluster({"bootstrap.servers": request.getfixturevalue("kafka")})
+        made = Contract(cluster=cluster, sleep=time.sleep, monotonic=time.monotonic)
+    else:
+        memory = InMemoryKafka(random=Random(request.node.name) if "varied" in request.param else None)
+        clock = memory.clock
+        made = Contract(cluster=memory, sleep=clock.sleep, monotonic=clock.monotonic_seconds)
+    yield made
+    for client in made.opened:
+        client.close()

@@ -1,0 +1,134 @@
+"""A scheduler without Airflow: three operators in a row, each tried again until it succeeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.run_spec import RunSpec
+from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.settings import ApplicationSettings
+from tests.simulation.injector import FaultInjector
+from tests.simulation.spark import SimulatedDriver
+from tests.simulation.world import Process
+
+#: With a bounded number of faults, nothing needs more tries than this.
+MAX_TRIES = 25
+
+
+class RunFailedError(Exception):
+    """A DAG run failed although a scheduler tried as often as it could."""
+
+
+#: What an operator does in its process, given the run and its order.
+Execute = Callable[[Process, str, tuple[int, int]], None]
+
+
+def _execute(execute: Execute, holder: list[Process], run_id: str, order: tuple[int, int]) -> None:
+    execute(holder[0], run_id, order)
+
+
+class Scheduler:
+    """Runs DAG runs of one application.
+
+    :param separate_finish: whether an operator of its own finishes the run, or the driver does.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        settings: ApplicationSettings,
+        injector: FaultInjector,
+        separate_finish: bool,
+    ) -> None:
+        self._topology = topology
+        self._settings = settings
+        self._injector = injector
+        self._separate_finish = separate_finish
+        self._world = injector.world
+
+    def dag_run(self, run_id: str, clear_number: int = 0) -> None:
+        """Run one DAG run to its end.
+
+        :raises RunFailedError: it fails for good.
+        """
+        self._operator("capture", run_id, clear_number, self._capture)
+        self._operator("driver", run_id, clear_number, self._drive)
+        if self._separate_finish:
+            self._operator("finish", run_id, clear_number, self._finish)
+
+    def early_finish(self, run_id: str) -> Process:
+        """Run the finish operator alone, as when somebody marks the operators before it as successful."""
+
+        def finish() -> None:
+            try:
+                self._finish(holder[0], run_id, (0, 0))
+            except KStreamsError as error:
+                if not error.is_retriable:
+                    raise
+
+        holder = [self._world.start(f"finish {run_id} early", "finish", finish)]
+        return holder[0]
+
+    def _operator(
+        self,
+        role: str,
+        run_id: str,
+        clear_number: int,
+        execute: Execute,
+    ) -> None:
+        for number in range(1, MAX_TRIES + 1):
+            holder: list[Process] = []
+            order = (clear_number, number)
+            name = f"{role} {run_id} {clear_number}.{number}"
+            body = partial(_execute, execute, holder, run_id, order)
+            process = self._world.start(name, role, body)
+            holder.append(process)
+            ending = process.wait()
+            if not (ending.died or ending.lost or ending.error):
+                return
+            error = ending.error
+            if error is not None and not (isinstance(error, KStreamsError) and error.is_retriable):
+                raise RunFailedError(f"{name} fails for good: {type(error).__name__}: {error}") from error
+            self._world.sleep(self._injector.random.choice((0.5, 3.0, 15.0)))
+        raise RunFailedError(f"{role} of {run_id} was tried {MAX_TRIES} times; last: {error or 'died'}")
+
+    def _capture(self, process: Process, run_id: str, order: tuple[int, int]) -> None:
+        coordinator = Coordinator(self._injector.cluster(process), self._settings)
+        app = self._settings.application_id
+        try:
+            coordinator.begin(
+                run_id,
+                self._topology.plan(app),
+                # As the operator does: capture, whatever its own try, comes before the driver's tries.
+                order=(order[0], 0),
+                owner=process.name,
+                hold_lease=False,
+                groups=partial(self._topology.partition_groups, app),
+            )
+        finally:
+            coordinator.close()
+
+    def _drive(self, process: Process, run_id: str, order: tuple[int, int]) -> None:
+        spec = RunSpec(
+            application_id=self._settings.application_id,
+            run_id=run_id,
+            order=order,
+            owner=process.name,
+            topology_hash=self._topology.plan(self._settings.application_id).topology_hash,
+            finish=not self._separate_finish,
+        )
+        driver = SimulatedDriver(
+            spec, self._topology, settings=self._settings, injector=self._injector, process=process
+        )
+        driver.run()
+
+    def _finish(self, process: Process, run_id: str, order: tuple[int, int]) -> None:
+        coordinator = Coordinator(self._injector.cluster(process), self._settings)
+        try:
+            coordinator.finish(run_id)
+        finally:
+            coordinator.close()

@@ -1,0 +1,359 @@
+"""What must hold of every history. Written apart from the engine: from the specification and the oracle.
+
+Each checker takes the history and raises ``ViolationError`` with what it found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_kstreams.streams.ports import TopicPartition
+from tests.simulation.applications import APPLICATION_ID, Application, Copy, Fold
+from tests.simulation.history import LEDGER, Entry, FinishedRun, History
+
+
+class ViolationError(Exception):
+    """Something that must never happen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectations:
+    """What the checkers must know of a scenario.
+
+    :param run_ids: runs that a scheduler brought to their end.
+    :param partitions: of every topic that is not the engine's own.
+    :param outsiders: (topic, value) of records that outsiders wrote.
+    :param commit_every: records between two commit points, 0 for the end of the slice only.
+    """
+
+    application: Application
+    run_ids: frozenset[str]
+    partitions: dict[str, int]
+    exactly_once: bool
+    outsiders: frozenset[tuple[str, str]]
+    commit_every: int
+
+
+Checker = Callable[[History, Expectations], None]
+
+
+def stops_never_move(history: History, expected: Expectations) -> None:
+    """A run's stop offsets are the ones it began with; a new run begins only when the last is finished."""
+    stops: dict[str, str] = {}
+    frozen: dict[str, dict[str, str]] = {}
+    running = ""
+    for entry in _by_commit(history.metadata):
+        if entry.key == APPLICATION_ID and entry.value == "0":
+            run_id = entry.headers["kstreams.run"]
+            if running and running != run_id:
+                raise ViolationError(f"run {run_id} began while run {running} was not finished")
+            running = run_id
+            if frozen.setdefault(run_id, dict(stops)) != stops:
+                raise ViolationError(f"stops of run {run_id} moved from {frozen[run_id]} to {stops}")
+        elif entry.key == APPLICATION_ID and entry.value == "1":
+            running = ""
+        elif entry.value is None:
+            stops.pop(entry.key, None)
+        elif entry.headers.get("kstreams.kind") == "stop":
+            stops[entry.key] = entry.value
+
+
+def finished_once(history: History, expected: Expectations) -> None:
+    """Every run has one finished marker and one ledger entry, together."""
+    markers = [
+        (entry.headers["kstreams.run"], entry.commit)
+        for entry in history.metadata
+        if entry.key == APPLICATION_ID and entry.value == "1"
+    ]
+    entries = [(run.run_id, run.commit) for run in history.finished]
+    if sorted(markers) != sorted(entries):
+        raise ViolationError(f"finished markers {markers}, ledger entries {entries}")
+    twice = [run_id for run_id, count in Counter(run_id for run_id, _ in markers).items() if count > 1]
+    if twice:
+        raise ViolationError(f"finished more than once: {twice}")
+    missing = expected.run_ids - {run_id for run_id, _ in entries}
+    if missing:
+        raise ViolationError(f"a scheduler saw runs succeed that are not finished: {sorted(missing)}")
+
+
+def slices_join(history: History, expected: Expectations) -> None:
+    """Each run starts where the last one stopped: no gap, no overlap."""
+    ends: dict[TopicPartition, int] = {}
+    for run in history.finished:
+        for partition, (start, stop) in run.spans.items():
+            if start != ends.get(partition, 0) or stop < start:
+                raise ViolationError(
+                    f"run {run.run_id} read {partition} [{start}, {stop}), the last ended at "
+                    f"{ends.get(partition, 0)}"
+                )
+            ends[partition] = stop
+        for partition, stop in run.intermediate_stops.items():
+            if stop < ends.get(partition, 0):
+                raise ViolationError(f"run {run.run_id} stopped {partition} at {stop}, before the last one")
+            ends[partition] = stop
+
+
+def offsets_reach_their_stops(history: History, expected: Expectations) -> None:
+    """Committed offsets never go back, and stand at the stops when the finished marker is written."""
+    at: dict[TopicPartition, int] = {}
+    finished = {run.commit: run for run in history.finished}
+    commits = defaultdict(list)
+    for commit in history.offsets:
+        commits[commit.commit].append(commit)
+    for number in range(len(history.commits)):
+        for commit in commits.get(number, ()):
+            if commit.offset < at.get(commit.partition, 0):
+                raise ViolationError(
+                    f"committed offset of {commit.partition} went back from {at[commit.partition]} to "
+                    f"{commit.offset}"
+                )
+            at[commit.partition] = commit.offset
+        run = finished.get(number)
+        if run is None:
+            continue
+        stops = {partition: stop for partition, (_, stop) in run.spans.items()} | run.intermediate_stops
+        wrong = {str(tp): (at.get(tp), stop) for tp, stop in stops.items() if at.get(tp) != stop}
+        if wrong:
+            raise ViolationError(f"run {run.run_id} finished with offsets other than its stops: {wrong}")
+
+
+def notifications_are_complete(history: History, expected: Expectations) -> None:
+    """At the finished marker every input partition has reported for every intermediate partition, and what
+    was reported covers all that the run wrote there.
+    """
+    live: dict[str, Entry] = {}
+    runs = {run.run_id: run for run in history.finished}
+    for entry in _by_commit(history.metadata):
+        if entry.key != APPLICATION_ID:
+            live.pop(entry.key, None)
+            if entry.value is not None:
+                live[entry.key] = entry
+            continue
+        if entry.value != "1" or _empty(history, runs[entry.headers["kstreams.run"]]):
+            continue
+        run_id = entry.headers["kstreams.run"]
+        for sources, written in expected.application.subtopologies:
+            for source, intermediate in _pairs(expected, sources, written):
+                key = f"{source.topic}_{source.partition}-{intermediate.topic}_{intermediate.partition}"
+                found = live.get(key)
+                if found is None or found.headers.get("kstreams.run") != run_id:
+                    raise ViolationError(f"run {run_id} finished without the notification {key}")
+                if int(found.value or 0) > runs[run_id].intermediate_stops.get(intermediate, -1):
+                    raise ViolationError(f"run {run_id} stopped before the notification {key}")
+
+
+def stops_cover_what_was_written(history: History, expected: Expectations) -> None:
+    """All that a run's tasks wrote to an intermediate topic lies before its stop: the run reads it."""
+    if not expected.exactly_once:
+        return  # an attempt that was given up may still write, and nothing fences it
+    for run in history.finished:
+        for partition, stop in run.intermediate_stops.items():
+            for entry in history.logs.get(partition, ()):
+                ours = (partition.topic, entry.value) not in expected.outsiders
+                if ours and entry.commit < run.commit and entry.offset >= stop:
+                    raise ViolationError(
+                        f"run {run.run_id} stopped {partition} at {stop} and left {entry.value!r} at "
+                        f"{entry.offset} to the next"
+                    )
+
+
+def slices_are_final(history: History, expected: Expectations) -> None:
+    """Nothing in a slice was still undecided when the run began."""
+    begun: dict[str, int] = {}
+    for entry in history.metadata:
+        if entry.key == APPLICATION_ID and entry.value == "0":
+            begun.setdefault(entry.headers["kstreams.run"], entry.commit)
+    for run in history.finished:
+        for partition, (start, stop) in run.spans.items():
+            for entry in history.logs.get(partition, ()):
+                if start <= entry.offset < stop and entry.commit > begun[run.run_id]:
+                    raise ViolationError(
+                        f"run {run.run_id} read {partition}@{entry.offset}, which was undecided when it began"
+                    )
+
+
+def leases_are_respected(history: History, expected: Expectations) -> None:
+    """Nobody takes a lease that is in force, except a newer attempt of the same run."""
+    held: dict[str, Any] = {}
+    for entry in history.topic(LEDGER).get(0, []):
+        if entry.key != "__lease__" or entry.value is None:
+            continue
+        lease = json.loads(entry.value)
+        same = held and (lease["owner_run_id"], lease["order"]) == (held["owner_run_id"], held["order"])
+        newer = held and lease["owner_run_id"] == held["owner_run_id"] and lease["order"] > held["order"]
+        if held and not (same or newer) and held["expires_ms"] > history.commits[entry.commit].at_ms:
+            raise ViolationError(f"{lease['owner']} took the lease that {held['owner']} held")
+        held = lease
+
+
+def outputs_are_exact(history: History, expected: Expectations) -> None:
+    """What each stage wrote is what its oracle says of what the finished runs read."""
+    for stage in expected.application.stages:
+        if isinstance(stage, Copy):
+            _check_copy(stage, history, expected)
+        elif expected.exactly_once:
+            _check_fold(stage, history, expected)
+        else:
+            _check_fold_covers(stage, history)
+
+
+CHECKERS: tuple[Checker, ...] = (
+    stops_never_move,
+    finished_once,
+    slices_join,
+    offsets_reach_their_stops,
+    notifications_are_complete,
+    stops_cover_what_was_written,
+    slices_are_final,
+    leases_are_respected,
+    outputs_are_exact,
+)
+
+
+def check(history: History, expected: Expectations) -> None:
+    """Run every checker.
+
+    :raises ViolationError: the first violation.
+    """
+    for checker in CHECKERS:
+        checker(history, expected)
+
+
+def _check_copy(stage: Copy, history: History, expected: Expectations) -> None:
+    origin: dict[tuple[str, str], tuple[str, int]] = {}
+    wanted: list[tuple[tuple[str, str], tuple[str, int]]] = []
+    for topic in stage.sources:
+        for number, slices in history.read(topic).items():
+            for entry in (entry for part in slices for entry in part):
+                for result in stage.results(entry.key, entry.value or ""):
+                    origin[result] = (f"{topic}-{number}", entry.offset)
+                    wanted.append((result, origin[result]))
+    written = [
+        (number, entry)
+        for number, log in history.topic(stage.sink).items()
+        for entry in log
+        if (stage.sink, entry.value) not in expected.outsiders
+    ]
+    found = Counter((entry.key, entry.value or "") for _, entry in written)
+    want = Counter(result for result, _ in wanted)
+    lost = want - found
+    more = found - want if expected.exactly_once else Counter(found.keys() - want.keys())
+    if lost or more:
+        raise ViolationError(
+            f"{stage.sink}: lost {_some(lost, origin)}, written too often or without cause "
+            f"{_some(more, origin)}"
+        )
+    if expected.exactly_once:
+        _check_order(stage.sink, written, origin)
+
+
+def _check_order(
+    sink: str, written: list[tuple[int, Entry]], origin: dict[tuple[str, str], tuple[str, int]]
+) -> None:
+    last: dict[tuple[int, str], int] = {}
+    for number, entry in written:
+        source, offset = origin[(entry.key, entry.value or "")]
+        if offset < last.get((number, source), -1):
+            raise ViolationError(f"{sink}-{number}@{entry.offset}: {source}@{offset} comes too late")
+        last[(number, source)] = offset
+
+
+def _check_fold(stage: Fold, history: History, expected: Expectations) -> None:
+    written: dict[str, list[str]] = defaultdict(list)
+    for log in history.topic(stage.sink).values():
+        for entry in log:
+            if (stage.sink, entry.value) not in expected.outsiders:
+                written[entry.key].append(entry.value or "")
+    wanted: dict[str, list[str]] = defaultdict(list)
+    for number, slices in history.read(stage.source).items():
+        state: dict[str, str] = {}
+        for part in slices:
+            changed: dict[str, None] = {}
+            for count, entry in enumerate(part, start=1):
+                changed[_folded(stage, entry, state)] = None
+                if count == len(part) or (expected.commit_every and count % expected.commit_every == 0):
+                    for key in changed:
+                        wanted[key].append(state[key] + stage.mark)
+                    changed.clear()
+        _check_state(stage, history, number, state)
+    for key in written.keys() | wanted.keys():
+        if written[key] != wanted[key]:
+            raise ViolationError(f"{stage.sink}: key {key} has {written[key]}, expected {wanted[key]}")
+
+
+def _folded(stage: Fold, entry: Entry, state: dict[str, str]) -> str:
+    """Fold one record into the state and return the key it changed."""
+    key = entry.key
+    if stage.window_ms:
+        key = f"{key}@{entry.timestamp_ms // stage.window_ms * stage.window_ms}"
+    before = state.get(key)
+    state[key] = f"{before}|{entry.value}" if before else entry.value or ""
+    return key
+
+
+def _check_state(stage: Fold, history: History, number: int, state: dict[str, str]) -> None:
+    """The changelog folds to the state; of windows only the values are compared, their keys are encoded."""
+    kept: dict[str, str | None] = {}
+    for entry in history.topic(stage.changelog).get(number, []):
+        kept[entry.key] = entry.value
+    same = sorted(map(str, kept.values())) == sorted(state.values()) if stage.window_ms else kept == state
+    if not same:
+        raise ViolationError(f"{stage.changelog}-{number} folds to {kept}, expected {state}")
+
+
+def _check_fold_covers(stage: Fold, history: History) -> None:
+    """at_least_once: the values of each key hold all it was given, and the state is exact all the same,
+    because it is committed with the offsets. The last value may be an older one that a zombie wrote.
+    """
+    held: dict[str, set[str]] = defaultdict(set)
+    for log in history.topic(stage.sink).values():
+        for entry in log:
+            held[entry.key].update((entry.value or "").removesuffix(stage.mark).split("|"))
+    for number, slices in history.read(stage.source).items():
+        state: dict[str, str] = {}
+        for entry in (entry for part in slices for entry in part):
+            key = _folded(stage, entry, state)
+            if entry.value not in held[key]:
+                raise ViolationError(f"{stage.sink}: key {key} lost {entry.value}")
+        _check_state(stage, history, number, state)
+
+
+def _by_commit(entries: Iterable[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: (entry.commit, entry.offset))
+
+
+def _empty(history: History, run: FinishedRun) -> bool:
+    """Whether there was nothing to read, so that no task ran and none notified."""
+    before: dict[TopicPartition, int] = {}
+    for earlier in history.finished:
+        if earlier is run:
+            break
+        before = earlier.intermediate_stops
+    stops = run.intermediate_stops
+    ranges = {**run.spans, **{tp: (before.get(tp, 0), stop) for tp, stop in stops.items()}}
+    return not any(
+        start <= entry.offset < stop
+        for partition, (start, stop) in ranges.items()
+        for entry in history.logs.get(partition, ())
+    )
+
+
+def _pairs(
+    expected: Expectations, sources: tuple[str, ...], written: tuple[str, ...]
+) -> Iterable[tuple[TopicPartition, TopicPartition]]:
+    for source in sources:
+        for number in range(expected.partitions[source]):
+            for topic in written:
+                for other in range(expected.partitions[topic]):
+                    yield TopicPartition(source, number), TopicPartition(topic, other)
+
+
+def _some(
+    counted: Counter[tuple[str, str]], origin: dict[tuple[str, str], tuple[str, int]], most: int = 4
+) -> str:
+    named = [f"{result} of {origin.get(result, 'nowhere')}" for result in sorted(counted)[:most]]
+    return f"{len(counted)} ({'; '.join(named)})" if named else "nothing"

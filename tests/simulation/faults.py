@@ -1,0 +1,167 @@
+"""Which faults may happen at which port calls, and the plan of a seed."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from airflow_kstreams.streams import ports
+from tests.simulation.world import Process
+
+
+class Fault(enum.Enum):
+    """What may happen at a port call."""
+
+    CRASH_BEFORE = "crash before"
+    CRASH_AFTER = "crash after"
+    ERROR = "error"
+    FATAL = "fatal error"
+    LOST_ANSWER = "answer lost"
+    DELAY = "delay"
+    ZOMBIE = "zombie"
+    SECOND_OWNER = "second owner"
+    RESTART = "broker restart"
+    TIMED_OUT = "timed out"
+    ABORTABLE = "abortable"
+    REPEATED = "repeated"
+
+
+_ANYWHERE = {Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.DELAY, Fault.ZOMBIE, Fault.SECOND_OWNER}
+_REQUEST = _ANYWHERE | {Fault.ERROR, Fault.LOST_ANSWER, Fault.RESTART}
+#: Nothing behind these calls can fail: they are plain attributes of the client library's own memory.
+_LOCAL = frozenset({"reader.pause", "reader.resume", "admin.close", "writer.begin", "cluster.admin"})
+_OF_TRANSACTION = {Fault.TIMED_OUT, Fault.FATAL}
+#: What only some calls can meet.
+_SPECIAL: dict[str, set[Fault]] = {
+    "writer.init_transactions": {Fault.FATAL},
+    "writer.produce": _OF_TRANSACTION,
+    "writer.flush": _OF_TRANSACTION | {Fault.ABORTABLE},
+    "writer.send_offsets": _OF_TRANSACTION | {Fault.ABORTABLE, Fault.REPEATED},
+    "writer.commit": _OF_TRANSACTION | {Fault.ABORTABLE, Fault.REPEATED},
+    "writer.abort": _OF_TRANSACTION | {Fault.REPEATED},
+}
+#: No protocol calls these; a run in which one is called fails, so that this list stays true.
+UNCALLED = frozenset({"admin.delete_topics", "admin.topic_configs", "reader.commit"})
+
+#: How often a call is made in a run, roughly, so that plans hit the whole of it.
+_OFTEN = {
+    "reader.poll": 60,
+    "writer.produce": 80,
+    "writer.send_offsets": 16,
+    "writer.commit": 20,
+    "admin.describe_topics": 40,
+    "admin.end_offsets": 60,
+    "admin.start_offsets": 40,
+    "reader.assign": 40,
+    "reader.committed": 20,
+    "admin.delete_records": 2,
+    "admin.create_topics": 3,
+    "reader.resume": 3,
+    "writer.abort": 1,
+    "reader.pause": 8,
+}
+
+
+def port_calls() -> tuple[str, ...]:
+    """Return every method of every port, from the ports themselves."""
+    names = [
+        f"{kind}.{name}"
+        for kind, port in (
+            ("cluster", ports.ClusterPort),
+            ("reader", ports.ReaderPort),
+            ("writer", ports.WriterPort),
+            ("admin", ports.AdminPort),
+        )
+        for name in vars(port)
+        if not name.startswith("_") and name != "suspect"
+    ]
+    return tuple(names)
+
+
+def possible(call: str) -> set[Fault]:
+    """Return the faults that may happen at a port call."""
+    if call in UNCALLED:
+        return set()
+    return (_ANYWHERE if call in _LOCAL else _REQUEST) | _SPECIAL.get(call, set())
+
+
+#: Every cell of the matrix, in an order that does not depend on anything but the ports.
+CELLS: tuple[tuple[str, Fault], ...] = tuple(
+    (call, fault) for call in port_calls() for fault in Fault if fault in possible(call)
+)
+#: What neighbouring seeds plan, one after the other. Repetition does harm in few of its cases only; and a
+#: task pauses its partitions when it is at its stops, right before its last commit.
+CYCLE = (
+    CELLS
+    + 2 * tuple(cell for cell in CELLS if cell[1] is Fault.REPEATED)
+    + 8 * (("reader.pause", Fault.SECOND_OWNER),)
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class PlannedFault:
+    """One fault: at the first call of this name, made by this role, from the n-th on.
+
+    :param role: None for any.
+    :param about: what the call's arguments must mention.
+    :param after: counts calls of the process in which that one happened, from then on; None: any calls.
+    :ivar process: in which it happened.
+    """
+
+    call: str
+    fault: Fault
+    number: int
+    role: str | None = None
+    about: str = ""
+    after: PlannedFault | None = None
+    fired: bool = False
+    calls: int = 0
+    process: object = None
+
+    def __str__(self) -> str:
+        role = f" of a {self.role}" if self.role else ""
+        after = " after that" if self.after else ""
+        return f"{self.fault.value} at {self.call} no. {self.number}{after}{role}"
+
+    def happens(self, call: str, process: Process, arguments: tuple[Any, ...]) -> bool:
+        """Count a call and say whether the fault happens at it."""
+        if self.fired or call != self.call or (self.after is not None and self.after.process is not process):
+            return False
+        if self.about and self.about not in str(arguments):
+            return False
+        self.calls += 1
+        self.fired = self.calls >= self.number and self.role in (None, process.role)
+        if self.fired:
+            self.process = process
+        return self.fired
+
+
+def plan_of(cell: tuple[str, Fault], random: Random) -> list[PlannedFault]:
+    """Return the faults of a seed: one of its cell, and up to two more."""
+    plan = [_planned(cell, random)]
+    if cell == ("reader.pause", Fault.SECOND_OWNER):
+        # The tasks of the last subtopology: their run can be finished under their hands.
+        plan[0].number, plan[0].about, plan[0].role = random.randint(1, 2), "repartition", "task"
+    if cell[0] == "writer.abort":
+        # Nothing is aborted unless something failed before.
+        first = random.choice(("writer.flush", "writer.send_offsets", "writer.commit"))
+        fault = random.choice((Fault.ABORTABLE, Fault.ABORTABLE, Fault.ERROR))
+        plan.append(PlannedFault(call=first, fault=fault, number=random.randint(1, 4), role="task"))
+    if cell[1] is Fault.REPEATED and random.random() < 0.7:
+        plan[0].role = random.choice(("task", "task", None))
+        # What a repeated request did to a later transaction shows when that one comes to nothing.
+        fault = random.choice((Fault.CRASH_BEFORE, Fault.ERROR, Fault.ABORTABLE))
+        number = random.choice((1, 1, 2))
+        plan.append(PlannedFault(call="writer.commit", fault=fault, number=number, after=plan[0]))
+    plan += [_planned(random.choice(CELLS), random) for _ in range(random.choice((0, 0, 1, 1, 2)))]
+    return plan
+
+
+def _planned(cell: tuple[str, Fault], random: Random) -> PlannedFault:
+    call, fault = cell
+    often = _OFTEN.get(call, 10)
+    # As likely between 1 and 2 as between 16 and 32: the beginnings are where runs differ.
+    number = int(often ** random.random())
+    return PlannedFault(call=call, fault=fault, number=max(1, number))

@@ -1,0 +1,124 @@
+"""What became final in a run, in the order it did, read with nothing of the engine but the wire format."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.testing.in_memory_kafka import Commit
+from tests.simulation.applications import APPLICATION_ID
+
+METADATA = f"{APPLICATION_ID}-metadata"
+LEDGER = f"{APPLICATION_ID}-runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A final record."""
+
+    offset: int
+    key: str
+    value: str | None
+    headers: dict[str, str]
+    commit: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommit:
+    """A committed offset."""
+
+    partition: TopicPartition
+    offset: int
+    commit: int
+
+
+@dataclass(slots=True)
+class FinishedRun:
+    """A run as its ledger entry tells it."""
+
+    run_id: str
+    commit: int
+    spans: dict[TopicPartition, tuple[int, int]]
+    intermediate_stops: dict[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that became final.
+
+    :ivar logs: final records of each partition, by offset.
+    :ivar metadata: final records of the metadata topic, in the order of commits.
+    """
+
+    commits: list[Commit] = field(default_factory=list)
+    logs: dict[TopicPartition, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    metadata: list[Entry] = field(default_factory=list)
+    offsets: list[OffsetCommit] = field(default_factory=list)
+    finished: list[FinishedRun] = field(default_factory=list)
+
+    def digest(self) -> None:
+        """Sort what was observed."""
+        for number, commit in enumerate(self.commits):
+            for record in commit.records:
+                value = record.value()
+                entry = Entry(
+                    record.position,
+                    (record.key() or b"").decode(errors="backslashreplace"),
+                    None if value is None else value.decode(),
+                    {name: (text or b"").decode() for name, text in record.headers() or ()},
+                    number,
+                    record.timestamp()[1],
+                )
+                self.logs[TopicPartition(record.topic(), record.partition())].append(entry)
+                if record.topic() == METADATA:
+                    self.metadata.append(entry)
+            for partition, offset in commit.offsets.get(APPLICATION_ID, {}).items():
+                self.offsets.append(OffsetCommit(partition, offset.offset, number))
+        for log in self.logs.values():
+            log.sort(key=lambda entry: entry.offset)
+        for entry in self.logs.get(TopicPartition(LEDGER, 0), ()):
+            if entry.value is not None and not entry.key.startswith("__"):
+                self.finished.append(_finished(json.loads(entry.value), entry.commit))
+
+    def topic(self, name: str) -> dict[int, list[Entry]]:
+        """Return the partitions of a topic that hold anything."""
+        return {tp.partition: log for tp, log in sorted(self.logs.items()) if tp.topic == name}
+
+    def slices(self, partition: TopicPartition) -> list[tuple[int, int]]:
+        """Return what each finished run read of a partition, in order."""
+        spans: list[tuple[int, int]] = []
+        position = 0
+        for run in self.finished:
+            if partition in run.spans:
+                spans.append(run.spans[partition])
+            elif partition in run.intermediate_stops:
+                stop = run.intermediate_stops[partition]
+                spans.append((position, stop))
+                position = stop
+        return spans
+
+    def read(self, topic: str) -> dict[int, list[list[Entry]]]:
+        """Return the final records that the finished runs read of a topic: partition -> one list per run."""
+        return {
+            number: [
+                [entry for entry in log if start <= entry.offset < stop]
+                for start, stop in self.slices(TopicPartition(topic, number))
+            ]
+            for number, log in self.topic(topic).items()
+        }
+
+
+def _finished(summary: dict[str, Any], commit: int) -> FinishedRun:
+    spans = {
+        TopicPartition(part["topic"], part["partition"]): (part["start_offset"], part["stop_offset"])
+        for part in summary["inputs"]
+    }
+    stops: dict[TopicPartition, int] = {}
+    for name, stop in summary.get("intermediate_stops", {}).items():
+        topic, _, number = name.rpartition("-")
+        stops[TopicPartition(topic, int(number))] = stop
+    return FinishedRun(summary["run_id"], commit, spans, stops)

@@ -1,0 +1,206 @@
+"""Makes the planned faults happen at the port calls of simulated processes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+from airflow_kstreams.streams.errors import KafkaClientError, TransactionAbortedError
+from airflow_kstreams.streams.ports import CommittedOffset, Fetched, TopicDescription, TopicPartition
+from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+from airflow_kstreams.testing.in_memory_kafka.writer import (
+    InMemoryIdempotentWriter,
+    InMemoryTransactionalWriter,
+)
+from tests.simulation.faults import UNCALLED, Fault, PlannedFault
+from tests.simulation.world import Process, ProcessDied, World
+
+T = TypeVar("T")
+
+#: No other process can notice these calls, so there is no need to let one go on.
+_UNNOTICED = frozenset({"writer.produce", "writer.begin", "reader.pause", "reader.resume", "cluster.admin"})
+
+#: After these the caller gets no result.
+_ENDINGS = frozenset(
+    {
+        Fault.CRASH_BEFORE,
+        Fault.CRASH_AFTER,
+        Fault.ERROR,
+        Fault.FATAL,
+        Fault.LOST_ANSWER,
+        Fault.RESTART,
+        Fault.ABORTABLE,
+    }
+)
+
+
+class FaultInjector:
+    """Gives every process its own view of the cluster, and lets faults happen there.
+
+    :param plan: what is to happen.
+    :param random: of the faults' details.
+    :param second_owner: starts another scheduler.
+    :param trace: takes one line per port call; None for no trace.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        kafka: InMemoryKafka,
+        plan: list[PlannedFault],
+        *,
+        random: Random,
+        second_owner: Callable[[], None],
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.world = world
+        self.kafka = kafka
+        self.plan = plan
+        self.random = random
+        self.second_owner = second_owner
+        self.trace = trace
+        self.fired: Counter[tuple[str, Fault]] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.children: dict[Process, list[Process]] = {}
+
+    def cluster(self, process: Process) -> FaultyCluster:
+        """Return a process's view of the cluster."""
+        return FaultyCluster(self.kafka, _ProcessInterceptor(self, process))
+
+    def due(self, call: str, process: Process, arguments: tuple[Any, ...]) -> Fault | None:
+        """Count a call and return the fault that happens at it."""
+        self.calls[call] += 1
+        happening = [planned for planned in self.plan if planned.happens(call, process, arguments)]
+        return happening[0].fault if happening else None
+
+    def crash(self, process: Process) -> None:
+        """Kill a process. Some of its tasks die with it, some live on for a while, not knowing."""
+        process.kill()
+        for child in self.children.get(process, ()):
+            if self.random.random() < 0.5:
+                child.kill()
+
+
+class _ProcessInterceptor:
+    """The interceptor of one process."""
+
+    def __init__(self, injector: FaultInjector, process: Process) -> None:
+        self._injector = injector
+        self._process = process
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        injector, process = self._injector, self._process
+        if not process.alive:
+            raise ProcessDied
+        if name not in _UNNOTICED:
+            injector.world.step()
+        if name in UNCALLED:
+            raise AssertionError(f"{name} is called after all: take it out of UNCALLED")
+        fault = injector.due(name, process, arguments)
+        if injector.trace is None:
+            return effect() if fault is None else self._happen(fault, name, client, effect)
+        return self._traced(fault, name, client, effect, arguments)
+
+    def _traced(
+        self,
+        fault: Fault | None,
+        name: str,
+        client: object,
+        effect: Callable[[], T],
+        arguments: tuple[Any, ...],
+    ) -> T:
+        trace, world = self._injector.trace, self._injector.world
+        assert trace is not None
+        line = f"{self._process.name:<22} {name}{_shown(arguments)}"
+        try:
+            result = effect() if fault is None else self._happen(fault, name, client, effect)
+        except BaseException as error:
+            trace(f"{world.seconds:9.3f} {line} !{fault.value if fault else ''} {type(error).__name__}")
+            raise
+        trace(f"{world.seconds:9.3f} {line}{f' !{fault.value}' if fault else ''} -> {_result(result)}")
+        return result
+
+    def _happen(self, fault: Fault, name: str, client: object, effect: Callable[[], T]) -> T:
+        injector, random = self._injector, self._injector.random
+        injector.fired[(name, fault)] += 1
+        if fault in _ENDINGS:
+            return self._end(fault, name, client, effect)
+        if fault is Fault.DELAY:
+            injector.world.sleep(random.choice((0.3, 2.0, 8.0, 14.0, 30.0)))
+        elif fault is Fault.ZOMBIE:
+            self._process.lose()
+            injector.world.sleep(random.choice((0.05, 0.3, 1.0, 5.0, 14.0, 40.0)))
+        elif fault is Fault.SECOND_OWNER:
+            injector.second_owner()
+            injector.world.sleep(random.choice((0.0, 0.1, 3.0, 12.0)))
+        elif fault is Fault.TIMED_OUT and isinstance(client, InMemoryTransactionalWriter):
+            injector.kafka.time_out_transaction(client.transactional_id)
+        result = effect()
+        if fault is Fault.REPEATED and isinstance(client, InMemoryTransactionalWriter):
+            client.repeat_last_request(random.randint(1, 4))
+        return result
+
+    def _end(self, fault: Fault, name: str, client: object, effect: Callable[[], T]) -> T:
+        """Let the call end otherwise than by returning, with or without its effect."""
+        injector = self._injector
+        if fault in (Fault.CRASH_AFTER, Fault.LOST_ANSWER) or (
+            fault is Fault.RESTART and injector.random.random() < 0.5
+        ):
+            effect()
+        if fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER):
+            injector.crash(self._process)
+            raise ProcessDied
+        if fault is Fault.RESTART:
+            injector.kafka.restart()
+        if fault is Fault.ABORTABLE:
+            _spoil(client)
+            raise TransactionAbortedError(
+                f"{name}: injected: the transaction must be aborted",
+                fix="nothing",
+                task_id=self._process.name,
+            )
+        raise self._failed(name, client, fatal=fault is Fault.FATAL)
+
+    def _failed(self, name: str, client: object, *, fatal: bool) -> KafkaClientError:
+        if name.startswith("writer."):
+            _spoil(client)
+        return KafkaClientError(
+            f"{name}: injected {'fatal ' if fatal else ''}error",
+            fix="retry",
+            code="_FATAL" if fatal else "_TRANSPORT",
+            retriable_code=not fatal,
+            fatal=fatal,
+        )
+
+
+def _spoil(client: object) -> None:
+    """Have the writer notice that a call of it failed, as the real one does."""
+    if isinstance(client, InMemoryIdempotentWriter):
+        client.spoil()
+
+
+def _shown(arguments: tuple[Any, ...]) -> str:
+    text = ", ".join(_result(argument) for argument in arguments if argument is not None)
+    return f"({text})"
+
+
+def _result(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_result(k)}: {_result(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, Fetched):
+        return f"{_result(value.records)} ends {_result(value.ends)}"
+    if isinstance(value, CommittedOffset):
+        return str(value.offset)
+    if isinstance(value, TopicDescription):
+        return f"{value.partitions} partitions"
+    if isinstance(value, TopicPartition):
+        return str(value)
+    if isinstance(value, list) and len(value) and hasattr(value[0], "value"):
+        return " ".join(f"{record.offset()}={record.value()!r}" for record in value)
+    if isinstance(value, list):
+        return "[" + ", ".join(_result(item) for item in value) + "]"
+    if isinstance(value, bytes) and len(value) > 60:
+        return f"{value[:60]!r}..."
+    return repr(value) if isinstance(value, str | bytes | int | float | type(None)) else type(value).__name__

@@ -1,0 +1,315 @@
+"""The protections of DESIGN.md sections 4 and 5, each with a way to switch it off.
+
+A simulation that does not notice a missing protection proves nothing of it. So each is switched off in turn,
+and some seed must then break a checker, or never end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from airflow_kstreams.batch import offsets
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.ledger import read_ledger
+from airflow_kstreams.batch.metadata_records import PARTITION, notification_record
+from airflow_kstreams.batch.model import RunState
+from airflow_kstreams.batch.session import CoordinatorSession
+from airflow_kstreams.batch.task_attempt import TaskAttempt
+from airflow_kstreams.batch.task_commit import TaskCommit
+from airflow_kstreams.batch.task_loop import TaskLoop
+from airflow_kstreams.batch.task_restore import restore_stores
+from airflow_kstreams.batch.task_slice import TaskSlice, task_slice
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.testing import InMemoryKafka
+from airflow_kstreams.testing.faults import FaultyReader, FaultyWriter
+from airflow_kstreams.testing.in_memory_kafka.writer import (
+    InMemoryIdempotentWriter,
+    InMemoryTransactionalWriter,
+)
+
+SwitchedOff = AbstractContextManager[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """One protection.
+
+    :param name: what it says.
+    :param section: of DESIGN.md.
+    :param off: switches it off.
+    """
+
+    name: str
+    section: str
+    off: Callable[[], SwitchedOff]
+
+
+def _id_per_attempt() -> SwitchedOff:
+    """Every attempt takes a transactional id of its own, so that none fences another."""
+    numbers = iter(range(1 << 30))
+
+    def writer(self: TaskAttempt) -> Any:
+        made = self._cluster.writer(
+            transactional_id=f"{self._settings.application_id}-{self._task_id}-{next(numbers)}",
+            transaction_timeout_ms=self._settings.transaction_timeout_ms,
+        )
+        self._clients.callback(made.close)
+        made.init_transactions()
+        return made
+
+    return mock.patch.object(TaskAttempt, "_transactional_writer", writer)
+
+
+def _offsets_before_the_fence() -> SwitchedOff:
+    """An attempt reads the committed offsets, and then claims its transactional id."""
+    claim = TaskAttempt._writers
+
+    def writers(self: TaskAttempt) -> Any:
+        group = self._task_id.group
+        (sub,) = (s for s in self._topology.plan("sim").subtopologies if s.id == self._task_id.subtopology)
+        reader = self._cluster.reader(group_id="sim", isolation="read_uncommitted")
+        early = reader.committed([TopicPartition(topic, group) for topic in sub.sources])
+        made = claim(self)
+        self._assignment = _Remembering(self._assignment, early)  # type: ignore[assignment]
+        return made
+
+    class _Remembering:
+        def __init__(self, assignment: Any, early: Any) -> None:
+            self._assignment, self._early = assignment, early
+
+        def refuse_unless_current(self, folded: Any) -> Any:
+            remembered.append(self._early)
+            return self._assignment.refuse_unless_current(folded)
+
+    remembered: list[Any] = []
+
+    def early_slice(slice_: Any, folded: Any, task_id: Any, reader: Any, admin: Any) -> TaskSlice:
+        early = remembered.pop()
+
+        class Early:
+            def committed(self, partitions: Any) -> Any:
+                return {tp: early[tp] for tp in partitions if tp in early}
+
+        return task_slice(slice_, folded, task_id, Early(), admin)  # type: ignore[arg-type]
+
+    return _both(
+        mock.patch.object(TaskAttempt, "_writers", writers),
+        mock.patch("airflow_kstreams.batch.task_attempt.task_slice", early_slice),
+    )
+
+
+def _state_survives_an_abort() -> SwitchedOff:
+    """The next attempt of a process goes on with the stores of the one that failed."""
+    kept: dict[int, Any] = {}
+
+    def keeping(task: Any, state: Any, cluster: Any, *rest: Any) -> int:
+        before = kept.get(id(cluster))
+        restored = restore_stores(task, state, cluster, *rest)
+        if before is not None and before[0] is cluster:
+            for name, store in task.stores.items():
+                store._entries.update(before[1].stores[name]._entries)
+        kept[id(cluster)] = (cluster, task)
+        return restored
+
+    return mock.patch("airflow_kstreams.batch.task_attempt.restore_stores", keeping)
+
+
+def _idle_tasks_are_silent() -> SwitchedOff:
+    """A task that reads nothing does not notify."""
+    notify = TaskCommit._notify
+
+    def only_if_busy(self: TaskCommit, writer: Any) -> None:
+        if any(start < stop for start, stop in self._share.bounds.values()):
+            notify(self, writer)
+
+    return mock.patch.object(TaskCommit, "_notify", only_if_busy)
+
+
+def _notify_the_stable_offset() -> SwitchedOff:
+    """A notification carries the last stable offset, before which the task's own transaction does not lie."""
+
+    def notify(self: TaskCommit, writer: Any) -> None:
+        if not self._share.notify:
+            return
+        ends = self._clients.admin.end_offsets(self._share.intermediates, isolation="read_committed")
+        for source, intermediate in self._share.notify:
+            record = notification_record(self._slice, source, intermediate, ends[intermediate])
+            writer.produce(record.topic, record.value, record.key, PARTITION, 0, record.headers)
+
+    return mock.patch.object(TaskCommit, "_notify", notify)
+
+
+def _stops_move() -> SwitchedOff:
+    """A begin that finds the run under way freezes new stop offsets."""
+    read = Coordinator._read_fenced
+
+    def refreshed(self: Coordinator, plan: Any) -> Any:
+        folded = read(self, plan)
+        return dataclasses.replace(folded, state=RunState.FINISHED) if folded.slice is not None else folded
+
+    return mock.patch.object(Coordinator, "_read_fenced", refreshed)
+
+
+def _lease_is_ignored() -> SwitchedOff:
+    """A live lease of another owner stops nobody."""
+    return mock.patch.object(Coordinator, "_refuse_busy", lambda *_, **__: None)
+
+
+def _suspects_go_on() -> SwitchedOff:
+    """A writer that may have repeated a request begins another transaction."""
+    return mock.patch.object(InMemoryTransactionalWriter, "suspect", property(lambda self: False))
+
+
+def _finish_anywhere() -> SwitchedOff:
+    """Finish does not compare committed offsets with stops, nor ask for notifications."""
+    return _both(
+        mock.patch("airflow_kstreams.batch.finish._refuse_unfinished", lambda *_: None),
+        mock.patch(
+            "airflow_kstreams.batch.finish.all_stops",
+            lambda folded, slice_: {part.topic_partition: part.stop_offset for part in slice_.inputs},
+        ),
+    )
+
+
+def _ledger_is_not_asked() -> SwitchedOff:
+    """Begin does not look whether the run is finished already."""
+
+    class Forgetful(dict):  # type: ignore[type-arg]
+        def __contains__(self, key: object) -> bool:
+            return False
+
+    def forgetting(*arguments: Any, **named: Any) -> Any:
+        ledger = read_ledger(*arguments, **named)
+        return dataclasses.replace(ledger, runs=Forgetful(ledger.runs))
+
+    return mock.patch("airflow_kstreams.batch.coordinator.read_ledger", forgetting)
+
+
+def _changelog_apart() -> SwitchedOff:
+    """Changelog records do not belong to the transaction of the offsets."""
+
+    def write_changes(self: TaskCommit, task: Any, writer: Any) -> None:
+        apart = InMemoryIdempotentWriter(_innermost(writer)._broker, timeout_seconds=30)
+        for changelog, key, value, timestamp_ms in task.changes():
+            apart.produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
+        apart.flush()
+
+    return mock.patch.object(TaskCommit, "_write_changes", write_changes)
+
+
+def _offsets_apart() -> SwitchedOff:
+    """Offsets are committed beside the transaction of the outputs."""
+
+    def send_offsets(self: FaultyWriter, offsets: Any, reader: FaultyReader) -> None:
+        reader.inner.commit(offsets)
+
+    return mock.patch.object(FaultyWriter, "send_offsets", send_offsets)
+
+
+def _decide_before_claiming() -> SwitchedOff:
+    """A coordinator reads, decides, and claims its id only to write."""
+    claim, write = CoordinatorSession.claim, CoordinatorSession.write
+
+    def claim_and_write(self: CoordinatorSession, *arguments: Any, **named: Any) -> None:
+        claim(self)
+        write(self, *arguments, **named)
+
+    return _both(
+        mock.patch.object(CoordinatorSession, "claim", lambda self: None),
+        mock.patch.object(CoordinatorSession, "claimed", property(lambda self: False)),
+        mock.patch.object(CoordinatorSession, "write", claim_and_write),
+    )
+
+
+def _stop_at_the_high_watermark() -> SwitchedOff:
+    """Stop offsets are high watermarks, open transactions or not."""
+
+    def log_bounds(admin: Any, partitions: Any, **_: Any) -> Any:
+        starts = admin.start_offsets(partitions)
+        high = admin.end_offsets(partitions, isolation="read_uncommitted")
+        return {tp: offsets.LogBounds(start=starts[tp], stable=high[tp], high=high[tp]) for tp in partitions}
+
+    return mock.patch("airflow_kstreams.batch.begin.log_bounds", log_bounds)
+
+
+def _others_are_dropped() -> SwitchedOff:
+    """A begin that finds another run's unfinished slice drops it."""
+    resume = Coordinator._begin_claimed
+
+    def begin(self: Coordinator, caller: Any, *rest: Any) -> Any:
+        read = Coordinator._read_fenced
+
+        def other_is_over(me: Coordinator, plan: Any) -> Any:
+            folded = read(me, plan)
+            other = folded.slice is not None and folded.slice.run_id != caller.run_id
+            return dataclasses.replace(folded, state=RunState.FINISHED) if other else folded
+
+        with mock.patch.object(self, "_read_fenced", lambda plan: other_is_over(self, plan)):
+            return resume(self, caller, *rest)
+
+    return mock.patch.object(Coordinator, "_begin_claimed", begin)
+
+
+def _read_uncommitted() -> SwitchedOff:
+    """Readers see what was aborted."""
+    reader = InMemoryKafka.reader
+
+    def uncommitted(self: InMemoryKafka, *, group_id: str, isolation: Any = None) -> Any:
+        return reader(self, group_id=group_id, isolation="read_uncommitted")
+
+    return mock.patch.object(InMemoryKafka, "reader", uncommitted)
+
+
+def _stops_before_the_last_commit() -> SwitchedOff:
+    """A task at its stops commits them, and then makes its last commit."""
+    process = TaskLoop._process
+
+    def committing(self: TaskLoop) -> bool:
+        more = process(self)
+        if self._task.complete and not more:
+            self._commit.begin()
+            self._commit.commit(self._task, now_seconds=self._clock.monotonic_seconds(), last=False)
+        return more
+
+    return mock.patch.object(TaskLoop, "_process", committing)
+
+
+@contextmanager
+def _both(*patches: SwitchedOff) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
+def _innermost(writer: Any) -> Any:
+    return writer.inner if isinstance(writer, FaultyWriter) else writer
+
+
+PROTECTIONS: dict[str, Protection] = {
+    protection.name: protection
+    for protection in (
+        Protection(name="one transactional id per task", section="5.1", off=_id_per_attempt),
+        Protection(name="offsets are read after fencing", section="5.2", off=_offsets_before_the_fence),
+        Protection(name="state is dropped on abort", section="5.5", off=_state_survives_an_abort),
+        Protection(name="idle tasks notify", section="4", off=_idle_tasks_are_silent),
+        Protection(name="notify the high watermark", section="4", off=_notify_the_stable_offset),
+        Protection(name="stops are frozen", section="4 begin 2", off=_stops_move),
+        Protection(name="live leases refuse", section="4 begin 1", off=_lease_is_ignored),
+        Protection(name="suspect writers are dropped", section="5.6", off=_suspects_go_on),
+        Protection(name="finish only at the stops", section="4 finish", off=_finish_anywhere),
+        Protection(name="last commit covers the stops", section="4 task", off=_stops_before_the_last_commit),
+        Protection(name="finished runs stay finished", section="4 begin 0", off=_ledger_is_not_asked),
+        Protection(name="changelog in the transaction", section="5.4", off=_changelog_apart),
+        Protection(name="offsets in the transaction", section="5.4", off=_offsets_apart),
+        Protection(name="decide after claiming", section="4 begin", off=_decide_before_claiming),
+        Protection(name="stop at the stable offset", section="4 stop", off=_stop_at_the_high_watermark),
+        Protection(name="unfinished runs come first", section="4 begin 0", off=_others_are_dropped),
+        Protection(name="read committed", section="4 stop", off=_read_uncommitted),
+    )
+}

@@ -1,0 +1,285 @@
+"""One seed: an application, what arrives, what runs, what goes wrong; and what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from random import Random
+from typing import Any
+
+from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import InMemoryKafka
+from airflow_kstreams.testing.in_memory_kafka import LogRecord
+from tests.simulation.airflow import RunFailedError, Scheduler
+from tests.simulation.applications import APPLICATION_ID, APPLICATIONS, Application
+from tests.simulation.checkers import Expectations, ViolationError, check
+from tests.simulation.faults import CYCLE, Fault, PlannedFault, plan_of
+from tests.simulation.history import History
+from tests.simulation.injector import FaultInjector
+from tests.simulation.producers import Producers
+from tests.simulation.threads import running_in
+from tests.simulation.world import StuckError, World
+
+Trace = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What a seed stands for.
+
+    :param partitions: of the topics that are not the engine's own.
+    :param settings: of the application, by dotted name.
+    :param runs: how many DAG runs follow each other.
+    :param writes_on: whether records arrive while runs go on.
+    :param cleans: whether the log cleaner runs.
+    :param separate_finish: whether an operator of its own finishes the run, or the driver does.
+    """
+
+    seed: int
+    application: Application
+    partitions: dict[str, int]
+    settings: dict[str, Any]
+    runs: int
+    writes_on: bool
+    cleans: bool
+    separate_finish: bool
+    plan: tuple[PlannedFault, ...]
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether it promises that."""
+        return bool(self.settings["processing.guarantee"] == "exactly_once")
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.application.name} {self.partitions}, {self.runs} runs, "
+            f"{self.settings}, faults: {'; '.join(map(str, self.plan))}"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What came of a seed.
+
+    :ivar violation: what must not have happened, empty if nothing.
+    :ivar fired: faults that happened.
+    :ivar calls: port calls made.
+    :ivar fingerprint: of everything that became final.
+    """
+
+    seed: int
+    violation: str = ""
+    fired: Counter[tuple[str, Fault]] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    fingerprint: str = ""
+    world_seconds: float = 0.0
+
+
+def scenario_of(seed: int) -> Scenario:
+    """Return the scenario of a seed."""
+    random = Random(f"{seed} scenario")
+    # Neighbouring seeds take different cells, and every cell comes again after as many seeds as there are.
+    cell = CYCLE[seed * 7919 % len(CYCLE)]
+    settings: dict[str, Any] = {
+        "processing.guarantee": random.choice(("exactly_once",) * 5 + ("at_least_once",)),
+        "commit.interval.ms": random.choice((1, 20, 5_000)),
+        "commit.every.records": random.choice((0, 1, 2, 3)),
+        "buffered.records.per.partition": random.choice((1, 2, 1_000)),
+        "transaction.timeout.ms": 10_000,
+        "lease.ms": 10_000,
+        "settle.ms": 200,
+        "run.stall.timeout.ms": 60_000,
+    }
+    name = random.choice(sorted(APPLICATIONS))
+    if cell[0] == "reader.commit":
+        name = random.choice(("chain", "long_chain"))
+        settings["processing.guarantee"] = "at_least_once"
+    elif cell[0] == "reader.resume":
+        name = random.choice(("diamond", "merged"))
+        settings["buffered.records.per.partition"] = 1
+    elif cell[0] in ("admin.delete_records", "admin.create_topics"):
+        name = random.choice(("fold", "merged", "windows"))
+    elif cell[0] == "writer.abort":
+        settings["processing.guarantee"] = "exactly_once"
+    elif cell == ("reader.pause", Fault.SECOND_OWNER):
+        name = random.choice(("fold", "merged", "windows"))
+        settings |= {"processing.guarantee": "exactly_once", "commit.every.records": 1}
+    elif cell[1] is Fault.REPEATED:
+        # Repetition hits transactions that follow each other closely.
+        settings |= {"commit.interval.ms": 1, "commit.every.records": random.choice((1, 2))}
+    application = APPLICATIONS[name]
+    topics = (*application.inputs, *application.through, "out")
+    partitions = {topic: random.choice((2, 2, 2, 3)) for topic in topics}
+    return Scenario(
+        seed=seed,
+        application=application,
+        partitions=partitions,
+        settings=settings,
+        runs=random.choice((1, 1, 2)),
+        writes_on=random.random() < 0.5,
+        cleans=random.random() < 0.4,
+        separate_finish=random.random() < 0.5,
+        plan=tuple(plan_of(cell, random)),
+    )
+
+
+def simulate(seed: int, *, trace: Trace | None = None) -> Outcome:
+    """Run a seed and judge what came of it."""
+    logging.disable(logging.CRITICAL if trace is None else logging.NOTSET)
+    scenario = scenario_of(seed)
+    world = World(Random(f"{seed} world"))
+    kafka = InMemoryKafka(clock=world, random=Random(f"{seed} kafka"))
+    history = History()
+    kafka.observe(history.commits.append)
+    run = _Run(scenario, world, kafka, trace)
+    outcome = Outcome(seed=seed)
+    try:
+        with running_in(world, seed):
+            main = world.start("airflow", "airflow", run.main)
+            world.run(main)
+            if main.ending is not None and main.ending.error is not None:
+                raise main.ending.error
+        history.digest()
+        check(history, run.expectations())
+        run.check_what_was_seen()
+    except (ViolationError, RunFailedError, StuckError) as error:
+        outcome.violation = f"{type(error).__name__}: {error}"
+    finally:
+        logging.disable(logging.NOTSET)
+    outcome.fired, outcome.calls = run.injector.fired, run.injector.calls
+    outcome.world_seconds = world.seconds
+    outcome.fingerprint = _fingerprint(history, world)
+    return outcome
+
+
+class _Run:
+    """The processes of one seed."""
+
+    def __init__(self, scenario: Scenario, world: World, kafka: InMemoryKafka, trace: Trace | None) -> None:
+        self._scenario = scenario
+        self._world = world
+        self._kafka = kafka
+        self._random = Random(f"{scenario.seed} airflow")
+        for topic, count in scenario.partitions.items():
+            kafka.create_topic(topic, partitions=count)
+        self.injector = FaultInjector(
+            world,
+            kafka,
+            list(scenario.plan),
+            random=Random(f"{scenario.seed} faults"),
+            second_owner=self._start_second,
+            trace=trace,
+        )
+        self._scheduler = Scheduler(
+            _topology(scenario.application.name),
+            settings=ApplicationSettings.parse(APPLICATION_ID, scenario.settings),
+            injector=self.injector,
+            separate_finish=scenario.separate_finish,
+        )
+        self._producers = Producers(
+            world,
+            kafka,
+            Random(f"{scenario.seed} producers"),
+            inputs=scenario.application.inputs,
+            through=scenario.application.through,
+        )
+        self._others: list[Any] = []
+        self._run_id = ""
+        self._run_ids: set[str] = set()
+        self._seen: dict[TopicPartition, list[LogRecord]] = {}
+
+    def main(self) -> None:
+        """Let producers write and DAG runs follow each other."""
+        self._world.start("watcher", "watcher", self._watch)
+        if self._scenario.cleans:
+            self._world.start("cleaner", "cleaner", self._clean_logs)
+        for number in range(self._scenario.runs):
+            self._producers.batch()
+            if self._scenario.writes_on:
+                self._others.append(self._world.start("producers", "producer", self._producers.keep_writing))
+            self._run_id = f"run-{number + 1}"
+            self._dag_run(self._run_id, 0)
+        for other in self._others:
+            ending = other.wait()
+            if ending.error is not None:
+                raise ending.error
+
+    def expectations(self) -> Expectations:
+        """Return what the checkers must know."""
+        partitions = dict(self._scenario.partitions)
+        for topic in self._kafka.topics():
+            partitions.setdefault(topic, len(self._kafka.partitions(topic)))
+        return Expectations(
+            application=self._scenario.application,
+            run_ids=frozenset(self._run_ids),
+            partitions=partitions,
+            exactly_once=self._scenario.exactly_once,
+            outsiders=frozenset(self._producers.outsiders),
+            commit_every=self._scenario.settings["commit.every.records"],
+        )
+
+    def check_what_was_seen(self) -> None:
+        """Compare what a read_committed reader of the outputs has seen with what is there in the end.
+
+        :raises ViolationError: something seen is gone, or something came in before it.
+        """
+        for partition, seen in self._seen.items():
+            there = [r for r in self._kafka.records(partition.topic) if r.partition() == partition.partition]
+            if seen != there[: len(seen)]:
+                raise ViolationError(f"{partition}: a reader saw {seen}, now there is {there[: len(seen)]}")
+
+    def _watch(self) -> None:
+        """Read the outputs as somebody else does, now and then."""
+        partitions = self._kafka.partitions("out")
+        self._seen = {partition: [] for partition in partitions}
+        reader = self._kafka.reader(group_id="watcher")
+        reader.assign(dict.fromkeys(partitions, 0))
+        while True:
+            self._world.sleep(self._random.choice((0.05, 0.3, 2.0)))
+            for partition, records in reader.poll(max_records=100, timeout_seconds=0).records.items():
+                self._seen[partition] += records  # type: ignore[arg-type]
+
+    def _dag_run(self, run_id: str, clear_number: int) -> None:
+        self._scheduler.dag_run(run_id, clear_number)
+        self._run_ids.add(run_id)
+
+    def _start_second(self) -> None:
+        """Start another scheduler, for the same run or for another one, or have somebody finish the run."""
+        if self._random.random() < 0.2:
+            self._others.append(self._scheduler.early_finish(self._run_id))
+            return
+        other = self._random.random() < 0.4
+        run_id, clear_number = (f"{self._run_id}-other", 0) if other else (self._run_id, 1)
+        self._others.append(
+            self._world.start(
+                f"airflow {len(self._others)}", "airflow", lambda: self._dag_run(run_id, clear_number)
+            )
+        )
+
+    def _clean_logs(self) -> None:
+        """Let the log cleaner run over everything that is compacted, now and then."""
+        while True:
+            self._world.sleep(self._random.choice((0.02, 0.1, 0.5, 5.0)))
+            for topic in self._kafka.compacted_topics():
+                self._kafka.compact(topic, drop_tombstones=self._random.random() < 0.2)
+
+
+@cache
+def _topology(name: str) -> Topology:
+    return APPLICATIONS[name].build()
+
+
+def _fingerprint(history: History, world: World) -> str:
+    """Return a hash over all that became final, and when."""
+    digest = hashlib.sha256(f"{world.seconds:.3f}".encode())
+    for commit in history.commits:
+        records = [(r.topic(), r.partition(), r.position, r.key(), r.value()) for r in commit.records]
+        offsets = {group: sorted(found.items()) for group, found in sorted(commit.offsets.items())}
+        digest.update(repr((commit.at_ms, commit.transactional_id, records, offsets)).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,55 @@
+"""The lease of a driver whose threads renew it side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.ledger import LEASE_KEY, ledger_topic
+from airflow_kstreams.streams.errors import RunSupersededError
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+from tests.simulation.applications import APPLICATION_ID, APPLICATIONS
+from tests.simulation.threads import Executor, running_in
+from tests.simulation.world import World
+
+T = TypeVar("T")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lease_stays_with_its_new_owner_when_threads_of_the_old_one_renew_it_at_once(seed: int) -> None:
+    world = World(Random(seed))
+    kafka = InMemoryKafka(clock=world)
+    for topic in ("a", "b", "out"):
+        kafka.create_topic(topic)
+    plan = APPLICATIONS["chain"].build().plan(APPLICATION_ID)
+    settings = ApplicationSettings.parse(APPLICATION_ID)
+
+    class Interleaved:
+        def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+            world.step()
+            return effect()
+
+    def main() -> None:
+        old, new = (Coordinator(FaultyCluster(kafka, Interleaved()), settings) for _ in range(2))
+        old.begin("run", plan, order=(0, 1), hold_lease=True)
+        new.begin("run", plan, order=(0, 2), hold_lease=True)
+        with Executor(3) as pool:
+            renewals = [pool.submit(old.renew) for _ in range(3)]
+        for renewal in renewals:
+            with pytest.raises(RunSupersededError):
+                renewal.result()
+        new.renew()
+
+    with running_in(world, seed):
+        process = world.start("driver", "driver", main)
+        world.run(process)
+    assert process.ending is not None
+    assert process.ending.error is None
+    leases = [r.value() for r in kafka.records(ledger_topic(APPLICATION_ID)) if r.key() == LEASE_KEY.encode()]
+    assert [json.loads(lease or b"")["order"] for lease in leases] == [[0, 1], [0, 2], [0, 2]]

@@ -1,0 +1,89 @@
+"""Ten thousand seeded runs, each with a fault that happened, judged by checkers apart from the engine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.applications import APPLICATIONS
+from tests.simulation.campaign import Campaign, run_campaign
+from tests.simulation.faults import CELLS, CYCLE, UNCALLED, port_calls
+from tests.simulation.scenario import scenario_of, simulate
+
+RUNS = 10_000
+#: Of wall time on two cores that do nothing else. Told, not enforced: how busy the machine is says nothing
+#: about the engine.
+BUDGET_SECONDS = 240
+_ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.timeout(1_500)
+def test_nothing_is_lost_or_doubled_and_every_run_ends_when_anything_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = time.monotonic()
+
+    def progress(campaign: Campaign) -> None:
+        nonlocal shown
+        if time.monotonic() - shown > 20:
+            shown = time.monotonic()
+            with capsys.disabled():
+                print(f"\n{campaign.summary()}", end="", flush=True)
+
+    campaign = run_campaign(runs=RUNS, progress=progress)
+    with capsys.disabled():
+        print(
+            f"\n{campaign.matrix()}\n{campaign.summary()}; budget {BUDGET_SECONDS} s, {os.cpu_count()} cores"
+        )
+    assert not campaign.violations, "\n".join(
+        f"{scenario_of(seed)}\n{violation}\nagain: dev/simulate --seed {seed} --trace"
+        for seed, violation in sorted(campaign.violations.items())
+    )
+    assert campaign.counted >= RUNS
+    assert not campaign.holes, "no seed made these happen: " + ", ".join(campaign.holes)
+    uncalled = {call for call in port_calls() if not campaign.calls[call]}
+    assert uncalled == UNCALLED
+
+
+def test_every_scenario_has_two_subtopologies_and_two_partitions_or_more() -> None:
+    assert all(len(application.subtopologies) >= 2 for application in APPLICATIONS.values())
+    for seed in range(500):
+        scenario = scenario_of(seed)
+        assert min(scenario.partitions.values()) >= 2
+        assert scenario.plan
+    assert {scenario_of(seed).application.name for seed in range(500)} == set(APPLICATIONS)
+    assert {
+        (scenario_of(seed).plan[0].call, scenario_of(seed).plan[0].fault) for seed in range(len(CYCLE))
+    } == set(CELLS)
+
+
+def traces(seeds: range) -> str:
+    """A hash over everything that happens in some seeds."""
+    digest = hashlib.sha256()
+    for seed in seeds:
+        outcome = simulate(seed, trace=lambda line: digest.update(line.encode()))
+        digest.update(outcome.fingerprint.encode())
+    return digest.hexdigest()
+
+
+def test_seed_gives_the_same_run_in_any_process() -> None:
+    program = "from tests.simulation.test_simulation import traces; print(traces(range(40)))"
+    found = {
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program],
+            cwd=_ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(_ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(found) == 1
+    assert found == {traces(range(40)) + "\n"}

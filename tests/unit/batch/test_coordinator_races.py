@@ -1,0 +1,201 @@
+"""Two coordinators of one application at the same moment, on the in-memory Kafka."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.metadata_records import FINISHED, metadata_topic
+from airflow_kstreams.batch.model import Slice
+from airflow_kstreams.batch.task_attempt import TaskAssignment
+from airflow_kstreams.batch.task_runner import TaskRunner
+from airflow_kstreams.streams import KStreamBuilder, Topology
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    RunBusyError,
+    RunError,
+    RunSupersededError,
+)
+from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.runtime.stream_task import TaskId
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+
+T = TypeVar("T")
+APP = "app"
+REPARTITION = f"{APP}-counts-repartition"
+SETTINGS = ApplicationSettings.parse(APP, {"processing.guarantee": "exactly_once"})
+EVERY_RECORD = dataclasses.replace(SETTINGS, commit_every_records=1)
+
+
+class Step(NamedTuple):
+    """What to do before the next call of a name whose arguments mention something."""
+
+    call: str
+    about: str
+    action: Callable[[], object]
+
+
+class Steps:
+    """An interceptor that takes steps one after the other."""
+
+    def __init__(self) -> None:
+        self.left: list[Step] = []
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        if self.left and name == self.left[0].call and self.left[0].about in str(arguments):
+            self.left.pop(0).action()
+        return effect()
+
+
+@pytest.fixture
+def topology() -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("in").group_by(lambda key, value: value).count(store="counts").to_stream().send_to(
+        "out", value_serde=serdes.int64()
+    )
+    return builder.build()
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    kafka.create_topic("in")
+    kafka.create_topic("out")
+    kafka.append("in", b"v", b"k")
+    return kafka
+
+
+def run_tasks(
+    kafka: ClusterPort,
+    topology: Topology,
+    slice_: Slice,
+    clock: Clock,
+    *,
+    settings: ApplicationSettings = SETTINGS,
+    subtopologies: Sequence[int] = (0, 1),
+) -> None:
+    for subtopology in subtopologies:
+        TaskRunner(
+            topology=topology,
+            assignment=TaskAssignment(
+                task_id=TaskId(subtopology=subtopology, group=0),
+                run_id=slice_.run_id,
+                generation=slice_.generation,
+            ),
+            cluster=kafka,
+            settings=settings,
+            clock=clock,
+        ).run()
+
+
+@pytest.mark.parametrize(
+    ("call", "about"),
+    [("writer.commit", ""), ("reader.poll", ""), ("reader.assign", REPARTITION)],
+    ids=["at the commit", "at the first read", "when repartitioned records are looked for"],
+)
+@pytest.mark.parametrize("holds_lease", [True, False])
+def test_run_is_finished_once_when_somebody_else_finishes_it_meanwhile(
+    kafka: InMemoryKafka, topology: Topology, call: str, about: str, holds_lease: bool
+) -> None:
+    steps = Steps()
+    cluster = FaultyCluster(kafka, steps)
+    owner = Coordinator(cluster, SETTINGS, clock=kafka.clock)
+    begun = owner.begin("run", topology.plan(APP), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock)
+    finisher = owner
+    if not holds_lease:
+        owner.close()
+        finisher = Coordinator(cluster, SETTINGS, clock=kafka.clock)
+    other = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    steps.left.append(Step(call, about, lambda: other.finish("run")))
+    summaries = []
+    for _ in range(2):
+        try:
+            summaries.append(finisher.finish("run"))
+        except RunBusyError:
+            assert not holds_lease
+    assert not steps.left
+    assert {summary.finished_ms for summary in summaries} == {other.finish("run").finished_ms}
+    markers = [
+        r for r in kafka.records(metadata_topic(APP)) if (r.key(), r.value()) == (APP.encode(), FINISHED)
+    ]
+    assert len(markers) == 1
+
+
+def test_begin_is_told_to_wait_when_what_looks_like_lost_records_is_another_run_at_work(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    other = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+
+    def process() -> None:
+        begun = other.begin("other", topology.plan(APP), hold_lease=True)
+        assert begun.slice is not None
+        run_tasks(kafka, topology, begun.slice, kafka.clock)
+
+    steps = Steps()
+    steps.left += [
+        Step("admin.end_offsets", REPARTITION, process),
+        Step("reader.assign", REPARTITION, lambda: other.finish("other")),
+    ]
+    late = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    with pytest.raises(RunBusyError):
+        late.begin("run", topology.plan(APP), hold_lease=False)
+    assert not steps.left
+
+
+def test_lease_stays_with_its_new_owner_when_the_old_one_cannot_read_whose_it_is(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    def fail() -> None:
+        raise KafkaClientError("no answer", fix="retry", code="_TRANSPORT", retriable_code=True)
+
+    steps = Steps()
+    old = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    old.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
+    new = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    new.begin("run", topology.plan(APP), order=(0, 2), hold_lease=True)
+    steps.left += [
+        Step("writer.init_transactions", "", lambda: None),
+        Step("admin.describe_topics", "", fail),
+    ]
+    with pytest.raises(KafkaClientError, match="no answer"):
+        old.renew()
+    for _ in range(2):
+        with pytest.raises(RunSupersededError):
+            old.renew()
+    new.renew()
+
+
+def test_run_is_not_finished_when_a_task_has_not_made_its_last_commit(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    coordinator = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    begun = coordinator.begin("run", topology.plan(APP), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock, subtopologies=[0])
+    steps = Steps()
+
+    def too_early() -> None:
+        with pytest.raises(RunError, match="not finished"):
+            coordinator.finish("run")
+
+    # It pauses what it has read to the end; finishing now would let its last commit take offsets back.
+    steps.left.append(Step("reader.pause", REPARTITION, too_early))
+    run_tasks(
+        FaultyCluster(kafka, steps),
+        topology,
+        begun.slice,
+        kafka.clock,
+        settings=EVERY_RECORD,
+        subtopologies=[1],
+    )
+    assert not steps.left
+    coordinator.finish("run")
+    assert coordinator.begin("next", topology.plan(APP), hold_lease=True).created
