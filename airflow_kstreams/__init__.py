@@ -6,6 +6,6 @@ Spark executors and DAG files import it too.
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = ["__version__"]

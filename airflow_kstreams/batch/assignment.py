@@ -35,6 +35,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
     named,
 )
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
+from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 log = logging.getLogger(__name__)
@@ -198,8 +199,8 @@ def _refuse_moved(
         f"subtopology {sub.id} of application {plan.application_id!r} keeps state per partition group, and "
         f"{len(moved)} of its partitions would change their group and leave their state behind: "
         f"{named(moved)} ({first} from group {was} to group {would_be})",
-        fix=f"group existing partitions as run {run_id!r} did, groups in the same order, or reset the "
-        "application with its internal topics",
+        fix=f"group existing partitions as run {run_id!r} did, groups in the same order, or start over with "
+        f"empty state: {start_over_command(plan.application_id, plan.inputs)}",
     )
 
 
@@ -222,7 +223,7 @@ def _refuse_other_number(
     raise TopologyError(
         f"subtopology {sub.id} of application {plan.application_id!r} keeps state in {old} partition groups, "
         f"but {named(opening)} would make it {new}: their number was fixed by its first run",
-        fix=f"{join}; or reset the application with its internal topics",
+        fix=f"{join}; or start over with empty state: {start_over_command(plan.application_id, plan.inputs)}",
     )
 
 

@@ -18,24 +18,28 @@ The order in ``begin``, where each line may be the last one that runs:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
 from airflow_kstreams.batch.assignment import AskGroups
-from airflow_kstreams.batch.begin import SliceRequest, build_slice
+from airflow_kstreams.batch.begin import SliceRequest, build_slice, fence_tasks
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.fence import fence
 from airflow_kstreams.batch.finish import FinishedSlice, close_slice
+from airflow_kstreams.batch.known import unless_void
 from airflow_kstreams.batch.lease import LeaseKeeper
 from airflow_kstreams.batch.ledger import (
     Ledger,
     assignment_record,
     check_run_id,
+    continuous_record,
     lease_record,
     read_ledger,
     summary_record,
 )
+from airflow_kstreams.batch.limits import refuse_unfit_timeouts
 from airflow_kstreams.batch.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.metadata import Folded, read_metadata
 from airflow_kstreams.batch.metadata_records import (
@@ -45,11 +49,12 @@ from airflow_kstreams.batch.metadata_records import (
     tombstone,
 )
 from airflow_kstreams.batch.model import BeginResult, Lease, RunState, RunSummary, Slice
-from airflow_kstreams.batch.ownership import Caller, busy, lost_race, other_topology, superseded
+from airflow_kstreams.batch.ownership import Caller, busy, lost_race, other_topology, resetting, superseded
 from airflow_kstreams.batch.session import CoordinatorSession
 from airflow_kstreams.batch.stops import unfinished_groups
 from airflow_kstreams.batch.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.streams.errors import (
+    AccessDeniedError,
     ConfigError,
     DataLossError,
     KafkaClientError,
@@ -95,6 +100,7 @@ class Coordinator:
         owner: str = "",
         hold_lease: bool,
         groups: AskGroups | None = None,
+        interval_ms: tuple[int, int] | None = None,
     ) -> BeginResult:
         """Begin a run, or find what it, or an older one, has begun already.
 
@@ -104,37 +110,36 @@ class Coordinator:
             driver.
         :param groups: asks the topology's own partition grouper for the groups, given partition counts;
             needed only by a plan that names one, and called only when a new slice is made.
-        :raises RunBusyError: another owner holds a live lease, or won a race.
+        :param interval_ms: data interval of the run, epoch milliseconds; kept in the ledger, decides nothing.
+        :raises ConfigError: transactions could not last as long as the settings say, or the run id cannot be
+            used.
+        :raises RunBusyError: another owner holds a live lease, or won a race; or the application is being
+            reset.
         :raises TopologyError: topics or partition groups do not fit, or the unfinished slice belongs to
             another topology.
         :raises DataLossError: what the run would start at is gone, or a topic of the unfinished slice was
             created again.
         """
         check_run_id(run_id)
-        if plan.application_id != self._app:
-            raise ConfigError(
-                f"the plan is of application {plan.application_id!r}, the settings are of {self._app!r}",
-                fix="build the plan with the same application id",
-            )
-        caller = Caller(run_id=run_id, order=order, owner=owner or run_id, hold_lease=hold_lease)
+        self._refuse_other_application(plan)
+        caller = Caller(
+            run_id=run_id,
+            order=order,
+            owner=owner or run_id,
+            hold_lease=hold_lease,
+            interval_ms=interval_ms,
+        )
         ledger = self._read_ledger(wait_ms=0)
         if run_id in ledger.runs:
             return BeginResult(finished=ledger.runs[run_id])
         waiting = self._waiting_slice(caller, plan, ledger)
         if waiting is not None:
             return BeginResult(slice=waiting)
-        self._refuse_busy(ledger, caller)
+        self._refuse_busy_for_certain(ledger, caller)
+        refuse_unfit_timeouts(self._settings, self._session.admin)
         ensure_protocol_topics(self._session.admin, self._settings)
-        try:
+        with self._racing(caller, ledger):
             return self._begin_claimed(caller, plan, groups)
-        except TaskFencedError:
-            raise self._lost_race(caller) from None
-        except (DataLossError, KafkaClientError) as error:
-            # What looks like lost records may be another coordinator's work, seen half before and half after:
-            # it moved offsets and purged what they left behind.
-            if error.is_retriable or self._read_ledger() == ledger:
-                raise
-            raise self._lost_race(caller) from error
 
     def keep_lease(self, *, on_superseded: Callable[[], None] | None = None) -> LeaseKeeper:
         """Return a context manager that renews the lease that ``begin`` took, and gives it up at the end.
@@ -170,14 +175,24 @@ class Coordinator:
                 self._session.write([lease_record(self._app, renewed)])
 
     def release(self) -> None:
-        """Give the lease up, so that the next owner need not wait for its end."""
-        lease, self._lease = self._lease, None
-        if lease is None or not self._session.claimed:
+        """Give the lease up, so that the next owner need not wait for its end.
+
+        A writer that may have repeated a request, as when the transaction coordinator moves, is never used
+        again; the id is claimed anew then, if the ledger still says that the lease is ours.
+
+        :raises KafkaClientError: the broker did not answer; the lease lasts until it runs out.
+        """
+        lease = self._lease
+        if lease is None:
             return
         try:
+            if not self._session.claimed:
+                self._reclaim(lease)
             self._session.write([lease_record(self._app, msgspec.structs.replace(lease, expires_ms=0))])
-        except TaskFencedError:
+        except (TaskFencedError, RunSupersededError):
             log.info("application %s: the lease was taken over before it was released", self._app)
+        finally:
+            self._lease = None
 
     def unfinished(self, slice_: Slice, subtopology_id: int) -> Sequence[int]:
         """Return the groups of a subtopology whose tasks are not at their stop, or have not notified.
@@ -201,7 +216,7 @@ class Coordinator:
         if run_id in ledger.runs:
             return ledger.runs[run_id]
         caller = Caller(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
-        self._refuse_busy(ledger, caller, same_run_may_wait=False)
+        self._refuse_busy_for_certain(ledger, caller, same_run_may_wait=False)
         try:
             return self._finish_claimed(run_id, caller)
         except TaskFencedError:
@@ -227,11 +242,18 @@ class Coordinator:
         finally:
             self._session.close()
 
+    def _refuse_other_application(self, plan: TopologyPlan) -> None:
+        if plan.application_id != self._app:
+            raise ConfigError(
+                f"the plan is of application {plan.application_id!r}, the settings are of {self._app!r}",
+                fix="build the plan with the same application id",
+            )
+
     def _waiting_slice(self, caller: Caller, plan: TopologyPlan, ledger: Ledger) -> Slice | None:
         """Return the run's own slice to a caller that takes no lease: there is nothing to write, nobody to
         disturb.
         """
-        if caller.hold_lease:
+        if caller.hold_lease or ledger.switched is not None:
             return None
         folded = self._read_metadata(plan, wait_ms=0)
         slice_ = folded.slice
@@ -246,11 +268,15 @@ class Coordinator:
         if caller.run_id in ledger.runs:
             return BeginResult(finished=ledger.runs[caller.run_id])
         self._refuse_busy(ledger, caller)
-        folded = self._read_fenced(plan)
+        folded = unless_void(self._read_fenced(plan), ledger)
         if folded.state is RunState.RUNNING and folded.slice is not None:
             return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
         request = SliceRequest(
-            run_id=caller.run_id, plan=plan, generation=1 if caller.hold_lease else 0, groups=groups
+            run_id=caller.run_id,
+            plan=plan,
+            generation=1 if caller.hold_lease else 0,
+            groups=groups,
+            interval_ms=caller.interval_ms,
         )
         new = build_slice(
             self._session, self._settings, self._clock, request=request, folded=folded, ledger=ledger
@@ -259,7 +285,10 @@ class Coordinator:
         records += slice_records(new.slice, owner=caller.owner)
         if new.assignment is not None:
             records.append(assignment_record(self._app, new.assignment))
-        lease = self._new_lease(caller, new.slice.generation)
+        if ledger.switched is not None:
+            over = msgspec.structs.replace(ledger.switched, over=True)
+            records.append(continuous_record(self._app, over))
+        lease = self._new_lease(caller, new.slice.generation) if caller.hold_lease else None
         if lease is not None:
             records.append(lease_record(self._app, lease))
         self._session.write(records, offsets=new.offsets)
@@ -281,22 +310,24 @@ class Coordinator:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
         lease = self._new_lease(caller, taken.generation)
-        records = [completed_record(taken, owner=caller.owner)]
-        if lease is not None:
-            records.append(lease_record(self._app, lease))
-        self._session.write(records)
+        self._session.write([completed_record(taken, owner=caller.owner), lease_record(self._app, lease)])
         self._lease = lease
+        # Tasks of the former owner may hold offsets in open transactions, and nobody could read how far they
+        # are until those have timed out.
+        if slice_.generation and not slice_.plan.empty:
+            fence_tasks(self._session, self._settings, plan, slice_.plan.transactional_ids)
         log.info("application %s: %s took over the slice of run %s", self._app, caller.owner, slice_.run_id)
         return taken
 
     def _finish_claimed(self, run_id: str, caller: Caller) -> RunSummary:
+        ledger = Ledger()
         if not self._session.claimed:
             with self._session.claiming():
                 ledger = self._read_ledger()
                 if run_id in ledger.runs:
                     return ledger.runs[run_id]
                 self._refuse_busy(ledger, caller, same_run_may_wait=False)
-        folded = self._read_metadata(None)
+        folded = unless_void(self._read_metadata(None), ledger)
         slice_ = folded.slice
         if slice_ is None or folded.state is RunState.NEW or slice_.run_id != run_id:
             found = "nothing" if slice_ is None else f"run {slice_.run_id!r}, {folded.state.value}"
@@ -362,25 +393,57 @@ class Coordinator:
                 fence(self._cluster, stable.slice.plan.transactional_ids)
             return self._read_metadata(plan)
 
-    def _new_lease(self, caller: Caller, generation: int) -> Lease | None:
-        if not caller.hold_lease:
-            return None
+    def _new_lease(self, caller: Caller, generation: int) -> Lease:
         return Lease(
             owner_run_id=caller.run_id,
             order=caller.order,
             owner=caller.owner,
             generation=generation,
             expires_ms=self._clock.now_ms() + self._settings.lease_ms,
+            continuous=caller.continuous,
         )
 
     def _refuse_busy(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True) -> None:
+        if ledger.unfinished_reset is not None:
+            raise resetting(self._app, caller, ledger.unfinished_reset)
         lease = ledger.lease
         now_ms = self._clock.now_ms()
         if lease is None or lease.expires_ms <= now_ms or self._is_mine(lease):
             return
-        if lease.owner_run_id == caller.run_id and (not same_run_may_wait or caller.order > lease.order):
+        same_run = lease.owner_run_id == caller.run_id and lease.continuous == caller.continuous
+        if same_run and (not same_run_may_wait or caller.order > lease.order):
             return
         raise busy(self._app, caller, lease, now_ms=now_ms)
+
+    @contextmanager
+    def _racing(self, caller: Caller, ledger: Ledger) -> Iterator[None]:
+        """Tell a caller that lost a race while it began, whatever the loss looked like.
+
+        :param ledger: as the caller saw it before.
+        """
+        try:
+            yield
+        except TaskFencedError:
+            raise self._lost_race(caller) from None
+        except AccessDeniedError:
+            raise  # nobody else's doing
+        except (DataLossError, KafkaClientError) as error:
+            # What looks like lost records may be another coordinator's work, seen half before and half after:
+            # it moved offsets and purged what they left behind.
+            if error.is_retriable or self._read_ledger() == ledger:
+                raise
+            raise self._lost_race(caller) from error
+
+    def _refuse_busy_for_certain(
+        self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True
+    ) -> None:
+        """Refuse a caller that meets a live lease, after a second look that waits for open transactions: the
+        lease may have been released a moment ago, and a commit returns before readers see it.
+        """
+        try:
+            self._refuse_busy(ledger, caller, same_run_may_wait=same_run_may_wait)
+        except RunBusyError:
+            self._refuse_busy(self._read_ledger(), caller, same_run_may_wait=same_run_may_wait)
 
     def _is_mine(self, lease: Lease) -> bool:
         mine = self._lease

@@ -7,30 +7,38 @@ on. The claimant lives for a moment only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from airflow_kstreams.streams.ports import ClusterPort
+from airflow_kstreams.streams.ports import ClusterPort, WriterPort
 
 _PARALLEL = 16
 #: Nothing is ever written by these, so the shortest timeout every broker accepts does.
 _TRANSACTION_TIMEOUT_MS = 10_000
 
 
-def fence(cluster: ClusterPort, transactional_ids: Sequence[str]) -> None:
+def fence(
+    cluster: ClusterPort,
+    transactional_ids: Sequence[str],
+    *,
+    then: Callable[[WriterPort], None] | None = None,
+) -> None:
     """Claim each transactional id once, side by side.
 
+    :param then: what to do with each claimed writer.
     :raises KafkaClientError: one could not be claimed.
     """
     if not transactional_ids:
         return
     with ThreadPoolExecutor(max_workers=min(_PARALLEL, len(transactional_ids))) as pool:
-        list(pool.map(lambda name: _claim(cluster, name), transactional_ids))
+        list(pool.map(lambda name: _claim(cluster, name, then), transactional_ids))
 
 
-def _claim(cluster: ClusterPort, transactional_id: str) -> None:
+def _claim(cluster: ClusterPort, transactional_id: str, then: Callable[[WriterPort], None] | None) -> None:
     writer = cluster.writer(transactional_id=transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
     try:
         writer.init_transactions()
+        if then is not None:
+            then(writer)
     finally:
         writer.close()

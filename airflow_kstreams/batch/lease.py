@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -83,6 +84,20 @@ class LeaseKeeper:
                 self._superseded = self._superseded or error
         if self._superseded is not None:
             raise self._superseded
+
+    @contextmanager
+    def outranking(self) -> Iterator[None]:
+        """Raise the loss of the lease instead of the errors that follow from it.
+
+        Once a driver was superseded, whatever its tasks complain of is only a consequence.
+
+        :raises RunSupersededError: another driver has taken over, and the body failed.
+        """
+        try:
+            yield
+        except KStreamsError:
+            self.check()
+            raise
 
     def _keep(self) -> None:
         while not self._ended.wait(self._interval_seconds):

@@ -1,7 +1,9 @@
 """The run ledger ``<app>-runs``: the summary of every finished run, and who works on the application now.
 
-Compacted, one partition. Key = run id, value = the summary as JSON; a run never deletes one. Reserved keys
-start with two underscores: ``__lease__`` holds the lease, ``__assignment__`` the partition groups.
+Compacted, one partition. Key = run id, value = the summary as JSON; nothing ever deletes one. A reset that
+takes back what a run processed says so in that run's summary. Reserved keys start with two underscores:
+``__lease__`` holds the lease, ``__assignment__`` the partition groups, ``__reset__`` the last reset,
+``__continuous__`` what the last continuous run works on, and whether a batch has begun since.
 """
 
 from __future__ import annotations
@@ -14,14 +16,23 @@ import msgspec
 
 from airflow_kstreams.batch.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
 from airflow_kstreams.batch.metadata_records import MetadataRecord
-from airflow_kstreams.batch.model import Assignment, Lease, RunSummary
+from airflow_kstreams.batch.model import (
+    Assignment,
+    ContinuousRun,
+    Lease,
+    ResetRecord,
+    ResetStage,
+    RunSummary,
+)
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 
 _T = TypeVar("_T")
 
 LEASE_KEY = "__lease__"
 ASSIGNMENT_KEY = "__assignment__"
+RESET_KEY = "__reset__"
+CONTINUOUS_KEY = "__continuous__"
 _RESERVED = "__"
 #: Of the run id as JSON; leaves room in the 4096 bytes of an offset's metadata.
 _RUN_ID_BYTES = 1_000
@@ -34,11 +45,54 @@ class Ledger:
     :param runs: summary by run id, in the order in which they finished.
     :param lease: the last lease, whether live, expired or released; None when there never was one.
     :param assignment: the partition groups that state depends on; None before the first run with records.
+    :param taken_back: summaries of runs that a reset took back and that have not finished again.
+    :param reset: the last reset; None when a run has finished, or a continuous one has begun since, or there
+        never was one.
+    :param continuous: the continuous run that was started last; None when there never was one.
     """
 
     runs: Mapping[str, RunSummary] = field(default_factory=dict)
     lease: Lease | None = None
     assignment: Assignment | None = None
+    taken_back: Mapping[str, RunSummary] = field(default_factory=dict)
+    reset: ResetRecord | None = None
+    continuous: ContinuousRun | None = None
+
+    @property
+    def stops(self) -> dict[TopicPartition, int]:
+        """Where the last run, or the reset after it, left each partition. Of a continuous run only committed
+        offsets tell.
+        """
+        if self.switched is not None:
+            return {}
+        if self.reset is not None:
+            return self.reset.stops
+        last = self.last()
+        return {} if last is None else last.stops
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """Topic ids of what ran or was reset last, as far as the ledger knows them."""
+        if self.switched is not None:
+            return self.switched.plan.topic_ids
+        if self.reset is not None:
+            return self.reset.topic_ids
+        last = self.last()
+        return {} if last is None else last.topic_ids
+
+    @property
+    def unfinished_reset(self) -> ResetRecord | None:
+        """The reset that goes on, or was interrupted."""
+        return self.reset if self.reset is not None and self.reset.stage is not ResetStage.DONE else None
+
+    @property
+    def switched(self) -> ContinuousRun | None:
+        """The continuous run that was started last, if neither a batch began nor a reset was made since.
+
+        Whatever the metadata topic holds beside it is void: that run's start, which decided so, deletes it.
+        """
+        run = self.continuous
+        return None if run is None or run.over else run
 
     def last(self) -> RunSummary | None:
         """Return the run that finished last."""
@@ -73,10 +127,37 @@ def lease_record(application_id: str, lease: Lease) -> MetadataRecord:
     return MetadataRecord(ledger_topic(application_id), msgspec.json.encode(lease), LEASE_KEY.encode(), None)
 
 
-def assignment_record(application_id: str, assignment: Assignment) -> MetadataRecord:
-    """Return the ledger's record of the partition groups."""
+def no_lease_record(application_id: str) -> MetadataRecord:
+    """Return the record that takes the lease from whoever holds it."""
+    return MetadataRecord(ledger_topic(application_id), None, LEASE_KEY.encode(), None)
+
+
+def assignment_record(application_id: str, assignment: Assignment | None) -> MetadataRecord:
+    """Return the ledger's record of the partition groups, None to delete it."""
+    value = None if assignment is None else msgspec.json.encode(assignment)
+    return MetadataRecord(ledger_topic(application_id), value, ASSIGNMENT_KEY.encode(), None)
+
+
+def reset_record(application_id: str, reset: ResetRecord) -> MetadataRecord:
+    """Return the ledger's record of a reset."""
+    return MetadataRecord(ledger_topic(application_id), msgspec.json.encode(reset), RESET_KEY.encode(), None)
+
+
+def continuous_record(application_id: str, run: ContinuousRun) -> MetadataRecord:
+    """Return the ledger's record of a continuous run."""
     topic = ledger_topic(application_id)
-    return MetadataRecord(topic, msgspec.json.encode(assignment), ASSIGNMENT_KEY.encode(), None)
+    return MetadataRecord(topic, msgspec.json.encode(run), CONTINUOUS_KEY.encode(), None)
+
+
+def decode_lease(record: Record) -> Lease | None:
+    """Return what a record of the ledger says of the lease; None if it takes it away, or is another record.
+
+    :raises KafkaClientError: another version of this package wrote it.
+    """
+    value = record.value()
+    if record.key() != LEASE_KEY.encode() or value is None:
+        return None
+    return _decode(value, Lease, record.topic(), record.offset())
 
 
 def read_ledger(
@@ -98,18 +179,43 @@ def read_ledger(
     )
     lease: Lease | None = None
     assignment: Assignment | None = None
+    reset: ResetRecord | None = None
+    continuous: ContinuousRun | None = None
     runs: dict[str, RunSummary] = {}
+    taken_back: dict[str, RunSummary] = {}
     for record in content.records:
         key, value = (record.key() or b"").decode(), record.value()
         if key == LEASE_KEY:
             lease = None if value is None else _decode(value, Lease, topic, record.offset())
         elif key == ASSIGNMENT_KEY:
             assignment = None if value is None else _decode(value, Assignment, topic, record.offset())
+        elif key == RESET_KEY:
+            reset = None if value is None else _decode(value, ResetRecord, topic, record.offset())
+            if continuous is not None:
+                continuous = msgspec.structs.replace(continuous, over=True)
+        elif key == CONTINUOUS_KEY:
+            continuous = None if value is None else _decode(value, ContinuousRun, topic, record.offset())
+            # Also when it says that the run is over: it was written anew by the batch after it.
+            reset = None
         elif key and not key.startswith(_RESERVED):
             runs.pop(key, None)
-            if value is not None:
-                runs[key] = _decode(value, RunSummary, topic, record.offset())
-    return Ledger(runs=runs, lease=lease, assignment=assignment)
+            taken_back.pop(key, None)
+            if value is None:
+                continue
+            summary = _decode(value, RunSummary, topic, record.offset())
+            if summary.taken_back_ms:
+                taken_back[key] = summary
+            else:
+                runs[key] = summary
+                reset = None
+    return Ledger(
+        runs=runs,
+        lease=lease,
+        assignment=assignment,
+        taken_back=taken_back,
+        reset=reset,
+        continuous=continuous,
+    )
 
 
 def _decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:

@@ -97,14 +97,16 @@ def _read(
     end = start
     deadline = clock.monotonic_seconds() + wait_ms / 1000
     heard = clock.monotonic_seconds()
-    reached = False
-    while end < high and not (reached and clock.monotonic_seconds() >= deadline):
+    reached = at_end = False
+    # What is fetched last may be the first part of a transaction that came meanwhile.
+    while not (at_end and end >= high) and not (reached and clock.monotonic_seconds() >= deadline):
         fetched = reader.poll(max_records=_FETCH_RECORDS, timeout_seconds=_FETCH_SECONDS)
         heard = refuse_silence(fetched, heard, partition, clock)
         for record in fetched.records.get(partition, ()):
             records.append(record)
             end = max(end, record.offset() + 1)
-        if partition in fetched.ends:
+        at_end = partition in fetched.ends
+        if at_end:
             reached = True
             end = max(end, fetched.ends[partition])
     # An assigned partition would go on being fetched in the background.

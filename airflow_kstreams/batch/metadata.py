@@ -21,6 +21,7 @@ stops (no marker: NEW), all stops (NEW), marker (RUNNING).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -44,18 +45,19 @@ from airflow_kstreams.batch.metadata_records import (
     KIND_NOTIFICATION,
     VERSION,
     metadata_topic,
-    notification_key,
     notification_record,
     stop_hash,
-    stop_key,
 )
 from airflow_kstreams.batch.model import FrozenPartition, RunPlan, RunState, Slice
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.reset_command import drop_slice_command
 
 __all__ = ["Folded", "fold", "notification_record", "read_metadata"]
 
 _READS = 3
+#: A partition or an offset as the format writes it: no sign, no leading zero, at most 64 bits.
+_NUMBER = "(0|[1-9][0-9]{0,18})"
 
 #: (input partition, intermediate partition) -> offset.
 Notifications = Mapping[tuple[TopicPartition, TopicPartition], int]
@@ -142,6 +144,18 @@ def fold(records: Iterable[Record], application_id: str, *, topics: Collection[s
     )
 
 
+def live_keys(records: Iterable[Record]) -> tuple[bytes, ...]:
+    """Return every key that holds a value, whether this version can read it or not."""
+    live: dict[bytes, None] = {}
+    for record in records:
+        key = record.key()
+        if key is not None:
+            live.pop(key, None)
+            if record.value() is not None:
+                live[key] = None
+    return tuple(live)
+
+
 def read_metadata(
     cluster: ClusterPort,
     application_id: str,
@@ -185,7 +199,7 @@ def read_metadata_with_content(
             return folded, content
     raise KafkaClientError(
         f"the stop offsets in {topic} are not the ones that the completed marker names (read {_READS} times)",
-        fix="something else writes to this topic: stop it, then reset the application",
+        fix=f"something else writes to this topic: stop it, then run {drop_slice_command(application_id)}",
         code="TORN_METADATA",
         retriable_code=True,
     )
@@ -196,15 +210,29 @@ def _headers(record: Record) -> dict[str, bytes]:
 
 
 def _plan(marker: _Entry) -> RunPlan | None:
+    """Return what the marker's run froze; None for a marker in the spec's bare format.
+
+    :raises KafkaClientError: it is ours, and this version cannot read it.
+    """
     encoded = marker.headers.get(H_PLAN)
-    if not marker.ours or encoded is None:
+    version = marker.headers.get(H_VERSION, VERSION)
+    if version != VERSION:
+        # Whatever a newer format means by its records, it is not the spec's bare one.
+        raise KafkaClientError(
+            f"the run's marker is written in format {version.decode(errors='replace')!r}, expected "
+            f"{VERSION.decode()!r}",
+            fix="install the airflow_kstreams version that began the run, or reset the application",
+            code="BAD_METADATA",
+        )
+    if encoded is None:
         return None
     try:
         return msgspec.json.decode(encoded, type=RunPlan)
     except msgspec.MsgspecError as error:
         raise KafkaClientError(
             f"the plan in the run's marker cannot be read: {error}",
-            fix="install the airflow_kstreams version that began the run, or reset the application",
+            fix="install the airflow_kstreams version that began the run, or drop its slice: "
+            f"{drop_slice_command(marker.key.decode())}",
             code="BAD_METADATA",
         ) from None
 
@@ -236,39 +264,27 @@ def _notifications(entries: Iterable[_Entry], run_id: str) -> Notifications:
 def _foreign(
     state: RunState, entries: Collection[_Entry], keys: tuple[bytes, ...], topics: Collection[str]
 ) -> Folded:
-    """Read a slice in the spec's bare format: keys parsed against the topology's own topic names."""
+    """Read a slice in the spec's bare format: keys parsed against the topology's own topic names.
+
+    Anything else may stand in the topic; what is not written exactly as the format says is left alone. So is
+    what our own runs left there: how far those came, no marker but ours can tell.
+    """
     stops: dict[TopicPartition, int] = {}
-    partitions: list[TopicPartition] = []
-    for entry in entries:
-        partition = _parse_stop_key(entry.key, topics)
-        if partition is not None and entry.value.isdigit():
-            stops[partition] = int(entry.value)
-    for topic in topics:
-        partitions += [TopicPartition(topic, number) for number in _numbers(entries, topic)]
-    named = {notification_key(a, b).encode(): (a, b) for a in partitions for b in partitions}
-    notifications = {
-        named[entry.key]: int(entry.value)
-        for entry in entries
-        if entry.key in named and entry.value.isdigit()
-    }
+    notifications: dict[tuple[TopicPartition, TopicPartition], int] = {}
+    partition = f"({'|'.join(map(re.escape, sorted(topics)))})_{_NUMBER}"
+    stop, notification = re.compile(partition), re.compile(f"{partition}-{partition}")
+    for entry in entries if topics else ():
+        if H_VERSION in entry.headers:
+            continue
+        key, value = entry.key.decode(errors="replace"), entry.value.decode(errors="replace")
+        if not re.fullmatch(_NUMBER, value):
+            continue
+        if found := stop.fullmatch(key):
+            stops[_partition(found[1], found[2])] = int(value)
+        if found := notification.fullmatch(key):
+            notifications[_partition(found[1], found[2]), _partition(found[3], found[4])] = int(value)
     return Folded(state=state, foreign_stops=stops, notifications=notifications, live_keys=keys)
 
 
-def _parse_stop_key(key: bytes, topics: Collection[str]) -> TopicPartition | None:
-    topic, _, number = key.decode(errors="replace").rpartition("_")
-    if topic not in topics or not number.isdigit():
-        return None
-    partition = TopicPartition(topic, int(number))
-    return partition if stop_key(partition).encode() == key else None
-
-
-def _numbers(entries: Iterable[_Entry], topic: str) -> list[int]:
-    """Return every partition number that any key could mean for a topic."""
-    numbers: set[int] = set()
-    for entry in entries:
-        text = entry.key.decode(errors="replace")
-        for part in text.split(f"{topic}_")[1:]:
-            digits = part.split("-", 1)[0]
-            if digits.isdigit():
-                numbers.add(int(digits))
-    return sorted(numbers)
+def _partition(topic: str, number: str) -> TopicPartition:
+    return TopicPartition(topic, int(number))

@@ -8,7 +8,14 @@ import msgspec
 
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
 from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+
+def partition_named(name: str) -> TopicPartition:
+    """Return the partition that ``topic-partition`` names."""
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
 
 
 class RunState(enum.Enum):
@@ -50,6 +57,11 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param empty: whether there was nothing new, so that no task ever runs.
     :param groups: partition groups of each subtopology whose partitions are grouped in another way than by
         equal ids (subtopology id as text -> groups).
+    :param intermediate_starts: where the slice starts in every intermediate partition: ``topic-partition`` ->
+        offset. Begin commits these and the inputs' starts, so that a partition without a committed offset is
+        one whose progress was lost.
+    :param warnings: what a person should look at, one line each.
+    :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
     """
 
     topology: TopologyPlan
@@ -61,6 +73,9 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     begun_ms: int
     empty: bool = False
     groups: dict[str, Groups] = {}
+    intermediate_starts: dict[str, int] = {}
+    warnings: tuple[str, ...] = ()
+    interval_ms: tuple[int, int] | None = None
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +111,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     :param commits: transactions committed.
     :param seconds: wall time of the attempt that finished it.
     :param attempts: attempts within the Spark task attempt that finished it.
-    :param outcome: ``done``, or ``already_done`` when it found its stop reached.
+    :param outcome: ``done``, ``already_done`` when it found its stop reached, or ``stopped`` when it belongs
+        to a continuous run.
     :param peak_memory_bytes: of the Python worker.
     """
 
@@ -113,6 +129,19 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int = 0
 
 
+class SubtopologyTopics(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What one subtopology of a finished run read and wrote.
+
+    :param id: of the subtopology.
+    :param sources: topics it read.
+    :param sinks: topics it wrote, changelogs excluded.
+    """
+
+    id: int
+    sources: tuple[str, ...]
+    sinks: tuple[str, ...]
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The ledger's entry of a finished run, kept under the run id.
 
@@ -127,6 +156,15 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         follow it: ``topic-partition`` -> offset.
     :param tasks: what each task did.
     :param topology_hash: of the topology that ran.
+    :param topic_ids: topic id of every source topic, so that a topic that is created again is noticed even
+        when the metadata topic is gone.
+    :param partition_times: what of each source partition's time survives: ``topic-partition`` -> partition
+        time, largest timestamp, stream time. They travel with the committed offsets, too, which may expire.
+    :param warnings: what a person should look at, one line each.
+    :param taken_back_ms: when a reset took back what it processed, epoch milliseconds; 0 = never. Such
+        a run is not finished any more: it may run again under its id.
+    :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
+    :param topics: what each subtopology read and wrote; empty in entries of earlier versions.
     """
 
     run_id: str
@@ -139,15 +177,18 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     intermediate_stops: dict[str, int] = {}
     tasks: tuple[TaskReport, ...] = ()
     topology_hash: str = ""
+    topic_ids: dict[str, str] = {}
+    partition_times: dict[str, PartitionTimes] = {}
+    warnings: tuple[str, ...] = ()
+    taken_back_ms: int = 0
+    interval_ms: tuple[int, int] | None = None
+    topics: tuple[SubtopologyTopics, ...] = ()
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
         """Where the next run starts: the stop offset of every partition, inputs and intermediates."""
         stops = {part.topic_partition: part.stop_offset for part in self.inputs}
-        for name, stop in self.intermediate_stops.items():
-            topic, _, number = name.rpartition("-")
-            stops[TopicPartition(topic, int(number))] = stop
-        return stops
+        return stops | {partition_named(name): stop for name, stop in self.intermediate_stops.items()}
 
     @property
     def records_in(self) -> int:
@@ -166,8 +207,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     :param owner_run_id: the run the owner was started for.
     :param order: (clear number, try number) of the owner.
     :param owner: text naming it in messages.
-    :param generation: of the slice the owner works on.
+    :param generation: of the slice, or of the continuous run, that the owner works on.
     :param expires_ms: epoch milliseconds; 0 = released.
+    :param continuous: whether the owner runs the application continuously.
+    :param stopping: whether the tasks of a continuous run are to end cleanly.
     """
 
     owner_run_id: str
@@ -175,6 +218,28 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     generation: int
     expires_ms: int
+    continuous: bool = False
+    stopping: bool = False
+
+
+class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What the last continuous run works on; one record in the ledger topic.
+
+    :param run_id: names it.
+    :param generation: grows by one with every start, so that tasks of an earlier one know that they are.
+    :param plan: what the start froze; ``stop_hash`` and ``empty`` mean nothing here.
+    :param over: whether a batch has begun since.
+    """
+
+    run_id: str
+    generation: int
+    plan: RunPlan
+    over: bool = False
+
+    @property
+    def slice(self) -> Slice:
+        """The same in the form that tasks know, without any stop offset."""
+        return Slice(run_id=self.run_id, generation=self.generation, plan=self.plan, inputs=())
 
 
 class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -210,6 +275,45 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_id: str
     subtopologies: dict[str, GroupedPartitions]
     former: tuple[GroupedPartitions, ...] = ()
+
+
+class ResetStage(enum.Enum):
+    """How far a reset has come: ``STOPPING -> DELETING -> DONE``, or at once ``STOPPING -> DONE`` when there
+    is no topic to delete. Until it is done, no run begins.
+    """
+
+    STOPPING = "stopping"
+    DELETING = "deleting"
+    DONE = "done"
+
+
+class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The application's last reset; one record in the ledger topic.
+
+    :param stage: how far it has come.
+    :param begun_ms: when it began, epoch milliseconds.
+    :param command: what was asked for, as a command line: for messages, and to know a repetition.
+    :param positions: where the next run starts in each partition that has no committed offset:
+        ``topic-partition`` -> offset. Takes the place of the last run's stop offsets.
+    :param topic_ids: topic ids that the last run knew, of topics that the reset did not accept as they are.
+    :param transactional_ids: of tasks that may still be at work when the stage is STOPPING.
+    :param deleting: internal topics to delete, with their partition counts.
+    :param reset_id: its name; empty if it has none.
+    """
+
+    stage: ResetStage
+    begun_ms: int
+    command: str
+    positions: dict[str, int] = {}
+    topic_ids: dict[str, str] = {}
+    transactional_ids: tuple[str, ...] = ()
+    deleting: dict[str, int] = {}
+    reset_id: str = ""
+
+    @property
+    def stops(self) -> dict[TopicPartition, int]:
+        """Where the next run starts: the position of every partition that it knows."""
+        return {partition_named(name): offset for name, offset in self.positions.items()}
 
 
 class BeginResult(msgspec.Struct, frozen=True, kw_only=True):

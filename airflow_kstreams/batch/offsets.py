@@ -3,41 +3,36 @@
 Rule: ``[start, stop)`` with start = committed offset, else the stop offset of the last finished run, else the
 first-run policy; stop = last stable offset, after a bounded wait for it to reach the high watermark read
 first (a commit returns before its markers are written). Nothing is ever skipped silently: a start outside the
-log is an error.
+log is an error, and so is a partition that was read and of which nobody knows how far. What earlier runs left
+is gathered in ``known.py``, what a loss is called in ``data_loss.py``.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.data_loss import (
+    Loss,
+    deleted,
+    forgotten,
+    gone,
+    recreated,
+    truncated,
+    vanished,
+)
+from airflow_kstreams.batch.known import Known
 from airflow_kstreams.batch.log_read import refuse_silence
 from airflow_kstreams.batch.model import FrozenPartition
-from airflow_kstreams.batch.offset_metadata import OffsetMetadata
-from airflow_kstreams.streams.errors import DataLossError
-from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, ReaderPort, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
+#: Codes of a reader whose position is not in the log.
+POSITION_LOST = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 
 _SETTLE_STEP_SECONDS = 0.02
 _PROBE_SECONDS = 0.2
 _PROBED_AT_ONCE = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What earlier runs left behind.
-
-    :param committed: the group's committed offsets.
-    :param last_stops: stop offsets of the last finished run, of inputs and intermediates.
-    :param topic_ids: topic ids that the last run froze.
-    """
-
-    committed: Mapping[TopicPartition, CommittedOffset]
-    last_stops: Mapping[TopicPartition, int]
-    topic_ids: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +48,7 @@ def log_bounds(
     admin: AdminPort, partitions: Collection[TopicPartition], *, settle_ms: int, clock: Clock
 ) -> dict[TopicPartition, LogBounds]:
     """Read the bounds of partitions, waiting for last stable offsets to reach the high watermarks first
-    read.
+    read. Where one did not, an open transaction holds it back.
     """
     if not partitions:
         return {}
@@ -69,105 +64,100 @@ def log_bounds(
         later = admin.end_offsets(behind, isolation="read_committed")
         stable |= {tp: min(offset, high[tp]) for tp, offset in later.items()}
     stable = {tp: min(offset, high[tp]) for tp, offset in stable.items()}
-    for tp in behind:
-        log.warning(
-            "%s: an open transaction holds the last stable offset at %d below the high watermark %d; what "
-            "lies behind "
-            "it goes to the next run (find the producer with: kafka-transactions.sh --bootstrap-server "
-            "<broker> "
-            "describe-producers --topic %s --partition %d)",
-            tp,
-            stable[tp],
-            high[tp],
-            tp.topic,
-            tp.partition,
-        )
     return {tp: LogBounds(start=starts[tp], stable=stable[tp], high=high[tp]) for tp in partitions}
 
 
 def freeze_inputs(
-    bounds: Mapping[TopicPartition, LogBounds],
-    known: Known,
-    topic_ids: Mapping[str, str],
-    *,
-    run_id: str,
-    settings: ApplicationSettings,
+    bounds: Mapping[TopicPartition, LogBounds], known: Known, settings: ApplicationSettings
 ) -> tuple[FrozenPartition, ...]:
-    """Fix start and stop of every input partition.
-
-    :param topic_ids: of the topics as they are now.
-    :raises DataLossError: what a partition's start refers to is gone.
-    """
+    """Fix start and stop of every input partition, after :func:`find_losses` found none."""
     frozen: list[FrozenPartition] = []
     for tp, log_of in sorted(bounds.items()):
-        refuse_loss(tp, log_of, known, topic_ids, run_id=run_id)
         start = start_of(tp, log_of, known, settings)
+        stop = max(start, log_of.stable)
         frozen.append(
-            FrozenPartition(
-                topic=tp.topic,
-                partition=tp.partition,
-                start_offset=start,
-                stop_offset=max(start, log_of.stable),
-            )
+            FrozenPartition(topic=tp.topic, partition=tp.partition, start_offset=start, stop_offset=stop)
         )
     return tuple(frozen)
 
 
 def start_of(tp: TopicPartition, log_of: LogBounds, known: Known, settings: ApplicationSettings) -> int:
     """Return where a partition's slice starts."""
-    remembered = _remembered(tp, known)
+    remembered = known.remembered(tp)
     if remembered is not None:
         return remembered
     # A partition added to a topic that earlier runs read enters from its beginning, whatever the first-run
     # policy.
-    added_later = any(other.topic == tp.topic for other in (*known.last_stops, *known.committed))
+    added_later = known.read.get(tp.topic, 0) or any(
+        other.topic == tp.topic for other in (*known.last_stops, *known.committed)
+    )
     if added_later or settings.first_run_offsets == "earliest":
         return log_of.start
     return log_of.stable
 
 
-def refuse_loss(
-    tp: TopicPartition, log_of: LogBounds, known: Known, topic_ids: Mapping[str, str], *, run_id: str
-) -> None:
-    """Refuse to begin where records that had to be read are gone.
+def find_losses(
+    bounds: Mapping[TopicPartition, LogBounds], known: Known, topic_ids: Mapping[str, str]
+) -> list[Loss]:
+    """Return what a new slice would have to read and that is gone, or not known to be unread.
 
-    A committed offset without our metadata was set by a person with Kafka's own tools, who thereby accepted
-    the topic as it is.
-
-    :raises DataLossError: the topic was created again, or the remembered offset lies outside the log.
+    :param topic_ids: of the topics as they are now.
     """
-    remembered = _remembered(tp, known)
-    if remembered is None:
-        return
-    accept = (
-        "restore the topic, or accept the gap with: kafka-consumer-groups.sh --bootstrap-server <broker> "
-        "--group "
-        f"<application id> --topic {tp.topic}:{tp.partition} --reset-offsets --to-earliest --execute"
+    losses: list[Loss] = []
+    again: dict[str, list[tuple[int, int]]] = {}
+    for tp, log_of in sorted(bounds.items()):
+        remembered = known.remembered(tp)
+        if _created_again(tp, known, topic_ids):
+            again.setdefault(tp.topic, []).append((tp.partition, remembered or known.last_stops.get(tp, 0)))
+        elif remembered is None:
+            if known.was_read(tp) and log_of.start < log_of.high:
+                losses.append(forgotten(tp, _evidence(tp, known)))
+        elif remembered < log_of.start:
+            losses.append(deleted(tp, expected=remembered, log_start=log_of.start))
+        elif remembered > log_of.high:
+            why = "runs have processed it up to"
+            losses.append(truncated(tp, expected=remembered, log_end=log_of.high, why=why))
+    losses += [
+        recreated(topic, offsets, now=topic_ids[topic], before=known.topic_ids[topic])
+        for topic, offsets in again.items()
+    ]
+    return losses
+
+
+def find_vanished(topics: Set[str], found: Mapping[str, TopicDescription], known: Known) -> list[Loss]:
+    """Return the topics and partitions that runs have read and that are not there, unless a person accepted
+    that by setting the offset of every partition that is there.
+
+    :param topics: source topics that are not made by the engine.
+    """
+    losses: list[Loss] = []
+    for topic in sorted(topics & known.read.keys()):
+        count = found[topic].partitions if topic in found else 0
+        there = [TopicPartition(topic, number) for number in range(count)]
+        missing = [TopicPartition(topic, number) for number in range(count, known.read[topic])]
+        if not missing or (there and all(map(known.set_by_a_person, there))):
+            continue
+        offsets = [(tp.partition, known.last_stops.get(tp)) for tp in missing]
+        losses.append(vanished(topic, offsets, there) if there else gone(topic, offsets))
+    return losses
+
+
+def _created_again(tp: TopicPartition, known: Known, topic_ids: Mapping[str, str]) -> bool:
+    before = known.topic_ids.get(tp.topic)
+    if before is None or before == topic_ids[tp.topic] or known.set_by_a_person(tp):
+        return False
+    return known.remembered(tp) is not None or known.was_read(tp)
+
+
+def _evidence(tp: TopicPartition, known: Known) -> str:
+    if not known.unfinished_run:
+        return "runs have read it"
+    if known.continuous:
+        return f"continuous run {known.unfinished_run!r} had committed one"
+    at_least = known.last_stops.get(tp)
+    return f"run {known.unfinished_run!r} was under way when the metadata topic was lost" + (
+        f", from offset {at_least} on" if at_least is not None else ""
     )
-    before, now = known.topic_ids.get(tp.topic), topic_ids[tp.topic]
-    ours = tp not in known.committed or OffsetMetadata.decode(known.committed[tp].metadata).run_id
-    if before is not None and before != now and ours:
-        raise DataLossError(
-            f"topic {tp.topic} was created again since the last run: its id is {now}, expected {before}; "
-            f"offset {remembered} of partition {tp.partition} refers to records that are gone",
-            fix=accept,
-            run_id=run_id,
-        )
-    if remembered < log_of.start:
-        raise DataLossError(
-            f"{tp}: records from offset {remembered} to {log_of.start} are gone, the log starts at "
-            f"{log_of.start}",
-            fix=accept,
-            run_id=run_id,
-        )
-    if remembered > log_of.high:
-        raise DataLossError(
-            f"{tp}: the log ends at {log_of.high}, but runs have processed it up to {remembered}: it was "
-            "truncated "
-            "or created again",
-            fix=accept,
-            run_id=run_id,
-        )
 
 
 def has_records(
@@ -226,9 +216,3 @@ def any_record(reader: ReaderPort, spans: Mapping[TopicPartition, tuple[int, int
         )
         for first in range(0, len(widest), _PROBED_AT_ONCE)
     )
-
-
-def _remembered(tp: TopicPartition, known: Known) -> int | None:
-    if tp in known.committed:
-        return known.committed[tp].offset
-    return known.last_stops.get(tp)

@@ -23,7 +23,9 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     :param owner: who to name in messages, e.g. ``dag flight_delays_hourly, task run.topology``.
     :param settings: application settings that differ from their defaults, by dotted name.
     :param topology_hash: the hash capture saw; the driver refuses another one. Empty: not captured before.
+    :param interval_ms: data interval of the run, epoch milliseconds; None if it has none.
     :param finish: whether the driver also writes the finished marker (no finish operator follows).
+    :param subtopology: the only one to run of the run's own slice; None for all.
     :param version: of this format.
     """
 
@@ -34,6 +36,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str | int] = {}
     topology_hash: str = ""
     finish: bool = False
+    interval_ms: tuple[int, int] | None = None
+    subtopology: int | None = None
     version: int = VERSION
 
     def to_json(self) -> str:

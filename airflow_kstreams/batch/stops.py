@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from airflow_kstreams.batch.metadata import Folded
-from airflow_kstreams.batch.model import Slice
+from airflow_kstreams.batch.model import Slice, partition_named
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
@@ -25,6 +25,12 @@ Notification = tuple[TopicPartition, TopicPartition]
 def partitions_of(slice_: Slice, topic: str) -> list[TopicPartition]:
     """Return every partition of a source topic, as frozen by begin."""
     return [TopicPartition(topic, number) for number in range(slice_.plan.partitions[topic])]
+
+
+def slice_starts(slice_: Slice) -> dict[TopicPartition, int]:
+    """Return where the slice starts in every source partition, as begin committed it."""
+    starts = {part.topic_partition: part.start_offset for part in slice_.inputs}
+    return starts | {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
 
 
 def task_partitions(slice_: Slice, subtopology_id: int, group: int) -> list[TopicPartition]:

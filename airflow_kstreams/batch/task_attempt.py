@@ -12,16 +12,19 @@ from typing import Self
 
 import msgspec
 
+from airflow_kstreams.batch.leftovers import end_leftovers, open_partitions, written_topics
+from airflow_kstreams.batch.limits import refuse_unfit_timeouts
 from airflow_kstreams.batch.metadata import Folded, read_metadata
 from airflow_kstreams.batch.model import RunState, Slice, TaskReport
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.read_failures import ReadFailures
 from airflow_kstreams.batch.task_commit import TaskClients, TaskCommit
 from airflow_kstreams.batch.task_loop import TaskLoop
 from airflow_kstreams.batch.task_restore import restore_stores
 from airflow_kstreams.batch.task_slice import TaskSlice, task_slice
 from airflow_kstreams.batch.task_state import TaskState
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
-from airflow_kstreams.streams.ports import Clock, ClusterPort, WriterPort
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, WriterPort
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.surroundings import Surroundings
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -37,11 +40,13 @@ class TaskAssignment:
     :param task_id: the task.
     :param run_id: the run that owns the slice.
     :param generation: of the slice; a newer one means that the driver who launched the task was superseded.
+    :param repeated: whether this driver has launched the task before.
     """
 
     task_id: TaskId
     run_id: str
     generation: int
+    repeated: bool = False
 
     def refuse_unless_current(self, folded: Folded) -> Slice:
         """Return the slice, if the metadata topic still says that it is this driver's.
@@ -65,12 +70,37 @@ class TaskAssignment:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTask:
+    """A task that is ready to process.
+
+    :param share: what it has to do.
+    :param loop: does it.
+    :param state_files: its local files.
+    """
+
+    share: TaskSlice
+    loop: TaskLoop
+    state_files: TaskState
+    commit: TaskCommit
+
+    def keep(self, committed: OffsetMetadata) -> TaskReport:
+        """Leave the local files to the next run, after the last commit.
+
+        :return: the report of what was committed.
+        """
+        self.state_files.keep(self.commit.changelog_ends)
+        return committed.report()
+
+
 class TaskAttempt:
     """One attempt; a context manager that closes its clients and aborts what is open.
 
     :param number: which attempt of the task runner this is, from 1.
     :param scratch: folder for files that need not outlive the attempt; the system's own unless given.
     """
+
+    _make_loop: type[TaskLoop] = TaskLoop
 
     def __init__(
         self,
@@ -126,40 +156,30 @@ class TaskAttempt:
         :param patient: whether a transaction that grows too old is blamed on the machine or the broker.
         :raises KStreamsError: whatever stopped it; everything uncommitted is void.
         """
+        opened = self._open(patient=patient)
+        if isinstance(opened, TaskReport):
+            return opened
+        committed = opened.loop.run(opened.share.bounds)  # step 5
+        return opened.keep(committed)
+
+    def _open(self, *, patient: bool) -> OpenTask | TaskReport:
+        """Take the first four steps.
+
+        :return: a report when nothing is left to do.
+        """
         started = self._clock.monotonic_seconds()
-        outputs, state = self._writers()  # step 1
         admin = self._cluster.admin()
         self._clients.callback(admin.close)
-        folded = read_metadata(self._cluster, self._settings.application_id, admin=admin, clock=self._clock)
-        slice_ = self._assignment.refuse_unless_current(folded)  # step 2
-        reader = self._cluster.reader(group_id=self._settings.application_id)
-        self._clients.callback(reader.close)
+        refuse_unfit_timeouts(self._settings, admin)
+        outputs, state = self._writers()  # step 1
+        reader = self._reader()
+        self._end_leftovers(state, reader, admin)
+        slice_, share = self._work(reader, admin)  # steps 2 and 3
         clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state)
-        share = task_slice(slice_, folded, self._task_id, reader, admin)  # step 3
         known = committed_progress(slice_, share)
         if share.done:
             return already_done(known, self._task_id)
-        task = StreamTask(
-            self._topology,
-            task_id=self._task_id,
-            bounds=share.bounds,
-            produce=outputs.produce,
-            settings=self._settings,
-            progress=TaskProgress(
-                records_in=known.records_in,
-                records_out=known.records_out,
-                records_dropped=known.records_dropped,
-                records_dead_lettered=known.records_dead_lettered,
-                partition_times={
-                    partition: OffsetMetadata.decode(offset.metadata).times
-                    for partition, offset in share.committed.items()
-                },
-            ),
-            surroundings=Surroundings(
-                now_ms=self._clock.now_ms,
-                partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
-            ),
-        )
+        task = self._stream_task(share, known, clients)
         state_files = TaskState(
             task,
             topology_hash=slice_.plan.topology.topology_hash,
@@ -178,12 +198,62 @@ class TaskAttempt:
         self._commit.keep_changelogs(state_files.kept_changelogs)
         self._commit.begin()  # what processors forward in init belongs to the first transaction
         task.open()
-        self._loop = TaskLoop(
-            task, clients, self._commit, settings=self._settings, clock=self._clock, patient=patient
+        failures = ReadFailures(
+            self._cluster,
+            admin,
+            slice_,
+            task=str(self._task_id),
+            settings=self._settings,
+            clock=self._clock,
         )
-        committed = self._loop.run(share.bounds, run_id=slice_.run_id)  # step 5
-        state_files.keep(self._commit.changelog_ends)
-        return committed.report()
+        self._loop = self._make_loop(
+            task, clients, self._commit, failures, settings=self._settings, clock=self._clock, patient=patient
+        )
+        return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
+
+    def _end_leftovers(self, writer: WriterPort, reader: ReaderPort, admin: AdminPort) -> None:
+        """End what an earlier attempt left open, if there may have been one."""
+        if self._number == 1 and self._assignment.generation <= 1 and not self._assignment.repeated:
+            return
+        plan = self._topology.plan(self._settings.application_id)
+        subtopology = self._task_id.subtopology
+        left = open_partitions(admin, written_topics(plan, self._settings, subtopology))
+        end_leftovers(writer, reader, left, source=plan.subtopology(subtopology).sources[0])
+
+    def _work(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        """Work out what there is to do, now that no older attempt can change it."""
+        folded = read_metadata(self._cluster, self._settings.application_id, admin=admin, clock=self._clock)
+        slice_ = self._assignment.refuse_unless_current(folded)
+        return slice_, task_slice(slice_, folded, self._task_id, reader, admin)
+
+    def _reader(self) -> ReaderPort:
+        reader = self._cluster.reader(group_id=self._settings.application_id)
+        self._clients.callback(reader.close)
+        return reader
+
+    def _stream_task(self, share: TaskSlice, known: OffsetMetadata, clients: TaskClients) -> StreamTask:
+        admin = clients.admin
+        return StreamTask(
+            self._topology,
+            task_id=self._task_id,
+            bounds=share.bounds,
+            produce=clients.outputs.produce,
+            settings=self._settings,
+            progress=TaskProgress(
+                records_in=known.records_in,
+                records_out=known.records_out,
+                records_dropped=known.records_dropped,
+                records_dead_lettered=known.records_dead_lettered,
+                partition_times={
+                    partition: OffsetMetadata.decode(offset.metadata).times
+                    for partition, offset in share.committed.items()
+                },
+            ),
+            surroundings=Surroundings(
+                now_ms=self._clock.now_ms,
+                partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
+            ),
+        )
 
     def _writers(self) -> tuple[WriterPort, WriterPort]:
         """Make the writers of outputs and of what decides; initialising the latter fences older attempts."""

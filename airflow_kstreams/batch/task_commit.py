@@ -76,6 +76,7 @@ class TaskCommit:
         self._attempt = attempt
         self._started = started
         self._open = False
+        self._input_stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
         self._kept_changelogs: tuple[TopicPartition, ...] = ()
         #: Ends of the kept changelogs; filled by the last commit.
         self.changelog_ends: Mapping[TopicPartition, int] = {}
@@ -142,10 +143,14 @@ class TaskCommit:
         )
 
     def _offsets(self, task: StreamTask, counters: OffsetMetadata) -> dict[TopicPartition, CommittedOffset]:
-        times = task.progress.partition_times
+        """Return what to commit. An offset that a person set beyond an input's stop stays as it is, so that
+        finish sees that it was a person.
+        """
+        times, stops = task.progress.partition_times, self._input_stops
         return {
             partition: CommittedOffset(position, counters.at_times(times[partition]).encode())
             for partition, position in task.group.positions().items()
+            if position <= stops.get(partition, position)
         }
 
     def _write_changes(self, task: StreamTask, writer: WriterPort) -> None:

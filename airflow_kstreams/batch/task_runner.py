@@ -28,6 +28,7 @@ from pathlib import Path
 
 import tenacity
 
+from airflow_kstreams.batch.attempts import Attempts, resumable
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.metadata import read_metadata
 from airflow_kstreams.batch.model import Slice, TaskReport
@@ -38,7 +39,7 @@ from airflow_kstreams.batch.task_attempt import (
     committed_progress,
 )
 from airflow_kstreams.batch.task_slice import TaskSlice, task_slice
-from airflow_kstreams.streams.errors import KafkaClientError, TaskFencedError, TransactionAbortedError
+from airflow_kstreams.streams.errors import TaskFencedError
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
@@ -46,9 +47,6 @@ from airflow_kstreams.streams.topology.topology import Topology
 log = logging.getLogger(__name__)
 
 _FENCED_POLL_SECONDS = 0.5
-#: How many attempts in a row may find their transaction too old before the task's functions are blamed for it
-#: rather than a machine or broker that stood still.
-_PAUSES_FORGIVEN = 2
 
 
 class TaskRunner:
@@ -76,9 +74,7 @@ class TaskRunner:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._scratch = scratch
-        self._attempts = 0
-        self._fruitless = 0
-        self._grown_old = 0
+        self._attempts = Attempts()
 
     def run(self) -> TaskReport:
         """Run attempts until the task is done.
@@ -88,9 +84,9 @@ class TaskRunner:
         :raises KStreamsError: any other error that attempts could not overcome.
         """
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_resumable),
-            stop=lambda _: self._fruitless >= self._settings.task_max_attempts,
-            wait=tenacity.wait_exponential_jitter(initial=0.2, max=5),
+            retry=tenacity.retry_if_exception(resumable),
+            stop=lambda _: self._attempts.fruitless >= self._settings.task_max_attempts,
+            wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=5),
             sleep=self._clock.sleep,
             before_sleep=tenacity.before_sleep_log(log, logging.WARNING),
             reraise=True,
@@ -101,23 +97,20 @@ class TaskRunner:
             return self._done_by_another(error)
 
     def _attempt(self) -> TaskReport:
-        self._attempts += 1
-        self._fruitless += 1
+        self._attempts.begin()
         with TaskAttempt(
             topology=self._topology,
             assignment=self._assignment,
             cluster=self._cluster,
             settings=self._settings,
             clock=self._clock,
-            number=self._attempts,
+            number=self._attempts.number,
             scratch=self._scratch,
         ) as attempt:
             try:
-                return attempt.run(patient=self._grown_old < _PAUSES_FORGIVEN)
+                return attempt.run(patient=self._attempts.patient)
             finally:
-                if attempt.commits:
-                    self._fruitless = self._grown_old = 0
-                self._grown_old += attempt.grew_old
+                self._attempts.end(commits=attempt.commits, grew_old=attempt.grew_old)
 
     def _done_by_another(self, fenced: TaskFencedError) -> TaskReport:
         """Watch the attempt that fenced this one; success is reported only when the stop offsets are
@@ -146,10 +139,3 @@ class TaskRunner:
             reader = self._cluster.reader(group_id=self._settings.application_id)
             clients.callback(reader.close)
             return slice_, task_slice(slice_, folded, self._task_id, reader, admin)
-
-
-def _resumable(error: BaseException) -> bool:
-    """Say whether dropping everything and starting over at step 1 may help."""
-    return isinstance(error, TransactionAbortedError) or (
-        isinstance(error, KafkaClientError) and error.is_retriable
-    )

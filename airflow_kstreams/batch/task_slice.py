@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.data_loss import (
+    Loss,
+    cut_off,
+    data_loss,
+    deleted,
+    progress_lost,
+)
 from airflow_kstreams.batch.metadata import Folded
 from airflow_kstreams.batch.model import Slice
-from airflow_kstreams.batch.stops import Notification, notifications_for, stops_of, task_partitions
+from airflow_kstreams.batch.stops import (
+    Notification,
+    notifications_for,
+    slice_starts,
+    stops_of,
+    task_partitions,
+)
 from airflow_kstreams.batch.topics import refuse_other_topics
-from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
+from airflow_kstreams.streams.reset_command import drop_slice_command
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 
 
@@ -52,16 +65,42 @@ def task_slice(
     :raises DataLossError: records it must read are gone.
     """
     stops = _stops(slice_, folded, task_id)
-    _refuse_loss(slice_, stops, admin)
     committed = reader.committed(sorted(stops))
-    starts = _starts(slice_, stops, committed, admin)
+    bounds = {partition: (_start(slice_, partition, committed), stop) for partition, stop in stops.items()}
+    refuse_slice_loss(admin, slice_, bounds)
+    refuse_lost_progress(slice_, bounds, committed)
     notify = tuple(notifications_for(slice_, task_id.subtopology, task_id.group))
     return TaskSlice(
-        bounds={partition: (starts[partition], stops[partition]) for partition in sorted(stops)},
+        bounds={partition: bounds[partition] for partition in sorted(bounds)},
         committed=committed,
         notify=notify,
         notified=all(pair in folded.notifications for pair in notify),
     )
+
+
+def refuse_slice_loss(
+    admin: AdminPort, slice_: Slice, spans: Mapping[TopicPartition, tuple[int, int]]
+) -> None:
+    """Refuse to read what is not there any more, and to wait for stop offsets that logs will never reach.
+
+    :param spans: partition -> (offset to read next, stop offset).
+    :raises DataLossError: a topic was created again, a log was truncated, or records were deleted.
+    """
+    application_id, run = slice_.plan.topology.application_id, f"run {slice_.run_id!r}"
+    refuse_other_topics(admin, slice_, {partition.topic for partition in spans})
+    starts = admin.start_offsets(sorted(spans))
+    ends = admin.end_offsets(sorted(spans), isolation="read_uncommitted")
+    losses: list[Loss] = []
+    for partition, span in sorted(spans.items()):
+        position, stop = span
+        if ends[partition] < stop:
+            drop, end = drop_slice_command(application_id), ends[partition]
+            losses.append(cut_off(partition, span=span, log_end=end, run=run, drop=drop))
+        elif position < min(stop, starts[partition]):
+            had = f"; {run} had to read [{position}, {stop})"
+            losses.append(deleted(partition, expected=position, log_start=starts[partition], reader=had))
+    if losses:
+        raise data_loss(losses, application_id, run_id=slice_.run_id)
 
 
 def _stops(slice_: Slice, folded: Folded, task_id: TaskId) -> dict[TopicPartition, int]:
@@ -70,40 +109,30 @@ def _stops(slice_: Slice, folded: Folded, task_id: TaskId) -> dict[TopicPartitio
     return {partition: stops[partition] for partition in partitions}
 
 
-def _refuse_loss(slice_: Slice, stops: Mapping[TopicPartition, int], admin: AdminPort) -> None:
-    """Refuse to wait for stop offsets that the logs will never reach."""
-    refuse_other_topics(admin, slice_, {partition.topic for partition in stops})
-    ends = admin.end_offsets(sorted(stops), isolation="read_uncommitted")
-    for partition, stop in sorted(stops.items()):
-        if ends[partition] < stop:
-            raise DataLossError(
-                f"{partition}: the log ends at {ends[partition]}, but run {slice_.run_id!r} stops at {stop}: "
-                "the log was truncated",
-                fix="restore the topic, or reset the application and begin a new run",
-                run_id=slice_.run_id,
-            )
+def _start(
+    slice_: Slice, partition: TopicPartition, committed: Mapping[TopicPartition, CommittedOffset]
+) -> int:
+    if partition in committed:
+        return committed[partition].offset
+    return slice_starts(slice_).get(partition, 0)
 
 
-def _starts(
+def refuse_lost_progress(
     slice_: Slice,
-    stops: Mapping[TopicPartition, int],
+    bounds: Mapping[TopicPartition, tuple[int, int]],
     committed: Mapping[TopicPartition, CommittedOffset],
-    admin: AdminPort,
-) -> dict[TopicPartition, int]:
-    frozen = {part.topic_partition: part.start_offset for part in slice_.inputs}
-    log_starts = admin.start_offsets(sorted(stops))
-    starts: dict[TopicPartition, int] = {}
-    for partition, stop in stops.items():
-        known = committed[partition].offset if partition in committed else frozen.get(partition)
-        start = log_starts[partition] if known is None else known
-        if start < log_starts[partition] and start < stop:
-            raise DataLossError(
-                f"{partition}: records from offset {start} to {log_starts[partition]} are gone; run "
-                f"{slice_.run_id!r} had to read [{start}, {stop})",
-                fix="restore the topic, or accept the gap by resetting the application's offsets past it",
-                run_id=slice_.run_id,
-            )
-        # A stop below the committed offset is possible for an intermediate partition that got nothing in this
-        # slice.
-        starts[partition] = min(start, stop) if known is None else start
-    return starts
+) -> None:
+    """Refuse to read a slice again that may have been read in part.
+
+    Begin commits the start of every partition, so that an offset that is not there was there. Nothing is lost
+    with it where nothing is to be read.
+
+    :raises DataLossError: a committed offset is gone.
+    """
+    losses = [
+        progress_lost(partition, start=start, stop=stop, run_id=slice_.run_id)
+        for partition, (start, stop) in sorted(bounds.items())
+        if partition not in committed and start < stop
+    ]
+    if losses:
+        raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)

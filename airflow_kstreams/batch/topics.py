@@ -6,7 +6,7 @@ so a missing one is named with the command that creates it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.assignment import (
@@ -16,12 +16,15 @@ from airflow_kstreams.batch.assignment import (
     refuse_regrouping,
     with_changelogs,
 )
+from airflow_kstreams.batch.data_loss import data_loss, replaced
 from airflow_kstreams.batch.ledger import ledger_topic
 from airflow_kstreams.batch.metadata_records import metadata_topic
 from airflow_kstreams.batch.model import Assignment, GroupedPartitions, Slice
-from airflow_kstreams.streams.errors import ConfigError, DataLossError, TopologyError
+from airflow_kstreams.batch.permissions import naming_permissions, run_permissions
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
-from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicSpec
+from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition, TopicSpec
+from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.plan import TopologyPlan
 
@@ -51,6 +54,10 @@ _PROTOCOL: Mapping[str, str] = {
 }
 
 
+#: Raises if what the broker says of the topics means that something is lost.
+RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopics:
     """What begin freezes of the topics.
@@ -73,7 +80,20 @@ class SourceTopics:
 def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
     """Create the metadata topic and the ledger unless they exist."""
     app = settings.application_id
-    wanted = (metadata_topic(app), ledger_topic(app))
+    _ensure_protocol(admin, (metadata_topic(app), ledger_topic(app)), settings)
+
+
+def ensure_ledger_topic(admin: AdminPort, settings: ApplicationSettings) -> None:
+    """Create the ledger unless it exists."""
+    _ensure_protocol(admin, (ledger_topic(settings.application_id),), settings)
+
+
+def ensure_replays_topic(admin: AdminPort, name: str, settings: ApplicationSettings) -> None:
+    """Create the topic that says how far dead letters were replayed, unless it exists."""
+    _ensure_protocol(admin, (name,), settings)
+
+
+def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: ApplicationSettings) -> None:
     found = admin.describe_topics(wanted)
     for name, description in found.items():
         if description.partitions != 1:
@@ -93,33 +113,88 @@ def ensure_topics(
     *,
     groups: AskGroups | None = None,
     recorded: Assignment | None = None,
+    refuse_loss: RefuseLoss | None = None,
 ) -> SourceTopics:
     """Check the user's topics, group their partitions, create repartition topics and changelogs, and describe
     what is there. Nothing is created unless all checks hold.
 
     :param groups: asks the user's own partition grouper.
     :param recorded: the groups that existing state depends on.
+    :param refuse_loss: called with what the broker says of the topics, before anything else is checked.
     :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, an internal topic
         does not fit the number of tasks, or the topology does not fit the state of earlier runs.
     """
-    user_topics = (set(plan.sources) | set(plan.outputs)) - set(plan.repartition_topics)
-    entries = recorded.subtopologies.values() if recorded is not None else ()
-    former = {topic for entry in entries for topic in entry.changelogs}
-    found = admin.describe_topics(user_topics | {*plan.repartition_topics} | {*plan.changelogs} | former)
-    _refuse_missing(plan, user_topics, found)
-    counts = partition_counts(plan, {name: described.partitions for name, described in found.items()})
-    grouped = group_sources(plan, counts, groups)
-    refuse_orphans(recorded, plan, found)
-    refuse_regrouping(recorded, plan, with_changelogs(plan, grouped, found))
-    tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
-    _create_internal(admin, plan, found, (counts, tasks), settings)
-    _ensure_dead_letter_topic(admin, plan, settings)
+    with naming_permissions(run_permissions(plan, settings)):
+        found, counts, grouped = check_topics(
+            admin, plan, groups=groups, recorded=recorded, refuse_loss=refuse_loss
+        )
+        tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
+        _create_internal(admin, plan, found, (counts, tasks), settings)
+        _ensure_dead_letter_topic(admin, plan, settings)
+        # Deletes nothing, and is refused if finish could not delete either: better known now than after
+        # hours.
+        admin.delete_records({TopicPartition(topic, 0): 0 for topic in plan.repartition_topics})
     described = admin.describe_topics({*plan.sources, *plan.changelogs})
     return SourceTopics(
         partitions={topic: counts[topic] for topic in plan.sources},
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
         grouped=with_changelogs(plan, grouped, described),
     )
+
+
+def check_topics(
+    admin: AdminPort,
+    plan: TopologyPlan,
+    *,
+    groups: AskGroups | None = None,
+    recorded: Assignment | None = None,
+    refuse_loss: RefuseLoss | None = None,
+) -> tuple[Mapping[str, TopicDescription], Mapping[str, int], Mapping[int, GroupedPartitions]]:
+    """Check topics and groups as :func:`ensure_topics` does, and create nothing.
+
+    :return: what the broker says of the topics, partition counts, partition groups per subtopology id.
+    :raises TopologyError: as for :func:`ensure_topics`.
+    """
+    user_topics = (set(plan.sources) | set(plan.outputs)) - set(plan.repartition_topics)
+    entries = recorded.subtopologies.values() if recorded is not None else ()
+    former = {topic for entry in entries for topic in entry.changelogs}
+    found = admin.describe_topics(user_topics | {*plan.repartition_topics} | {*plan.changelogs} | former)
+    if refuse_loss is not None:
+        refuse_loss(found)
+    _refuse_missing(plan, user_topics, found)
+    counts = partition_counts(plan, {name: described.partitions for name, described in found.items()})
+    grouped = group_sources(plan, counts, groups)
+    refuse_orphans(recorded, plan, found)
+    refuse_regrouping(recorded, plan, with_changelogs(plan, grouped, found))
+    for changelog, subtopology in plan.changelogs.items():
+        if changelog in found:
+            _refuse_other_count(plan, changelog, found[changelog], len(grouped[subtopology].by_group))
+    return found, counts, grouped
+
+
+def internal_configs(plan: TopologyPlan) -> dict[str, Mapping[str, str]]:
+    """Return the settings that the engine creates its own topics of a topology with."""
+    wanted: dict[str, Mapping[str, str]] = dict.fromkeys(plan.repartition_topics, _REPARTITION)
+    wanted |= {changelog: _changelog_configs(plan, changelog) for changelog in plan.changelogs}
+    app = plan.application_id
+    return wanted | dict.fromkeys((metadata_topic(app), ledger_topic(app)), _PROTOCOL)
+
+
+def _changelog_configs(plan: TopologyPlan, changelog: str) -> Mapping[str, str]:
+    given = plan.subtopology(plan.changelogs[changelog]).changelog_configs.get(changelog, {})
+    return {**_CHANGELOG, **given}
+
+
+def _refuse_other_count(
+    plan: TopologyPlan, changelog: str, description: TopicDescription, tasks: int
+) -> None:
+    if description.partitions != tasks:
+        raise TopologyError(
+            f"changelog {changelog} has {description.partitions} partitions, but subtopology "
+            f"{plan.changelogs[changelog]} has {tasks} tasks: their number was fixed by its first run",
+            fix=f"group the partitions into {description.partitions} groups again, or start over with empty "
+            f"state: {start_over_command(plan.application_id, plan.inputs)}",
+        )
 
 
 def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]) -> None:
@@ -129,16 +204,20 @@ def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]
     :raises DataLossError: a topic is gone or was created again.
     """
     found = admin.describe_topics(topics)
-    for topic in sorted(topics):
-        expected = slice_.plan.topic_ids[topic]
-        now = found[topic].topic_id if topic in found else "gone"
-        if now != expected:
-            raise DataLossError(
-                f"topic {topic} is not the one run {slice_.run_id!r} began with: its id is {now}, expected "
-                f"{expected}",
-                fix="restore the topic, or reset the application and begin a new run",
-                run_id=slice_.run_id,
-            )
+    application_id = slice_.plan.topology.application_id
+    losses = [
+        replaced(
+            topic,
+            now=found[topic].topic_id if topic in found else "",
+            before=slice_.plan.topic_ids[topic],
+            partitions=found[topic].partitions if topic in found else slice_.plan.partitions[topic],
+            run=(application_id, slice_.run_id),
+        )
+        for topic in sorted(topics)
+        if topic not in found or found[topic].topic_id != slice_.plan.topic_ids[topic]
+    ]
+    if losses:
+        raise data_loss(losses, application_id, run_id=slice_.run_id)
 
 
 def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> None:
@@ -204,17 +283,11 @@ def _create_internal(
         for topic in plan.repartition_topics
         if topic not in found
     ]
-    for changelog, subtopology in plan.changelogs.items():
-        if changelog not in found:
-            configs = {**_CHANGELOG, **plan.subtopology(subtopology).changelog_configs.get(changelog, {})}
-            wanted.append(_spec(changelog, tasks[subtopology], configs, settings))
-        elif found[changelog].partitions != tasks[subtopology]:
-            raise TopologyError(
-                f"changelog {changelog} has {found[changelog].partitions} partitions, but subtopology "
-                f"{subtopology} has {tasks[subtopology]} tasks: their number was fixed by its first run",
-                fix=f"group the partitions into {found[changelog].partitions} groups again, or reset the "
-                "application with its internal topics",
-            )
+    wanted += [
+        _spec(changelog, tasks[subtopology], _changelog_configs(plan, changelog), settings)
+        for changelog, subtopology in plan.changelogs.items()
+        if changelog not in found
+    ]
     admin.create_topics(wanted)
 
 

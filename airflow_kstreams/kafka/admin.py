@@ -8,17 +8,18 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, TopicCollection
+from confluent_kafka import ConsumerGroupState, IsolationLevel, KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
-from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
-from airflow_kstreams.kafka.delivery import attempt
-from airflow_kstreams.kafka.errors import convert, guarded, kafka_error_of, unreachable
+from airflow_kstreams.kafka.code_settings import with_callback
+from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, await_connection, bootstrap_of
+from airflow_kstreams.kafka.errors import Access, attempt, convert, guarded, kafka_error_of, unreachable
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
+from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.ports import GroupMember, Isolation, TopicDescription, TopicPartition, TopicSpec
 
 _POLL_SECONDS = 0.02
 #: Codes of requests about partitions that have no leader at the moment, or one that does not know so yet; a
@@ -34,6 +35,7 @@ _LEADERLESS = frozenset(
         "UNKNOWN_TOPIC_OR_PART",
     }
 )
+_MEMBERLESS = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _ISOLATION: Mapping[Isolation, Any] = {
@@ -52,9 +54,17 @@ class ClusterAdmin:
     def __init__(self, client_config: Mapping[str, str], *, timeout_ms: int) -> None:
         self._config = client_config
         self._bootstrap = bootstrap_of(client_config)
+        self._access = Access(client_config)
         self._timeout_seconds = timeout_ms / 1000
-        self._events = ClientEvents()
+        self._events = ClientEvents(client_config)
         self._admin: AdminClient | None = None
+
+    def topic_names(self) -> set[str]:
+        """Return the names of all topics that this user may see."""
+        found = guarded(
+            "listing topics", self._bootstrap, self._client().list_topics, timeout=self._timeout_seconds
+        )
+        return set(found.topics)
 
     def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
         """Describe topics; missing ones are absent from the result."""
@@ -64,11 +74,18 @@ class ClusterAdmin:
         futures = self._ask("describing topics", "describe_topics", TopicCollection(sorted(set(names))))
         for name, future in futures.items():
             description = self._result(
-                future, f"describing topic {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART
+                future,
+                f"describing topic {name}",
+                needs=_on_topic(Operation.DESCRIBE, name),
+                absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
             )
             if description is not None:
+                partitions = description.partitions
                 found[name] = TopicDescription(
-                    name=name, topic_id=str(description.topic_id), partitions=len(description.partitions)
+                    name=name,
+                    topic_id=str(description.topic_id),
+                    partitions=len(partitions),
+                    replicas=min((len(partition.replicas) for partition in partitions), default=0),
                 )
         return found
 
@@ -77,10 +94,30 @@ class ClusterAdmin:
 
         :raises KafkaClientError: there is no such topic, or this user may not see its settings.
         """
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        (future,) = self._ask("describing settings", "describe_configs", [resource]).values()
-        entries = self._result(future, f"describing the settings of topic {name}")
-        return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+        return self._configs(
+            ConfigResource(ConfigResource.Type.TOPIC, name),
+            f"describing the settings of topic {name}",
+            _on_topic(Operation.DESCRIBE_CONFIGS, name),
+        )
+
+    def broker_configs(self) -> dict[str, str]:
+        """Return the settings of the broker with the smallest id as they are in force, defaults included.
+
+        :raises KafkaClientError: this user may not see them, or no broker answers.
+        """
+        metadata = guarded(
+            "listing brokers",
+            self._bootstrap,
+            self._client().list_topics,
+            NO_SUCH_TOPIC,
+            timeout=self._timeout_seconds,
+        )
+        broker = str(min(metadata.brokers))
+        return self._configs(
+            ConfigResource(ConfigResource.Type.BROKER, broker),
+            f"describing the settings of broker {broker}",
+            Permission(operation=Operation.DESCRIBE_CONFIGS, resource=Resource.CLUSTER),
+        )
 
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
         """Create topics and wait until they are visible; existing ones are left alone.
@@ -99,7 +136,12 @@ class ClusterAdmin:
             for topic in topics
         ]
         for name, future in self._ask("creating topics", "create_topics", new).items():
-            self._result(future, f"creating topic {name}", absent=KafkaError.TOPIC_ALREADY_EXISTS)
+            self._result(
+                future,
+                f"creating topic {name}",
+                needs=_on_topic(Operation.CREATE, name),
+                absent=KafkaError.TOPIC_ALREADY_EXISTS,
+            )
         self._await(
             lambda: self._served([topic.name for topic in topics]),
             f"the new topics {', '.join(t.name for t in topics)}",
@@ -110,37 +152,98 @@ class ClusterAdmin:
         if not names:
             return
         for name, future in self._ask("deleting topics", "delete_topics", sorted(set(names))).items():
-            self._result(future, f"deleting topic {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            self._result(
+                future,
+                f"deleting topic {name}",
+                needs=_on_topic(Operation.DELETE, name),
+                absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
+            )
         self._await(lambda: not self.describe_topics(names), f"the end of topics {', '.join(sorted(names))}")
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, isolation: Isolation
     ) -> dict[TopicPartition, int]:
         """Return the last stable offset under read_committed, else the high watermark."""
-        return self._offsets(partitions, _LATEST, isolation)
+        return self._offsets(dict.fromkeys(partitions, _LATEST), isolation)
 
     def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition's log."""
-        return self._offsets(partitions, _EARLIEST, "read_uncommitted")
+        return self._offsets(dict.fromkeys(partitions, _EARLIEST), "read_uncommitted")
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the first offset that is dated at or after a time, epoch milliseconds."""
+        specs = {tp: OffsetSpec.for_timestamp(time_ms) for tp, time_ms in times_ms.items()}
+        found = self._offsets(specs, "read_uncommitted")
+        return {tp: offset for tp, offset in found.items() if offset >= 0}
+
+    def group_ids(self) -> set[str]:
+        """Return the ids of all consumer groups that this user may see."""
+        return set(self._groups())
+
+    def group_members(self, group_id: str) -> tuple[GroupMember, ...]:
+        """Return the members of a consumer group; a group that does not exist has none."""
+        deadline = time.monotonic() + self._timeout_seconds
+        while self._groups().get(group_id) not in (None, *_MEMBERLESS):
+            (future,) = self._ask("describing groups", "describe_consumer_groups", [group_id]).values()
+            try:
+                description = self._result(
+                    future,
+                    f"describing group {group_id}",
+                    needs=Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name=group_id),
+                )
+            except KafkaClientError as error:
+                # The group may have ended since it was listed, and the coordinator may be moving.
+                if time.monotonic() >= deadline:
+                    raise
+                if not error.is_retriable and error.code != "GROUP_ID_NOT_FOUND":
+                    raise
+                time.sleep(_POLL_SECONDS)
+                continue
+            return tuple(
+                GroupMember(member_id=member.member_id, client_id=member.client_id, host=member.host)
+                for member in description.members
+            )
+        return ()
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records below the given offsets."""
         if before:
             requests = [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()]
-            self._ask_leaders("deleting records", "delete_records", requests)
+            self._ask_leaders("deleting records", "delete_records", requests, operation=Operation.DELETE)
 
     def close(self) -> None:
         """Let go of the client. Closing twice is harmless."""
         self._admin = None
 
+    def _configs(self, resource: ConfigResource, what: str, needs: Permission) -> dict[str, str]:
+        (future,) = self._ask("describing settings", "describe_configs", [resource]).values()
+        entries = self._result(future, what, needs=needs)
+        return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+
+    def _groups(self) -> dict[str, ConsumerGroupState]:
+        """Return the state of every group that this user may see."""
+        future: Future[Any] = guarded(
+            "listing groups",
+            self._bootstrap,
+            self._client().list_consumer_groups,
+            request_timeout=self._timeout_seconds,
+        )
+        listed = self._result(future, "listing groups")
+        for error in listed.errors:
+            raise convert(error, what="listing groups", where=self._bootstrap)
+        return {group.group_id: group.state for group in listed.valid}
+
     def _offsets(
-        self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation
+        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: Isolation
     ) -> dict[TopicPartition, int]:
-        if not partitions:
+        if not specs:
             return {}
-        request = {ClientPartition(tp.topic, tp.partition): spec for tp in partitions}
+        request = {ClientPartition(tp.topic, tp.partition): spec for tp, spec in specs.items()}
         answers = self._ask_leaders(
-            "reading an offset", "list_offsets", request, isolation_level=_ISOLATION[isolation]
+            "reading an offset",
+            "list_offsets",
+            request,
+            isolation_level=_ISOLATION[isolation],
         )
         return {TopicPartition(tp.topic, tp.partition): info.offset for tp, info in answers.items()}
 
@@ -155,15 +258,13 @@ class ClusterAdmin:
                 {
                     "reconnect.backoff.max.ms": "2000",
                     "socket.timeout.ms": str(round(self._timeout_seconds * 1000)),
-                    **self._config,
+                    **with_callback(self._config),
                     "allow.auto.create.topics": "false",
                     **callbacks,
                 },
                 logger=logger,
             )
-            await_connection(
-                admin, self._events, bootstrap=self._bootstrap, timeout_seconds=self._timeout_seconds
-            )
+            await_connection(admin, self._events, config=self._config, timeout_seconds=self._timeout_seconds)
             self._admin = admin
         return self._admin
 
@@ -174,7 +275,9 @@ class ClusterAdmin:
         )
         return futures
 
-    def _ask_leaders(self, what: str, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+    def _ask_leaders(
+        self, what: str, method: str, *args: Any, operation: Operation = Operation.DESCRIBE, **kwargs: Any
+    ) -> dict[Any, Any]:
         """Make a request that goes to the partitions' leaders, and wait, bounded, for partitions without one.
 
         The client keeps metadata in which a partition has no leader for minutes, so a new client is needed to
@@ -185,7 +288,9 @@ class ClusterAdmin:
             futures = self._ask(what, method, *args, **kwargs)
             try:
                 return {
-                    tp: self._result(future, f"{what} of {tp.topic}-{tp.partition}")
+                    tp: self._result(
+                        future, f"{what} of {tp.topic}-{tp.partition}", needs=_on_topic(operation, tp.topic)
+                    )
                     for tp, future in futures.items()
                 }
             except KafkaClientError as error:
@@ -210,8 +315,18 @@ class ClusterAdmin:
                 code="UNKNOWN_TOPIC_OR_PART",
             )
 
-    def _result(self, future: Future[Any], what: str, *, absent: int | None = None) -> Any:
-        """Return a request's result, None when it failed with the code ``absent``."""
+    def _result(
+        self,
+        future: Future[Any],
+        what: str,
+        *,
+        needs: Permission | None = None,
+        absent: int | None = None,
+    ) -> Any:
+        """Return a request's result, None when it failed with the code ``absent``.
+
+        :param needs: the permission for it.
+        """
         # The client's own request timeout ends the future; the margin only guards against a client that does
         # not.
         outcome: list[Any] = []
@@ -225,13 +340,21 @@ class ClusterAdmin:
             raise unreachable(
                 self._bootstrap, f"{what}: no answer in {self._timeout_seconds:g} s", code="_TIMED_OUT"
             )
-        raise convert(error, what=what, where=self._bootstrap)
+        refused = None
+        if needs is not None and kafka_error is not None:
+            refused = self._access.denied(kafka_error, what, needs)
+        raise refused or convert(error, what=what, where=self._bootstrap)
 
     def _served(self, names: Collection[str]) -> bool:
         """Whether every partition of the topics has a leader, which is a moment after the topics exist."""
         futures = self._ask("describing topics", "describe_topics", TopicCollection(sorted(names)))
         descriptions = [
-            self._result(future, f"describing topic {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            self._result(
+                future,
+                f"describing topic {name}",
+                needs=_on_topic(Operation.DESCRIBE, name),
+                absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
+            )
             for name, future in futures.items()
         ]
         return all(
@@ -248,3 +371,7 @@ class ClusterAdmin:
                     self._bootstrap, f"waited {self._timeout_seconds:g} s for {what}", code="_TIMED_OUT"
                 )
             time.sleep(_POLL_SECONDS)
+
+
+def _on_topic(operation: Operation, name: str) -> Permission:
+    return Permission(operation=operation, resource=Resource.TOPIC, name=name)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.kafka.admin import ClusterAdmin
+from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.kafka.reader import BoundedReader
-from airflow_kstreams.kafka.settings import check_client_settings, redact, without_registry
+from airflow_kstreams.kafka.secrets import redact
+from airflow_kstreams.kafka.settings import check_client_settings, without_registry
 from airflow_kstreams.kafka.writer import IdempotentWriter, TransactionalWriter
 from airflow_kstreams.streams.ports import AdminPort, Isolation, ReaderPort, WriterPort
 from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
@@ -18,15 +20,20 @@ class KafkaCluster:
     :param client_config: client settings by librdkafka's names; those of the schema registry are checked and
         left aside.
     :param settings: the application's settings; only ``client.timeout.ms`` is used here.
+    :param allowed: settings that run code and may; what the environment allows unless given.
     :raises ConfigError: a client setting is missing, unknown, owned by the engine or malformed.
     """
 
     __slots__ = ("_client_config", "_timeout_ms")
 
     def __init__(
-        self, client_config: Mapping[str, object], *, settings: ApplicationSettings | None = None
+        self,
+        client_config: Mapping[str, object],
+        *,
+        settings: ApplicationSettings | None = None,
+        allowed: AllowedSettings | None = None,
     ) -> None:
-        self._client_config = without_registry(check_client_settings(client_config))
+        self._client_config = without_registry(check_client_settings(client_config, allowed=allowed))
         self._timeout_ms: int = (
             settings.client_timeout_ms if settings else SETTINGS["client.timeout.ms"].default
         )

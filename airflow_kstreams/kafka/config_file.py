@@ -1,5 +1,7 @@
 """Reads client settings from a file: properties as Kafka's own tools take them, or JSON.
 
+What is raised is raised where no local variable holds a plain secret.
+
 The names are librdkafka's, most of which are Java's too. Where Java has a setting that librdkafka has under
 another name, the file is understood or refused with the name to use. Values never appear in messages.
 """
@@ -11,6 +13,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from airflow_kstreams.kafka.known_settings import JAVA_SETTINGS
+from airflow_kstreams.kafka.secrets import Secret, sealed
 from airflow_kstreams.streams.errors import ConfigError
 
 #: A login by name and password, the only JAAS configuration that has a counterpart.
@@ -20,16 +24,6 @@ _OPTION = re.compile(
 )
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-#: Java's settings that librdkafka lacks, and what to write instead.
-_JAVA_ONLY: Mapping[str, str] = {
-    "ssl.truststore.location": "export its certificates as PEM and name that file in ssl.ca.location",
-    "ssl.truststore.password": "remove it; a PEM file named in ssl.ca.location needs none",
-    "ssl.truststore.type": "remove it; ssl.ca.location names a PEM file",
-    "ssl.truststore.certificates": "name it ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "name it ssl.certificate.pem",
-    "ssl.keystore.key": "name it ssl.key.pem",
-    "ssl.keystore.type": "remove it; ssl.keystore.location names a PKCS#12 file",
-}
 
 
 def read_client_config(path: str | Path) -> dict[str, str]:
@@ -40,7 +34,7 @@ def read_client_config(path: str | Path) -> dict[str, str]:
     :raises ConfigError: the file cannot be read or understood; the line is named.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Secret(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"the client configuration {str(path)!r} cannot be read: {_reason(error)}",
@@ -48,7 +42,13 @@ def read_client_config(path: str | Path) -> dict[str, str]:
         ) from None
     if text.lstrip().startswith("{"):
         return _json(text, path)
-    return _translated(dict(_properties(text, path)), path)
+    properties, faulty_line = _properties(text)
+    if faulty_line is not None:
+        raise ConfigError(
+            f"the client configuration {path}:{faulty_line} has no value",
+            fix="write name=value, one setting a line",
+        )
+    return _translated(properties, path)
 
 
 def _json(text: str, path: str | Path) -> dict[str, str]:
@@ -60,23 +60,22 @@ def _json(text: str, path: str | Path) -> dict[str, str]:
             f"the client configuration {path}:{line} is not valid JSON",
             fix="write one JSON object of setting names and values",
         ) from None
-    return {str(name): _text(value) for name, value in content.items()}
+    return sealed({str(name): _text(value) for name, value in content.items()})
 
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _properties(text: str, path: str | Path) -> Iterator[tuple[str, str]]:
-    """Yield names and values of a Java properties file."""
+def _properties(text: str) -> tuple[dict[str, str], int | None]:
+    """Return names and values of a Java properties file, and the number of the first line that is none."""
+    properties: dict[str, str] = {}
     for number, line in _logical_lines(text):
         name, separator, value = _split(line)
         if not separator:
-            raise ConfigError(
-                f"the client configuration {path}:{number} has no value",
-                fix="write name=value, one setting a line",
-            )
-        yield _unescaped(name), _unescaped(value)
+            return {}, number
+        properties[_unescaped(name)] = _unescaped(value)
+    return sealed(properties), None
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -122,17 +121,24 @@ def _translated(properties: Mapping[str, str], path: str | Path) -> dict[str, st
     config = dict(properties)
     jaas = config.pop("sasl.jaas.config", None)
     if jaas is not None:
-        config |= _login(jaas, path)
+        login = _login(jaas)
+        if login is None:
+            raise ConfigError(
+                f"the client configuration {str(path)!r} has a 'sasl.jaas.config' that is no plain login by "
+                "name and password",
+                fix="say it by librdkafka's names, e.g. sasl.username and sasl.password",
+            )
+        config |= login
     for name in config:
-        if name in _JAVA_ONLY:
+        if name in JAVA_SETTINGS:
             raise ConfigError(
                 f"the client configuration {str(path)!r} has {name!r}, which only Java's clients know",
-                fix=_JAVA_ONLY[name],
+                fix=JAVA_SETTINGS[name],
             )
     return config
 
 
-def _login(jaas: str, path: str | Path) -> dict[str, str]:
+def _login(jaas: str) -> dict[str, str] | None:
     match = _LOGIN.match(jaas)
     options = {
         option["name"]: re.sub(r"\\(.)", r"\1", option["quoted"])
@@ -141,12 +147,8 @@ def _login(jaas: str, path: str | Path) -> dict[str, str]:
         for option in _OPTION.finditer(match["options"] if match else "")
     }
     if options.keys() != {"username", "password"}:
-        raise ConfigError(
-            f"the client configuration {str(path)!r} has a 'sasl.jaas.config' that is no plain login by name "
-            "and password",
-            fix="say it by librdkafka's names, e.g. sasl.username and sasl.password",
-        )
-    return {f"sasl.{name}": value for name, value in options.items()}
+        return None
+    return sealed({f"sasl.{name}": value for name, value in options.items()})
 
 
 def _reason(error: Exception) -> str:

@@ -12,13 +12,23 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from airflow_kstreams.kafka.errors import UNREACHABLE, guarded, kafka_error_of, unreachable, wrong_credentials
+from confluent_kafka import Message
+
+from airflow_kstreams.kafka.errors import (
+    UNREACHABLE,
+    guarded,
+    kafka_error_of,
+    unreachable,
+    wrong_credentials,
+    wrong_listener,
+)
 from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.kafka.listener import look_at
 
 _STEP_SECONDS = 0.5
 #: Asking for one topic that does not exist is the cheapest request whose answer is awaited. Clients of this
 #: package are told never to create topics by asking for them.
-_NO_SUCH_TOPIC = "airflow_kstreams.are-you-there"
+NO_SUCH_TOPIC = "airflow_kstreams.are-you-there"
 
 
 class _Client(Protocol):
@@ -32,20 +42,32 @@ def bootstrap_of(config: Mapping[str, str]) -> str:
 
 
 def await_connection(
-    client: _Client, events: ClientEvents, *, bootstrap: str, timeout_seconds: float
+    client: _Client, events: ClientEvents, *, config: Mapping[str, str], timeout_seconds: float
 ) -> None:
     """Return once the cluster has answered.
 
-    :raises KafkaClientError: it did not within the time, or it refused the credentials (at once).
+    :param config: the client's settings.
+    :raises KafkaClientError: it did not within the time, or (at once) it refused the credentials, or the
+        settings do not fit the listener.
     """
+    bootstrap = bootstrap_of(config)
     deadline = time.monotonic() + timeout_seconds
+    looked = False
     while True:
         step = min(_STEP_SECONDS, max(deadline - time.monotonic(), 0.001))
         answered = guarded("connecting", bootstrap, _ask, client, step)
-        guarded("connecting", bootstrap, client.poll, 0)
+        polled = guarded("connecting", bootstrap, client.poll, 0)
+        if isinstance(polled, Message):
+            events.note_group_error(polled)
         if answered:
             events.seen_connected()
             return
+        complaint = events.credentials_error or events.last_error
+        if complaint and not looked:
+            looked = True
+            finding = look_at(config, complaint) if _may_be_settings(complaint) else None
+            if finding is not None:
+                raise wrong_listener(bootstrap, finding)
         if events.credentials_error:
             raise wrong_credentials(bootstrap, events.credentials_error)
         if time.monotonic() >= deadline:
@@ -53,9 +75,14 @@ def await_connection(
             raise unreachable(bootstrap, f"{detail} (waited {timeout_seconds:g} s)")
 
 
+def _may_be_settings(complaint: str) -> bool:
+    """Whether a complaint may come from settings that do not fit the listener."""
+    return "SSL" in complaint or "Disconnected" in complaint
+
+
 def _ask(client: _Client, step_seconds: float) -> bool:
     try:
-        client.list_topics(_NO_SUCH_TOPIC, timeout=step_seconds)
+        client.list_topics(NO_SUCH_TOPIC, timeout=step_seconds)
     except Exception as error:
         kafka_error = kafka_error_of(error)
         if kafka_error is not None and kafka_error.code() in UNREACHABLE:

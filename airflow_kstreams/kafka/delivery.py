@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as ClientMessage
 
-from airflow_kstreams.kafka.errors import guarded, kafka_error_of, unreachable
+from airflow_kstreams.kafka.errors import attempt, guarded, kafka_error_of, unreachable
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Headers
 
@@ -126,14 +126,3 @@ def make_produce(
         raise explain(error, f"sending to {topic}")
 
     return produce
-
-
-def attempt(call: Callable[..., Any], *args: Any) -> Any:
-    """Call the client and return what it raised, None if nothing."""
-    try:
-        call(*args)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except:  # noqa: E722 - see kafka/errors.py
-        return sys.exc_info()[1]
-    return None

@@ -9,12 +9,19 @@ has ended, so that such an object never becomes the context of a real exception.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
+from airflow_kstreams.kafka.listener import Finding
+from airflow_kstreams.streams.errors import (
+    AccessDeniedError,
+    ConfigError,
+    KafkaClientError,
+    KStreamsError,
+)
+from airflow_kstreams.streams.permissions import Permission
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +43,8 @@ _CREDENTIALS = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICA
 _TOPIC_MISSING = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
-_FORBIDDEN = frozenset(
+#: The broker's ACLs say no.
+FORBIDDEN = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -44,6 +52,16 @@ _FORBIDDEN = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+#: What the broker or the client says of refused credentials, and what to correct.
+_CREDENTIALS_FIXES: Mapping[str, str] = {
+    "Unsupported SASL mechanism": "set sasl.mechanism to one that the broker supports",
+    "not valid in current SASL state": "this listener takes no login: set security.protocol to SSL or "
+    "PLAINTEXT, or bootstrap.servers to the port of the listener for logins",
+    "Authentication failed": "correct sasl.username and sasl.password",
+    "certificate verify failed": "set ssl.ca.location to the PEM file of the authority that signed the "
+    "broker's certificate, and bootstrap.servers to a name that the certificate holds",
+}
+_LOGIN_BY_NAME = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _POSITION_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 #: Codes that the client does not call retriable although trying again later can help.
 _PASSING = UNREACHABLE | {
@@ -85,6 +103,27 @@ def guarded(what: str, where: str, call: Callable[P, R], /, *args: P.args, **kwa
     raise convert(error, what=what, where=where)
 
 
+class CallOverdueError(Exception):
+    """A call of the client has not returned although its time was over.
+
+    :param seconds: its time.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"no answer within {seconds:g} s")
+
+
+def attempt(call: Callable[..., Any], *args: Any) -> Any:
+    """Call the client and return what it raised, None if nothing."""
+    try:
+        call(*args)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except:  # noqa: E722 - see the module's docstring
+        return sys.exc_info()[1]
+    return None
+
+
 def kafka_error_of(error: Any) -> KafkaError | None:
     """Return the client's error object inside whatever was raised, None if there is none."""
     if isinstance(error, KafkaError):
@@ -98,6 +137,8 @@ def convert(error: Any, *, what: str, where: str) -> KStreamsError:
     """Turn anything the client raised or returned into an error of this package."""
     if isinstance(error, KStreamsError):
         return error
+    if isinstance(error, CallOverdueError):
+        return unreachable(where, f"{what}: {error}", code="_TIMED_OUT")
     kafka_error = kafka_error_of(error)
     if kafka_error is not None:
         return from_kafka_error(kafka_error, what=what, where=where)
@@ -116,11 +157,14 @@ def convert(error: Any, *, what: str, where: str) -> KStreamsError:
 
 
 def from_kafka_error(error: KafkaError, *, what: str, where: str) -> KafkaClientError:
-    """Map one error object of the client."""
+    """Map one error object of the client.
+
+    Whoever knows which permission a refused request needs asks :class:`Access` instead.
+    """
     code = error.code()
     name = error.name()
     text = _one_line(error.str())
-    fatal = (error.fatal() or code == KafkaError._FATAL) and code not in _FORBIDDEN
+    fatal = (error.fatal() or code == KafkaError._FATAL) and code not in FORBIDDEN
     if code in _CREDENTIALS:
         return wrong_credentials(where, text)
     if code in UNREACHABLE and not fatal:
@@ -135,10 +179,48 @@ def from_kafka_error(error: KafkaError, *, what: str, where: str) -> KafkaClient
     )
 
 
+class Access:
+    """Turns "not authorized", which names nothing, into an error that names the permission.
+
+    :param client_config: of the client that was refused.
+    """
+
+    __slots__ = ("_principal", "_where")
+
+    def __init__(self, client_config: Mapping[str, str]) -> None:
+        self._where = client_config.get("bootstrap.servers", "?")
+        self._principal = principal_of(client_config)
+
+    def denied(self, error: KafkaError, what: str, permission: Permission) -> AccessDeniedError | None:
+        """Return the error for a request that was refused for want of a permission, None for any other.
+
+        :param permission: what the request needs.
+        """
+        if error.code() not in FORBIDDEN:
+            return None
+        return AccessDeniedError(
+            what=what,
+            where=self._where,
+            permission=permission,
+            principal=self._principal,
+            code=error.name(),
+        )
+
+
+def principal_of(client_config: Mapping[str, str]) -> str:
+    """Return as whom a client logs in, by Kafka's default rules; empty when only the broker knows."""
+    protocol = client_config.get("security.protocol", "plaintext").upper()
+    mechanism = client_config.get("sasl.mechanism", client_config.get("sasl.mechanisms", "")).upper()
+    user = client_config.get("sasl.username", "")
+    if protocol.startswith("SASL") and mechanism in _LOGIN_BY_NAME and user:
+        return f"User:{user}"
+    return "User:ANONYMOUS" if protocol == "PLAINTEXT" else ""
+
+
 def _explain(code: int, prefix: str, text: str) -> tuple[str, str]:
     if code in _TOPIC_MISSING:
         return f"{prefix}: no such topic or partition: {text}", "create the topic, or correct its name"
-    if code in _FORBIDDEN:
+    if code in FORBIDDEN:
         return (
             f"{prefix}: not authorized: {text}",
             "ask the cluster's administrator for the missing permission",
@@ -146,7 +228,8 @@ def _explain(code: int, prefix: str, text: str) -> tuple[str, str]:
     if code in _POSITION_LOST:
         return (
             f"{prefix}: the position to read from is not in the log: {text}",
-            "records were deleted, or the topic was created again: restore it, or reset the application",
+            "records were deleted, or the topic was created again: restore it, or accept that with "
+            "airflow-kstreams reset",
         )
     if code in FENCED:
         return (
@@ -173,10 +256,22 @@ def unreachable(where: str, detail: str, *, code: str = "_TRANSPORT") -> KafkaCl
 
 def wrong_credentials(where: str, detail: str) -> KafkaClientError:
     """Build the error for refused credentials."""
+    fix = "correct security.protocol, sasl.mechanism, sasl.username and sasl.password (or the TLS files)"
+    for sign, remedy in _CREDENTIALS_FIXES.items():
+        if sign in detail:
+            fix = remedy
+            break
     return KafkaClientError(
         f"the broker at {where} refused the credentials: {_one_line(detail)}",
-        fix="correct security.protocol, sasl.mechanism, sasl.username and sasl.password (or the TLS files)",
+        fix=fix,
         code="_AUTHENTICATION",
+    )
+
+
+def wrong_listener(where: str, finding: Finding) -> KafkaClientError:
+    """Build the error for settings that do not fit the listener."""
+    return KafkaClientError(
+        f"no connection to {where}: {_one_line(finding.cause)}", fix=finding.fix, code="_SSL"
     )
 
 

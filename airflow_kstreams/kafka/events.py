@@ -6,17 +6,26 @@ The callbacks run inside ``poll`` on the caller's own thread, so plain attribute
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
+
+from airflow_kstreams.kafka.secrets import without_secrets
 
 _LOG = logging.getLogger("airflow_kstreams.kafka.client")
 
 #: Log facilities of librdkafka whose content also arrives as an error, which is raised: logging it too would
 #: say it twice, and while a broker is down it would say it many times a second.
 _ALSO_RAISED = ("FAIL", "ERROR", "TXNERR", "FATAL", "TXNFLUSH", "ADDPARTS")
+
+#: What the client logs, and tells nowhere else, when the ACLs refuse one of a transaction's partitions.
+_REFUSED_PARTITION = re.compile(
+    r'add partition "(?P<topic>[^"]+)" \[\d+\].*authorization failed', re.IGNORECASE
+)
 
 _CREDENTIALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _CONNECTION = frozenset(
@@ -25,7 +34,6 @@ _CONNECTION = frozenset(
 
 
 class _BrokerStatistics(msgspec.Struct):
-    nodeid: int = -1
     disconnects: int = 0
     req_timeouts: int = 0
 
@@ -34,26 +42,46 @@ class _Statistics(msgspec.Struct):
     brokers: dict[str, _BrokerStatistics] = {}
 
 
+#: How the statistics name a connection that is not yet known to be to a certain broker.
+_BOOTSTRAP = "/bootstrap"
 _STATISTICS = msgspec.json.Decoder(_Statistics)
 
 
 class ClientEvents:
     """Collects one client's events.
 
+    :param config: the client's settings; what of them is secret is kept out of the client's words.
     :ivar credentials_error: text of the first authentication or TLS error, empty while there is none.
     :ivar last_error: text of the last connection error.
+    :ivar group_error: why the ACLs keep the reader from its group, None while they do not.
+    :ivar refused_topic: the last topic that the ACLs kept out of a transaction, empty while there is none.
     :ivar connection_errors: number of connection errors so far.
     :ivar disconnects: connections lost and requests timed out so far, as the statistics say.
+    :ivar statistics: how often the statistics came so far.
     :ivar all_down_since: monotonic seconds at which the client lost every broker, None while it has one.
     """
 
-    __slots__ = ("all_down_since", "connection_errors", "credentials_error", "disconnects", "last_error")
+    __slots__ = (
+        "_config",
+        "all_down_since",
+        "connection_errors",
+        "credentials_error",
+        "disconnects",
+        "group_error",
+        "last_error",
+        "refused_topic",
+        "statistics",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, config: Mapping[str, str] | None = None) -> None:
+        self._config = config or {}
         self.credentials_error = ""
         self.last_error = ""
+        self.group_error: KafkaError | None = None
+        self.refused_topic = ""
         self.connection_errors = 0
         self.disconnects = 0
+        self.statistics = 0
         self.all_down_since: float | None = None
 
     def callbacks(self) -> dict[str, Any]:
@@ -64,24 +92,52 @@ class ClientEvents:
         """Note that a broker answered."""
         self.all_down_since = None
 
+    def note_group_error(self, message: Message) -> bool:
+        """Remember what a polled message says about the group; return whether it does.
+
+        The client says it once, to whoever polls first. Who only reads assigned partitions needs no group;
+        who commits, or asks what is committed, is refused then.
+        """
+        error = message.error()
+        if error is None or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return False
+        self.group_error = error
+        return True
+
     def _on_error(self, error: KafkaError) -> None:
         code = error.code()
         if code in _CREDENTIALS and not self.credentials_error:
-            self.credentials_error = error.str()
+            self.credentials_error = self._clean(error.str())
         if code in _CONNECTION:
             self.connection_errors += 1
             if code == KafkaError._ALL_BROKERS_DOWN:
                 self.all_down_since = self.all_down_since or time.monotonic()
             else:
-                self.last_error = error.str()
-        _LOG.debug("client error %s: %s", error.name(), error.str())
+                self.last_error = self._clean(error.str())
+        _LOG.debug("client error %s: %s", error.name(), self._clean(error.str()))
 
     def _on_statistics(self, text: str) -> None:
-        # Bootstrap connections (without a node id) are dropped in the ordinary course of things.
-        brokers = [broker for broker in _STATISTICS.decode(text).brokers.values() if broker.nodeid >= 0]
-        self.disconnects = sum(broker.disconnects + broker.req_timeouts for broker in brokers)
+        # Bootstrap connections are dropped in the ordinary course of things. They are known by name: the
+        # connection to the transaction coordinator has no node id either.
+        self.disconnects = sum(
+            broker.disconnects + broker.req_timeouts
+            for name, broker in _STATISTICS.decode(text).brokers.items()
+            if not name.endswith(_BOOTSTRAP)
+        )
+        self.statistics += 1
 
     def log(self, level: int, text: str, *args: object) -> None:
         """Take a log line of the client library; stands in for a logger."""
-        raised = bool(args) and str(args[0]) in _ALSO_RAISED
-        _LOG.log(logging.DEBUG if raised else level, text, *args)
+        facility = str(args[0]) if args else ""
+        raised = facility in _ALSO_RAISED
+        if facility == "ADDPARTS" and (refused := _REFUSED_PARTITION.search(str(args[-1]))):
+            self.refused_topic = refused["topic"]
+        elif facility == "FAIL" and not self.last_error:
+            # A listener that wants another protocol just hangs up, which the client takes for no error.
+            self.last_error = self._clean(str(args[-1]))
+        level = logging.DEBUG if raised else level
+        if _LOG.isEnabledFor(level):
+            _LOG.log(level, text, *(self._clean(a) if isinstance(a, str) else a for a in args))
+
+    def _clean(self, text: str) -> str:
+        return without_secrets(text, self._config)

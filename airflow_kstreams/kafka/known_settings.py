@@ -1,6 +1,10 @@
-"""Names of librdkafka's settings, for hints only: whether a name exists is decided by the client itself."""
+"""Names of settings: librdkafka's, for hints only (whether one exists is decided by the client itself), and
+Java's that are given by mistake, with what to write instead.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 KNOWN_SETTINGS: tuple[str, ...] = (
     "acks",
@@ -169,3 +173,31 @@ KNOWN_SETTINGS: tuple[str, ...] = (
     "transaction.timeout.ms",
     "transactional.id",
 )
+
+_OWN_TLS = "remove it; the client takes the TLS versions and algorithms of its OpenSSL"
+#: Java's settings that librdkafka lacks, and what to write instead.
+JAVA_SETTINGS: Mapping[str, str] = {
+    "sasl.jaas.config": "say it by librdkafka's names: sasl.mechanism, sasl.username and sasl.password",
+    "ssl.truststore.location": "export its certificates as PEM and name that file in ssl.ca.location",
+    "ssl.truststore.password": "remove it; a PEM file named in ssl.ca.location needs none",
+    "ssl.truststore.type": "remove it; ssl.ca.location names a PEM file",
+    "ssl.truststore.certificates": "name it ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "name it ssl.certificate.pem",
+    "ssl.keystore.key": "name it ssl.key.pem",
+    "ssl.keystore.type": "remove it; ssl.keystore.location names a PKCS#12 file",
+    "ssl.protocol": _OWN_TLS,
+    "ssl.provider": _OWN_TLS,
+    "ssl.enabled.protocols": _OWN_TLS,
+    "ssl.keymanager.algorithm": _OWN_TLS,
+    "ssl.trustmanager.algorithm": _OWN_TLS,
+    "ssl.secure.random.implementation": _OWN_TLS,
+    "basic.auth.credentials.source": "remove it; schema.registry.basic.auth.user.info alone says it",
+    "basic.auth.user.info": "name it schema.registry.basic.auth.user.info",
+    "bearer.auth.token": "name it schema.registry.bearer.auth.token",
+    "schema.registry.ssl.truststore.location": "export its certificates as PEM and name that file in "
+    "schema.registry.ssl.ca.location",
+    "schema.registry.ssl.truststore.password": "remove it; a PEM file needs none",
+    "schema.registry.ssl.keystore.location": "export key and certificate as PEM and name those files in "
+    "schema.registry.ssl.key.location and schema.registry.ssl.certificate.location",
+    "schema.registry.ssl.keystore.password": "name it schema.registry.ssl.key.password",
+}

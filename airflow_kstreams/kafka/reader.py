@@ -14,10 +14,21 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import Message as ClientMessage
 from confluent_kafka import TopicPartition as ClientPartition
 
+from airflow_kstreams.kafka.bounded_call import BoundedCaller
+from airflow_kstreams.kafka.code_settings import with_callback
 from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
-from airflow_kstreams.kafka.errors import from_kafka_error, guarded, unreachable
+from airflow_kstreams.kafka.errors import (
+    Access,
+    attempt,
+    convert,
+    from_kafka_error,
+    guarded,
+    kafka_error_of,
+    unreachable,
+)
 from airflow_kstreams.kafka.events import ClientEvents
-from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
+from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
 
 #: Unless the user says otherwise. Queue memory is bounded because the client's own default is 64 MiB and more
@@ -34,8 +45,16 @@ _DEFAULTS: Mapping[str, str] = {
 }
 _SERVED_AT_ONCE = 1
 _COORDINATOR_MOVING = frozenset(
-    {"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "UNSTABLE_OFFSET_COMMIT"}
+    {
+        "NOT_COORDINATOR",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "UNSTABLE_OFFSET_COMMIT",
+        "_TIMED_OUT",
+    }
 )
+_FIRST_TRY_SECONDS = 1.0
+_ERRORS_AT_ONCE = 100
 _COORDINATOR_PAUSE_SECONDS = 0.1
 
 
@@ -52,11 +71,16 @@ class BoundedReader:
         self, client_config: Mapping[str, str], *, group_id: str, isolation: Isolation, timeout_ms: int
     ) -> None:
         self._bootstrap = bootstrap_of(client_config)
+        self._config = client_config
+        self._access = Access(client_config)
+        self._group_id = group_id
         self._timeout_seconds = timeout_ms / 1000
-        self._events = ClientEvents()
+        self._events = ClientEvents(client_config)
         self._assigned: tuple[TopicPartition, ...] = ()
+        self._paused: set[TopicPartition] = set()
         self._connected = False
         self._known_topics: set[str] = set()
+        self._caller = BoundedCaller(f"commits-of-{group_id}", timeout_seconds=self._timeout_seconds)
         self._consumer: Consumer = guarded(
             "creating a consumer",
             self._bootstrap,
@@ -64,7 +88,7 @@ class BoundedReader:
             {
                 **_DEFAULTS,
                 "socket.timeout.ms": str(timeout_ms),
-                **client_config,
+                **with_callback(client_config),
                 "allow.auto.create.topics": "false",
                 "group.id": group_id,
                 "isolation.level": isolation,
@@ -76,6 +100,11 @@ class BoundedReader:
             },
         )
 
+    @property
+    def group_id(self) -> str:
+        """Whose committed offsets it reads and writes."""
+        return self._group_id
+
     def group_metadata(self) -> object:
         """Return for which group a transaction commits this reader's offsets, in the client's own form."""
         return guarded("naming the group", self._bootstrap, self._consumer.consumer_group_metadata)
@@ -83,6 +112,9 @@ class BoundedReader:
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these partitions, each from its offset; replaces what was assigned before."""
         self._connect()
+        # The client would remember what was paused, and never fetch it when it is assigned again.
+        if self._paused:
+            self.resume(tuple(self._paused))
         self._assigned = tuple(starts)
         for topic in sorted({tp.topic for tp in starts} - self._known_topics):
             # Without this the client looks for the partitions' leaders in its own time, which can be half a
@@ -123,10 +155,12 @@ class BoundedReader:
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Stop fetching these partitions; they stay assigned."""
         guarded("pausing partitions", self._bootstrap, self._consumer.pause, _client_partitions(partitions))
+        self._paused.update(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Fetch these partitions again."""
         guarded("resuming partitions", self._bootstrap, self._consumer.resume, _client_partitions(partitions))
+        self._paused.difference_update(partitions)
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return the group's committed offsets with their metadata; partitions without one are absent.
@@ -138,7 +172,7 @@ class BoundedReader:
         self._connect()
         found = self._until_coordinated(
             "reading committed offsets",
-            lambda: self._consumer.committed(_client_partitions(partitions), self._timeout_seconds),
+            lambda seconds: self._consumer.committed(_client_partitions(partitions), seconds),
         )
         result: dict[TopicPartition, CommittedOffset] = {}
         for partition in found:
@@ -155,40 +189,73 @@ class BoundedReader:
         self._connect()
         committed = self._until_coordinated(
             "committing offsets",
-            lambda: self._consumer.commit(offsets=client_offsets(offsets), asynchronous=False),
+            lambda _: self._consumer.commit(offsets=client_offsets(offsets), asynchronous=False),
+            attempt=self._caller.attempt,
         )
         for partition in committed or ():
             self._raise_for(partition, "committing the offset")
 
     def close(self) -> None:
-        """Close the client. Closing twice is harmless."""
+        """Close the client. Closing twice is harmless.
+
+        A client that is stuck in a commit is left alone: closing it would wait for that.
+        """
+        self._caller.close()
+        if self._caller.stuck:
+            return
         guarded("closing the consumer", self._bootstrap, self._consumer.close)
 
     def _consume(self, count: int, timeout_seconds: float) -> list[ClientMessage]:
         return guarded("reading", self._bootstrap, self._consumer.consume, count, timeout_seconds)
 
     def _until_coordinated(
-        self, what: str, call: Callable[[], list[ClientPartition]]
+        self,
+        what: str,
+        call: Callable[[float], list[ClientPartition]],
+        *,
+        attempt: Callable[[Callable[[], None]], Any] = attempt,
     ) -> list[ClientPartition]:
         """Repeat a request while the group's coordinator is being elected or moved, within the client
         timeout.
 
         The client itself gives up at the first such answer, which a young or restarted broker gives for
-        moments.
+        moments. But it waits for ever for a coordinator that the user may not know, so the first try is
+        short.
+
+        :param call: takes the seconds it may last.
+        :param attempt: makes a call and returns its error, None if none.
         """
         deadline = time.monotonic() + self._timeout_seconds
+        seconds = min(_FIRST_TRY_SECONDS, self._timeout_seconds)
         while True:
-            try:
-                return guarded(what, self._bootstrap, call)
-            except KafkaClientError as error:
-                if error.code not in _COORDINATOR_MOVING or time.monotonic() >= deadline:
-                    raise
+            outcome: list[list[ClientPartition]] = []
+            error = attempt(lambda: outcome.append(call(seconds)))  # noqa: B023 - called at once
+            if error is None:
+                return outcome[0]
+            if not self._caller.stuck:
+                self._refuse_group(what)
+            kafka_error = kafka_error_of(error)
+            passing = kafka_error is not None and kafka_error.name() in _COORDINATOR_MOVING
+            if not passing or time.monotonic() >= deadline:
+                raise self._refused(kafka_error, what) or convert(error, what=what, where=self._bootstrap)
+            seconds = max(deadline - time.monotonic(), _FIRST_TRY_SECONDS)
             time.sleep(_COORDINATOR_PAUSE_SECONDS)
+
+    def _refuse_group(self, what: str) -> None:
+        """Raise if the client has been told that the user may not use the group: it says so once, to who
+        polls.
+        """
+        if not self._assigned:  # what else is polled would be lost
+            for message in self._consume(_ERRORS_AT_ONCE, 0):
+                self._events.note_group_error(message)
+        refused = self._refused(self._events.group_error, what)
+        if refused is not None:
+            raise refused
 
     def _connect(self) -> None:
         if not self._connected:
             await_connection(
-                self._consumer, self._events, bootstrap=self._bootstrap, timeout_seconds=self._timeout_seconds
+                self._consumer, self._events, config=self._config, timeout_seconds=self._timeout_seconds
             )
             self._connected = True
 
@@ -196,11 +263,13 @@ class BoundedReader:
         ends: dict[TopicPartition, int] = {}
         for message in messages:
             error = message.error()
-            if error is None:
+            if error is None or self._events.note_group_error(message):
                 continue
-            where = f"{message.topic()}-{message.partition()}@{message.offset()}"
             if error.code() != KafkaError._PARTITION_EOF:
-                raise from_kafka_error(error, what=f"reading {where}", where=self._bootstrap)
+                what = f"reading {message.topic()}-{message.partition()}@{message.offset()}"
+                raise self._refused(error, what, message.topic()) or from_kafka_error(
+                    error, what=what, where=self._bootstrap
+                )
             ends[_partition_of(message)] = _offset_of(message)
         return ends
 
@@ -244,11 +313,23 @@ class BoundedReader:
 
     def _raise_for(self, partition: ClientPartition, what: str) -> None:
         if partition.error is not None:
-            raise from_kafka_error(
-                partition.error,
-                what=f"{what} of {partition.topic}-{partition.partition}",
-                where=self._bootstrap,
+            what = f"{what} of {partition.topic}-{partition.partition}"
+            raise self._refused(partition.error, what, partition.topic) or from_kafka_error(
+                partition.error, what=what, where=self._bootstrap
             )
+
+    def _refused(self, error: KafkaError | None, what: str, topic: str | None = None) -> KStreamsError | None:
+        """Return the error for a missing permission, None if that is not what is wrong.
+
+        :param topic: that the request was about; None when it was about the group.
+        """
+        if error is None:
+            return None
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED or topic is None:
+            needed = Permission(operation=Operation.READ, resource=Resource.GROUP, name=self._group_id)
+        else:
+            needed = Permission(operation=Operation.READ, resource=Resource.TOPIC, name=topic)
+        return self._access.denied(error, what, needed)
 
 
 def client_offsets(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[ClientPartition]:

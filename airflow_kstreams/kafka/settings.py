@@ -1,4 +1,4 @@
-"""Checks client settings (librdkafka's names) before any connection is made, and hides their secrets in text.
+"""Checks client settings (librdkafka's names) before any connection is made.
 
 Rule: what this module lets through, every client of this package accepts; what it refuses, it refuses by
 name, with the application setting to use instead or the nearest known name. Whether a name exists is asked of
@@ -15,8 +15,10 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaException, Producer
 
-from airflow_kstreams.kafka.known_settings import KNOWN_SETTINGS
+from airflow_kstreams.kafka.code_settings import TOKEN_CALLBACK, AllowedSettings
+from airflow_kstreams.kafka.known_settings import JAVA_SETTINGS, KNOWN_SETTINGS
 from airflow_kstreams.kafka.schema_registry.settings import is_registry_setting, registry_settings
+from airflow_kstreams.kafka.secrets import sealed, without_secrets
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import SETTINGS, nearest
 
@@ -48,40 +50,24 @@ ENGINE_OWNED: Mapping[str, str] = {
     "statistics.interval.ms": "the engine reads the statistics itself; remove it",
 }
 
-#: Settings that load code into the process or run commands.
-_RUNS_CODE = ("plugin.library.paths", "ssl.engine.location", "sasl.kerberos.kinit.cmd")
-
-_SECRET = re.compile(
-    r"password|passphrase|secret|token(?!\.endpoint)|jaas|credential|user\.info|\.pem$|private\.key"
-    r"|sasl\.oauthbearer\.(config|extensions)"
-    r"|^(schema\.registry\.)?proxy$",  # its URL may hold a password
-)
 _SENTINEL = "airflow.kstreams.end.of.settings"
 _UNKNOWN = re.compile(r'No such configuration property: "(?P<name>.*)"')
 
-#: What stands where a secret was.
-REDACTED = "***"
 
-
-def is_secret(name: str) -> bool:
-    """Whether the value of a setting must never be shown."""
-    return _SECRET.search(name.lower()) is not None
-
-
-def redact(config: Mapping[str, object]) -> dict[str, str]:
-    """Return the settings as text with every secret value replaced, for logs and reprs."""
-    return {name: REDACTED if is_secret(name) else str(value) for name, value in config.items()}
-
-
-def check_client_settings(config: Mapping[str, object]) -> dict[str, str]:
+def check_client_settings(
+    config: Mapping[str, object], *, allowed: AllowedSettings | None = None
+) -> dict[str, str]:
     """Check client settings given by the user.
 
     :param config: librdkafka name -> value; numbers and booleans are turned into text.
-    :return: the settings as text, those of the schema registry included.
-    :raises ConfigError: ``bootstrap.servers`` is missing, or a setting is unknown, owned by the engine, runs
-        code, or has a value that the client refuses.
+    :param allowed: settings that run code and may; what the environment allows unless given.
+    :return: the settings as text, those of the schema registry included; secret values as ``Secret``.
+    :raises ConfigError: ``bootstrap.servers`` is missing, or a setting is unknown, Java's, owned by the
+        engine, runs code, or has a value that the client refuses.
     """
-    checked = {name: _as_text(name, value) for name, value in config.items()}
+    (allowed or AllowedSettings.of_environment()).check(config)
+    checked = sealed({name: _as_text(name, value) for name, value in sealed(config).items()})
+    _refuse_java(checked)
     registry_settings(checked)
     of_kafka = without_registry(checked)
     for name in of_kafka:
@@ -103,11 +89,6 @@ def without_registry(config: Mapping[str, str]) -> dict[str, str]:
 def _check_name(name: str) -> None:
     if name in ENGINE_OWNED:
         raise ConfigError(f"client setting {name!r} is owned by the engine", fix=ENGINE_OWNED[name])
-    if name in _RUNS_CODE:
-        raise ConfigError(
-            f"client setting {name!r} runs code in this process and is refused",
-            fix="remove it; use a setting that only holds data",
-        )
     if name in SETTINGS:
         raise ConfigError(
             f"{name!r} is an application setting, found among the client settings",
@@ -115,10 +96,19 @@ def _check_name(name: str) -> None:
         )
 
 
+def _refuse_java(config: Mapping[str, str]) -> None:
+    for name in config:
+        fix = JAVA_SETTINGS.get(name)
+        if fix is not None:
+            raise ConfigError(f"client setting {name!r} is one that only Java's clients know", fix=fix)
+
+
 def _as_text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str | int | float):
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
         return str(value)
     raise ConfigError(
         f"client setting {name!r} must be text, a number or a boolean, got {type(value).__name__}",
@@ -130,9 +120,9 @@ def _ask_client(config: Mapping[str, str]) -> None:
     """Have the client library judge names and values, without creating a client."""
     reason = ""
     try:
-        Producer({**config, _SENTINEL: ""})
+        Producer({**{n: v for n, v in config.items() if n != TOKEN_CALLBACK}, _SENTINEL: ""})
     except KafkaException as error:
-        reason = error.args[0].str()
+        reason = without_secrets(error.args[0].str(), config)
     match = _UNKNOWN.search(reason)
     if match and match["name"] == _SENTINEL:
         return
@@ -141,13 +131,6 @@ def _ask_client(config: Mapping[str, str]) -> None:
         known = [known for known in (*KNOWN_SETTINGS, *SETTINGS) if known not in ENGINE_OWNED]
         raise ConfigError(f"unknown client setting {name!r}", fix=nearest(name, known))
     raise ConfigError(
-        f"the Kafka client refuses a setting: {_without_secrets(reason, config)}",
+        f"the Kafka client refuses a setting: {reason}",
         fix="correct the value; the names and ranges are in librdkafka's CONFIGURATION.md",
     )
-
-
-def _without_secrets(text: str, config: Mapping[str, str]) -> str:
-    for name, value in config.items():
-        if value and is_secret(name):
-            text = text.replace(value, REDACTED)
-    return text

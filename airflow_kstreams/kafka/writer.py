@@ -7,24 +7,32 @@ transaction; a new writer under the same transactional id has a higher epoch, wh
 
 How repetition is noticed: a call failed or was very slow; or the error callback or the statistics told of a
 lost connection or a timed out request. A request is repeated without an answer for these two reasons only,
-and no sooner than ``retry.backoff.ms`` (less the client's 20 % of jitter) later. The statistics are emitted
-several times in that pause and are read after every call, so a call that hid a repetition cannot return
-before its cause has been seen. An answered "try again" (another transaction is still completing) is repeated
-too, harmlessly, and is not held against the writer.
+and no sooner than ``retry.backoff.ms`` (less the client's 20 % of jitter) later. A call that was quicker than
+that hid no repetition; after any other the writer waits for statistics that were taken since, which count the
+connections lost and requests timed out on every connection, that to the transaction coordinator above all. An
+answered "try again" (another transaction is still completing) is repeated too, harmlessly, and is not held
+against the writer.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from confluent_kafka import KafkaError, Producer
 
+from airflow_kstreams.kafka.bounded_call import BoundedCaller
+from airflow_kstreams.kafka.code_settings import with_callback
 from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
-from airflow_kstreams.kafka.delivery import DeliveryFailures, attempt, make_produce
+from airflow_kstreams.kafka.delivery import DeliveryFailures, make_produce
 from airflow_kstreams.kafka.errors import (
     FENCED,
+    FORBIDDEN,
+    Access,
+    CallOverdueError,
+    attempt,
     convert,
     from_kafka_error,
     guarded,
@@ -40,12 +48,16 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
     TransactionAbortedError,
 )
+from airflow_kstreams.streams.permissions import Operation, Permission, Resource, transactional_permission
 from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition
 
-#: The client's pause before it repeats a request, and how often it emits statistics: the second must be much
-#: smaller.
+#: The client's pause before it repeats a request, and how soon that can be at the earliest.
 _RETRY_BACKOFF_MS = 100
+_REPEATED_SECONDS = 0.75 * _RETRY_BACKOFF_MS / 1000
+#: How often the client emits statistics. Those that come first after a call may have been taken before its
+#: end, the next ones were not.
 _STATISTICS_INTERVAL_MS = 25
+_FRESH_STATISTICS = 2
 #: Errors that are only the consequence of the state the client is in. A failing callback of a fenced client
 #: can even raise a ``SystemError`` that hides the client's own.
 _SAYS_LITTLE = frozenset(
@@ -57,6 +69,8 @@ _SAYS_LITTLE = frozenset(
         KafkaError._CONFLICT,
     }
 )
+#: A topic in the text of a refused commit of offsets.
+_UNREAD_TOPIC = re.compile(r"(?P<topic>[\w.-]+)\(\(null\)\)\[\d+\]\([^()]*[Tt]opic authorization failed")
 #: A transaction call that takes this long is not trusted, whatever else is known.
 _SUSPECT_SECONDS = 10.0
 
@@ -78,6 +92,8 @@ _DEFAULTS: Mapping[str, str] = {
 class GroupMember(Protocol):
     """A reader that can say for which group offsets are committed."""
 
+    @property
+    def group_id(self) -> str: ...
     def group_metadata(self) -> object: ...
 
 
@@ -93,8 +109,10 @@ class IdempotentWriter:
 
     def _open(self, client_config: Mapping[str, str], *, timeout_ms: int, owned: Mapping[str, str]) -> None:
         self._bootstrap = bootstrap_of(client_config)
+        self._config = client_config
+        self._access = Access(client_config)
         self._timeout_seconds = timeout_ms / 1000
-        self._events = ClientEvents()
+        self._events = ClientEvents(client_config)
         self._failures = DeliveryFailures()
         self._connected = False
         self._suspect = False
@@ -106,7 +124,7 @@ class IdempotentWriter:
             {
                 **_DEFAULTS,
                 "socket.timeout.ms": str(timeout_ms),
-                **client_config,
+                **with_callback(client_config),
                 "allow.auto.create.topics": "false",
                 "acks": "all",
                 "enable.idempotence": "true",
@@ -192,7 +210,7 @@ class IdempotentWriter:
     def _connect(self) -> None:
         if not self._connected:
             await_connection(
-                self._producer, self._events, bootstrap=self._bootstrap, timeout_seconds=self._timeout_seconds
+                self._producer, self._events, config=self._config, timeout_seconds=self._timeout_seconds
             )
             self._connected = True
 
@@ -207,7 +225,18 @@ class IdempotentWriter:
         raise self._explain(error, f"sending to {self._failures.topic}-{self._failures.partition}")
 
     def _explain(self, error: Any, what: str) -> KStreamsError:
-        return convert(error, what=what, where=self._bootstrap)
+        return self._refused(kafka_error_of(error), what) or convert(error, what=what, where=self._bootstrap)
+
+    def _refused(self, error: KafkaError | None, what: str) -> KStreamsError | None:
+        """Return the error for a missing permission, None if that is not what is wrong."""
+        if error is None:
+            return None
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            topic = self._events.refused_topic or self._failures.topic
+            needed = Permission(operation=Operation.WRITE, resource=Resource.TOPIC, name=topic)
+        else:
+            needed = Permission(operation=Operation.IDEMPOTENT_WRITE, resource=Resource.CLUSTER)
+        return self._access.denied(error, what, needed)
 
 
 def _refuse_closed(*_: object) -> None:
@@ -233,10 +262,12 @@ class TransactionalWriter(IdempotentWriter):
         timeout_ms: int,
     ) -> None:
         self._transactional_id = transactional_id
+        self._group_id = ""
         self._transaction_timeout_ms = transaction_timeout_ms
         self._disconnects_at_begin = 0
         self._errors_at_begin = 0
         self._in_transaction = False
+        self._caller = BoundedCaller(f"offsets-of-{transactional_id}", timeout_seconds=timeout_ms / 1000)
         self._open(
             client_config,
             timeout_ms=timeout_ms,
@@ -314,13 +345,20 @@ class TransactionalWriter(IdempotentWriter):
         # Delivered records have settled the partitions' part of the transaction; asking for the group's part
         # while the coordinator still completes the previous transaction would cost a whole retry pause.
         self.flush()
+        self._group_id = reader.group_id
         self._transact(
             "adding offsets to the transaction",
             self._producer.send_offsets_to_transaction,
             client_offsets(offsets),
             reader.group_metadata(),
             self._timeout_seconds,
+            attempt=self._caller.attempt,
         )
+
+    def close(self) -> None:
+        """Drop what is still queued and let go of the client, see :class:`IdempotentWriter`."""
+        self._caller.close()
+        super().close()
 
     def commit(self) -> None:
         """Deliver every record and commit.
@@ -341,16 +379,25 @@ class TransactionalWriter(IdempotentWriter):
         self._in_transaction = False
         self._failures.clear()
 
-    def _transact(self, what: str, call: Callable[..., Any], *args: Any) -> None:
-        """Make a call that a repetition could make dangerous, and judge whether there may have been one."""
+    def _transact(
+        self,
+        what: str,
+        call: Callable[..., Any],
+        *args: Any,
+        attempt: Callable[..., Any] = attempt,
+    ) -> None:
+        """Make a call that a repetition could make dangerous, and judge whether there may have been one.
+
+        :param attempt: makes the call and returns its error, None if none.
+        """
         started = time.monotonic()
         try:
             error = attempt(call, *args)
+            seconds = time.monotonic() - started
+            served = attempt(self._serve_events, 0.0 if error is not None else seconds)
         except BaseException:
             self._suspect = True
             raise
-        seconds = time.monotonic() - started
-        served = attempt(self._producer.poll, 0)
         error = error if error is not None else served
         if error is not None:
             self._suspect = True
@@ -358,16 +405,38 @@ class TransactionalWriter(IdempotentWriter):
         if seconds >= _SUSPECT_SECONDS:
             self._suspect = True
 
+    def _serve_events(self, seconds: float) -> None:
+        """Take in what the client tells by callback; after a call that may hide a repetition, all of it.
+
+        :param seconds: how long the call took.
+        """
+        self._producer.poll(0)
+        if seconds < _REPEATED_SECONDS:
+            return
+        enough = self._events.statistics + _FRESH_STATISTICS
+        deadline = time.monotonic() + self._timeout_seconds
+        while self._events.statistics < enough:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self._suspect = True  # a client that says nothing any more is not trusted
+                return
+            self._producer.poll(min(_STATISTICS_INTERVAL_MS / 1000, left))
+
     def _remember_connection(self) -> None:
         self._disconnects_at_begin = self._events.disconnects
         self._errors_at_begin = self._events.connection_errors
 
     def _explain(self, error: Any, what: str) -> KStreamsError:
         kafka_error = kafka_error_of(error)
+        if isinstance(error, CallOverdueError):
+            return convert(error, what=f"{what} of {self._transactional_id}", where=self._bootstrap)
         if kafka_error is None or kafka_error.code() in _SAYS_LITTLE:
             kafka_error = self._state_error() or kafka_error
         if kafka_error is None:
             return convert(error, what=what, where=self._bootstrap)
+        refused = self._refused(kafka_error, what)
+        if refused is not None:
+            return refused
         text = " ".join(kafka_error.str().split())
         if kafka_error.code() in FENCED:
             return TaskFencedError(
@@ -389,6 +458,26 @@ class TransactionalWriter(IdempotentWriter):
         return from_kafka_error(
             kafka_error, what=f"{what} of {self._transactional_id}", where=self._bootstrap
         )
+
+    def _refused(self, error: KafkaError | None, what: str) -> KStreamsError | None:
+        """Return the error for a missing permission, None if that is not what is wrong.
+
+        The client would have the transaction aborted and tried again, which cannot help.
+        """
+        if error is None or error.code() not in FORBIDDEN:
+            return None
+        what = f"{what} of {self._transactional_id}"
+        # Offsets may be committed only of topics that the user may read.
+        unread = _UNREAD_TOPIC.search(error.str())
+        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            needed = transactional_permission(self._transactional_id.rpartition("-")[0])
+        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            needed = Permission(operation=Operation.READ, resource=Resource.GROUP, name=self._group_id)
+        elif unread is not None:
+            needed = Permission(operation=Operation.READ, resource=Resource.TOPIC, name=unread["topic"])
+        else:
+            return super()._refused(error, what)
+        return self._access.denied(error, what, needed)
 
     def _state_error(self) -> KafkaError | None:
         """Ask the client why it refuses to go on.

@@ -4,45 +4,56 @@ Kafka client.
 Application files import what they need from here::
 
     from airflow_kstreams.streams import KStreamBuilder, serdes
+
+A name is imported when it is asked for: triggerers and DAG files need errors and settings from below here,
+and must not wait for the whole DSL.
 """
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.errors import (
-    ConfigError,
-    KStreamsError,
-    RecordError,
-    StateStoreError,
-    TopologyError,
-)
-from airflow_kstreams.streams.kstream.builder import KStreamBuilder
-from airflow_kstreams.streams.kstream.grouped import KGroupedStream
-from airflow_kstreams.streams.kstream.kstream import KStream
-from airflow_kstreams.streams.kstream.table import KTable
-from airflow_kstreams.streams.kstream.windowed_grouped import WindowedKGroupedStream
-from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
-from airflow_kstreams.streams.kstream.windowed_table import WindowedKTable
-from airflow_kstreams.streams.kstream.windows import (
-    HoppingWindow,
-    SessionWindow,
-    SlidingWindow,
-    TumblingWindow,
-    Windowed,
-)
-from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, FixedGroups, PartitionGrouper
-from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.processor import timestamps
-from airflow_kstreams.streams.processor.context import ProcessorContext
-from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
-from airflow_kstreams.streams.processor.punctuation import Punctuation
-from airflow_kstreams.streams.serde import serdes
-from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.state.key_value_store import KeyValueStore
-from airflow_kstreams.streams.state.session_store import SessionStore
-from airflow_kstreams.streams.state.window_store import WindowStore
-from airflow_kstreams.streams.topology.builder import TopologyBuilder
-from airflow_kstreams.streams.topology.nodes import SessionStoreSpec, StoreSpec, WindowStoreSpec
-from airflow_kstreams.streams.topology.topology import Topology
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_kstreams.streams.errors import (
+        ConfigError,
+        KStreamsError,
+        RecordError,
+        StateStoreError,
+        TopologyError,
+    )
+    from airflow_kstreams.streams.kstream.builder import KStreamBuilder
+    from airflow_kstreams.streams.kstream.grouped import KGroupedStream
+    from airflow_kstreams.streams.kstream.kstream import KStream
+    from airflow_kstreams.streams.kstream.table import KTable
+    from airflow_kstreams.streams.kstream.windowed_grouped import WindowedKGroupedStream
+    from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
+    from airflow_kstreams.streams.kstream.windowed_table import WindowedKTable
+    from airflow_kstreams.streams.kstream.windows import (
+        HoppingWindow,
+        SessionWindow,
+        SlidingWindow,
+        TumblingWindow,
+        Windowed,
+    )
+    from airflow_kstreams.streams.partitioning.partition_grouper import (
+        EqualIds,
+        FixedGroups,
+        PartitionGrouper,
+    )
+    from airflow_kstreams.streams.ports import TopicPartition
+    from airflow_kstreams.streams.processor import timestamps
+    from airflow_kstreams.streams.processor.context import ProcessorContext
+    from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
+    from airflow_kstreams.streams.processor.punctuation import Punctuation
+    from airflow_kstreams.streams.serde import serdes
+    from airflow_kstreams.streams.serde.base import Serde
+    from airflow_kstreams.streams.state.key_value_store import KeyValueStore
+    from airflow_kstreams.streams.state.session_store import SessionStore
+    from airflow_kstreams.streams.state.window_store import WindowStore
+    from airflow_kstreams.streams.topology.builder import TopologyBuilder
+    from airflow_kstreams.streams.topology.nodes import SessionStoreSpec, StoreSpec, WindowStoreSpec
+    from airflow_kstreams.streams.topology.topology import Topology
 
 __all__ = [
     "ConfigError",
@@ -82,3 +93,58 @@ __all__ = [
     "serdes",
     "timestamps",
 ]
+
+#: Where each name lives, below this package; a module stands for itself.
+_HOMES = {
+    "ConfigError": "errors",
+    "EqualIds": "partitioning.partition_grouper",
+    "FixedGroups": "partitioning.partition_grouper",
+    "HoppingWindow": "kstream.windows",
+    "KGroupedStream": "kstream.grouped",
+    "KStream": "kstream.kstream",
+    "KStreamBuilder": "kstream.builder",
+    "KStreamsError": "errors",
+    "KTable": "kstream.table",
+    "KeyValueStore": "state.key_value_store",
+    "PartitionGrouper": "partitioning.partition_grouper",
+    "Processor": "processor.processor",
+    "ProcessorContext": "processor.context",
+    "ProcessorRecord": "processor.processor",
+    "Punctuation": "processor.punctuation",
+    "RecordError": "errors",
+    "Serde": "serde.base",
+    "SessionStore": "state.session_store",
+    "SessionStoreSpec": "topology.nodes",
+    "SessionWindow": "kstream.windows",
+    "SlidingWindow": "kstream.windows",
+    "StateStoreError": "errors",
+    "StoreSpec": "topology.nodes",
+    "TopicPartition": "ports",
+    "Topology": "topology.topology",
+    "TopologyBuilder": "topology.builder",
+    "TopologyError": "errors",
+    "TumblingWindow": "kstream.windows",
+    "WindowStore": "state.window_store",
+    "WindowStoreSpec": "topology.nodes",
+    "Windowed": "kstream.windows",
+    "WindowedKGroupedStream": "kstream.windowed_grouped",
+    "WindowedKStream": "kstream.windowed_stream",
+    "WindowedKTable": "kstream.windowed_table",
+    "serdes": "serde.serdes",
+    "timestamps": "processor.timestamps",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of this package."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = import_module(f"{__name__}.{_HOMES[name]}")
+    found = home if home.__name__.endswith(f".{name}") else getattr(home, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """Return the names of this package, imported or not."""
+    return sorted({*globals(), *__all__})

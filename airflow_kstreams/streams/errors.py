@@ -7,6 +7,7 @@ renders as one line of cause and one line of what to do. Each class says which r
 error                               recovery
 ==================================  =====================================================================
 ``ConfigError``                     fix a setting; a retry cannot help
+``MissingExtraError``               install the extra that it names; a retry cannot help
 ``TopologyError``                   fix the application file; a retry cannot help
 ``RecordError``                     fix the function, the data or the error policy, then retry the same run
 ``TaskFencedError``                 none here: a newer attempt owns the task; Spark may retry
@@ -18,7 +19,10 @@ error                               recovery
 ``StopOffsetUnreachableError``      retry once the broker serves the missing offsets
 ``UpstreamNotDoneError``            run the upstream subtopology again
 ``RunSupersededError``              none here: a newer attempt owns the run
+``SparkSessionError``               retry the run: another driver opens another session
+``ExecutorSetupError``              bring this package to the executors; a retry cannot help
 ``KafkaClientError``                ``retriable`` says whether a retry can help
+``AccessDeniedError``               give the permission it names; a retry cannot help before
 ``SchemaRegistryUnavailableError``  retry once the registry answers; no record is at fault
 ==================================  =====================================================================
 """
@@ -28,6 +32,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
+
+from airflow_kstreams.streams import permissions
 
 #: Starts a line that carries an error, as :meth:`KStreamsError.to_dict` in JSON, from one process to another.
 ERROR_MARKER = "KSTREAMS-ERROR "
@@ -86,6 +92,13 @@ class ConfigError(KStreamsError):
     """A setting is unknown, owned by the engine, malformed or contradictory."""
 
     retriable: ClassVar[bool] = False
+
+
+class MissingExtraError(ConfigError, ImportError):
+    """Something is not installed that comes with an extra of this package; one line, as an import's error."""
+
+    def __str__(self) -> str:
+        return f"{self.cause}: {self.fix}"
 
 
 class TopologyError(KStreamsError):
@@ -184,6 +197,20 @@ class RunSupersededError(RunError):
     """A newer attempt has taken this run over; whatever this process still holds is void."""
 
 
+class SparkSessionError(KStreamsError):
+    """Spark's session did not open, or its JVM is gone; this driver cannot go on, another one resumes the
+    run.
+    """
+
+
+class ExecutorSetupError(KStreamsError):
+    """An executor cannot run tasks: this package is missing there or another version, or its Python is not
+    one that can.
+    """
+
+    retriable: ClassVar[bool] = False
+
+
 class DataLossError(RunError):
     """Input that the run had to read is gone, or its topic is not the one the run began with."""
 
@@ -223,6 +250,46 @@ class KafkaClientError(KStreamsError):
         instance, and every attempt makes new ones.
         """
         return self.retriable_code or self.fatal
+
+
+class AccessDeniedError(KafkaClientError):
+    """The broker's ACLs do not let this user do what a run needs.
+
+    :param what: what was being done.
+    :param where: bootstrap servers.
+    :param permission: what is missing.
+    :param principal: whom the broker refused, e.g. ``User:orders``; empty when only the broker knows.
+    """
+
+    what: str
+    where: str
+    permission: permissions.Permission
+    principal: str
+
+    def __init__(
+        self, *, what: str, where: str, permission: permissions.Permission, principal: str, code: str
+    ) -> None:
+        KStreamsError.__init__(
+            self,
+            f"{what} at {where}: not authorized: {principal or 'this user'} needs the permission {permission}"
+            + (f" ({permission.reason})" if permission.reason else ""),
+            fix="have an administrator run: "
+            + permissions.acl_command([permission], principal=principal, bootstrap=where)
+            + " (airflow-kstreams acls APP.py --application-id ID prints all that a run needs)",
+            code=code,
+            retriable_code=False,
+            fatal=False,
+            what=what,
+            where=where,
+            permission=permission,
+            principal=principal,
+        )
+
+    def naming(self, permission: permissions.Permission) -> AccessDeniedError:
+        """Return this error about a permission that includes the missing one."""
+        return AccessDeniedError(
+            what=self.what, where=self.where, permission=permission, principal=self.principal, code=self.code
+        )
 
 
 class SchemaRegistryUnavailableError(KStreamsError):

@@ -48,11 +48,15 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """What the broker says of a topic; ``topic_id`` changes when a topic is deleted and created again."""
+    """What the broker says of a topic; ``topic_id`` changes when a topic is deleted and created again.
+
+    :param replicas: of the partition that has the fewest.
+    """
 
     name: str
     topic_id: str
     partitions: int
+    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,23 @@ class TopicSpec:
     partitions: int
     replication_factor: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member of a consumer group; readers of this package never join one.
+
+    :param member_id: given by the group's coordinator.
+    :param client_id: given by the client.
+    :param host: where it connects from.
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+
+    def __str__(self) -> str:
+        return f"{self.client_id} at {self.host.lstrip('/')}"
 
 
 class Fetched(NamedTuple):
@@ -121,12 +142,23 @@ class WriterPort(Protocol):
 class AdminPort(Protocol):
     """Topics and offsets as the broker knows them. Every call is bounded by the configured client timeout."""
 
+    def topic_names(self) -> set[str]:
+        """Return the names of all topics that this user may see."""
+        ...
+
     def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
         """Describe topics; missing ones are absent from the result."""
         ...
 
     def topic_configs(self, name: str) -> dict[str, str]:
         """Return the settings of a topic as they are in force, by Kafka's names."""
+        ...
+
+    def broker_configs(self) -> dict[str, str]:
+        """Return the settings of one broker as they are in force, by Kafka's names.
+
+        :raises KafkaClientError: among others, this user may not see them.
+        """
         ...
 
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
@@ -141,6 +173,20 @@ class AdminPort(Protocol):
         ...
 
     def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the first offset that is dated at or after a time, epoch milliseconds, whether committed or
+        not; a transaction marker is dated when it was written. Partitions without such an offset are absent.
+        """
+        ...
+
+    def group_ids(self) -> set[str]:
+        """Return the ids of all consumer groups that this user may see."""
+        ...
+
+    def group_members(self, group_id: str) -> tuple[GroupMember, ...]:
+        """Return the members of a consumer group; a group that does not exist has none."""
+        ...
+
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None: ...
     def close(self) -> None: ...
 

@@ -42,9 +42,11 @@ SETTINGS: Mapping[str, Setting] = {
         doc="KIP-129's default, by name; exactly_once is what the documentation recommends.",
     ),
     "autostop.at": Setting(
-        default="eol",
-        kind=("eol",),
-        doc="KIP-95: where a run stops. eol freezes each partition's end when the run begins.",
+        default="",
+        kind=("", "eol"),
+        doc="KIP-95: where a run stops. eol freezes each partition's end when the run begins: an incremental "
+        "batch, and what the Airflow operators set by themselves. Unset, the application runs continuously, "
+        "until SIGTERM: the default, because it is the specification's.",
     ),
     "commit.interval.ms": Setting(
         default=5_000,
@@ -120,9 +122,9 @@ SETTINGS: Mapping[str, Setting] = {
         default=120_000,
         kind=int,
         minimum=10_000,
-        doc="Milliseconds after which the broker aborts a task's transaction. Must exceed the time between "
-        "two "
-        "commit points; checked against the broker's limit by the broker itself.",
+        doc="Milliseconds after which the broker aborts a task's transaction. Must be twice "
+        "commit.interval.ms or more in exactly_once, and exceed the time between two commit points; compared "
+        "with the broker's transaction.max.timeout.ms when a run or a task begins.",
     ),
     "run.stall.timeout.ms": Setting(
         default=900_000,
@@ -169,7 +171,7 @@ class ApplicationSettings:
 
     application_id: str
     processing_guarantee: Guarantee = "at_least_once"
-    autostop_at: str = "eol"
+    autostop_at: Literal["", "eol"] = ""
     commit_interval_ms: int = 5_000
     commit_every_records: int = 0
     buffered_records_per_partition: int = 1_000
@@ -186,6 +188,11 @@ class ApplicationSettings:
     task_max_attempts: int = 5
     state_dir: str = ""
     internal_replication_factor: int = -1
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the application runs until it is told to stop, rather than to frozen stop offsets."""
+        return not self.autostop_at
 
     @property
     def exactly_once(self) -> bool:
@@ -263,8 +270,9 @@ def _checked(name: str, value: object) -> Any:
         return number
     if setting.kind is str:
         return str(value)
+    if value is None and isinstance(setting.kind, tuple) and "" in setting.kind:
+        return ""  # as Kafka's own null: not set
     if isinstance(setting.kind, tuple) and value not in setting.kind:
-        raise ConfigError(
-            f"setting {name!r} must be one of {', '.join(setting.kind)}, got {value!r}", fix=setting.doc
-        )
+        allowed = ", ".join(kind or "'' (unset)" for kind in setting.kind)
+        raise ConfigError(f"setting {name!r} must be one of {allowed}, got {value!r}", fix=setting.doc)
     return value

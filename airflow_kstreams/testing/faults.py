@@ -16,6 +16,7 @@ from airflow_kstreams.streams.ports import (
     ClusterPort,
     CommittedOffset,
     Fetched,
+    GroupMember,
     Isolation,
     ReaderPort,
     TopicDescription,
@@ -191,6 +192,10 @@ class FaultyAdmin:
         self.inner = inner
         self._call = interceptor.call
 
+    def topic_names(self) -> set[str]:
+        """See ``AdminPort``."""
+        return self._call("admin.topic_names", self.inner, self.inner.topic_names, ())
+
     def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
         """See ``AdminPort``."""
         effect = partial(self.inner.describe_topics, names)
@@ -199,6 +204,10 @@ class FaultyAdmin:
     def topic_configs(self, name: str) -> dict[str, str]:
         """See ``AdminPort``."""
         return self._call("admin.topic_configs", self.inner, partial(self.inner.topic_configs, name), (name,))
+
+    def broker_configs(self) -> dict[str, str]:
+        """See ``AdminPort``."""
+        return self._call("admin.broker_configs", self.inner, self.inner.broker_configs, ())
 
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
         """See ``AdminPort``."""
@@ -221,6 +230,20 @@ class FaultyAdmin:
         """See ``AdminPort``."""
         effect = partial(self.inner.start_offsets, partitions)
         return self._call("admin.start_offsets", self.inner, effect, (sorted(partitions),))
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """See ``AdminPort``."""
+        effect = partial(self.inner.offsets_for_times, times_ms)
+        return self._call("admin.offsets_for_times", self.inner, effect, (dict(times_ms),))
+
+    def group_ids(self) -> set[str]:
+        """See ``AdminPort``."""
+        return self._call("admin.group_ids", self.inner, self.inner.group_ids, ())
+
+    def group_members(self, group_id: str) -> tuple[GroupMember, ...]:
+        """See ``AdminPort``."""
+        effect = partial(self.inner.group_members, group_id)
+        return self._call("admin.group_members", self.inner, effect, (group_id,))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """See ``AdminPort``."""

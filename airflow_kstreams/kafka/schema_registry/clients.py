@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.kafka.schema_registry.settings import client_config, registry_settings
+from airflow_kstreams.kafka.secrets import without_secrets
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def client_of(url: str) -> SchemaRegistryClient:
             except Exception as error:  # whatever the client, OpenSSL or the file system say of a value
                 raise ConfigError(
                     f"the schema registry's client refuses its settings: {type(error).__name__}: "
-                    f"{_without_secrets(str(error), _settings)}",
+                    f"{without_secrets(str(error), _settings)}",
                     fix="correct the client settings that start with schema.registry.",
                 ) from None
         return _clients[key]
@@ -75,15 +76,6 @@ def missing_library(error: ImportError) -> ConfigError:
     """Build the error for a library that the extra would have brought."""
     return ConfigError(
         f"serdes of a schema registry need a library that is not installed here: {error.name or error}",
-        fix="pip install 'airflow-kstreams[schema-registry]' wherever tasks run: on Spark's executors, and "
-        "where topologies are tested",
+        fix="pip install 'airflow-kstreams[schema-registry]' wherever tasks run: on Spark's executors (or "
+        "bring it by `airflow-kstreams pack --extras schema-registry`), and where topologies are tested",
     )
-
-
-def _without_secrets(text: str, settings: Mapping[str, str]) -> str:
-    from airflow_kstreams.kafka.settings import REDACTED, is_secret
-
-    for name, value in settings.items():
-        if value and is_secret(name):
-            text = text.replace(value, REDACTED)
-    return text

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 
@@ -33,7 +34,8 @@ def partition_counts(plan: TopologyPlan, found: Mapping[str, int]) -> dict[str, 
         if counts.setdefault(topic, fixed) != fixed:
             raise TopologyError(
                 f"repartition topic {topic} has {counts[topic]} partitions, the topology asks for {fixed}",
-                fix="ask for the old count again, or reset the application with its internal topics",
+                fix="ask for the old count again, or start over with empty state: "
+                f"{start_over_command(plan.application_id, plan.inputs)}",
             )
     # Writers stand before readers, so each writer's own sources are known when it is reached.
     for sub in plan.subtopologies:

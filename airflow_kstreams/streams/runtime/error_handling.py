@@ -14,14 +14,16 @@ producer, a broken store) are never handled here; they end the attempt.
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
+from airflow_kstreams.streams.runtime.timestamp_reading import as_consumed
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.nodes import Forward, Node, SinkNode, SourceNode
 
@@ -30,6 +32,10 @@ log = logging.getLogger(__name__)
 #: ``produce(topic, value, key, partition, timestamp_ms, headers)``, see ``WriterPort``.
 Produce = Callable[..., None]
 
+#: What an error may repeat of a record: something in quotes, or a number.
+_REPEATED = re.compile(r"""(?P<mark>['"])(?P<quoted>(?:(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}""")
+#: Starts the names of the headers that say why a record is a dead letter; Kafka Streams has the same.
+_PREFIX = "__streams.errors."
 #: Longest stack trace that travels in a header; brokers limit the size of a record.
 _STACKTRACE_LIMIT = 8_000
 
@@ -119,7 +125,8 @@ class ErrorHandling:
         else:
             what, fix = "processing failed for", "mend the function at that node"
         site = f" ({node.site})" if node is not None and node.site is not None else ""
-        text = " ".join(str(error).split())
+        log.debug("task %s: %s: %s", self._task_id, type(error).__name__, error)
+        text = without_values(" ".join(str(error).split()), self._context.record)
         where = self._context.where()
         return (
             f"task {self._task_id}: {what} {where} at node {name!r}{site}: {type(error).__name__}: {text}",
@@ -163,7 +170,57 @@ def dead_letter_headers(record: Record | None, error: Exception, node: str) -> H
         "node": node,
     }
     own = [] if record is None else record.headers() or []
-    return [*own, *((f"__streams.errors.{name}", text.encode()) for name, text in facts.items())]
+    return [*own, *((f"{_PREFIX}{name}", text.encode()) for name, text in facts.items())]
+
+
+class DeadLetterOrigin(NamedTuple):
+    """Where a dead letter was consumed, and the headers it had there."""
+
+    topic: str
+    partition: int
+    headers: Headers
+
+
+def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
+    """Undo :func:`dead_letter_headers`; None for what nobody consumed, as a timer's letter, or is no letter.
+
+    The newest letter's headers stand last, and each name once. What stands before them is the record's own,
+    though it may be called the same: of a letter of another application, say, that became one again.
+    """
+    own = list(headers or [])
+    facts: dict[str, bytes | None] = {}
+    while own and own[-1][0].startswith(_PREFIX) and own[-1][0] not in facts:
+        name, value = own.pop()
+        facts[name] = value
+    topic = (facts.get(f"{_PREFIX}topic") or b"").decode(errors="replace")
+    partition = (facts.get(f"{_PREFIX}partition") or b"").decode(errors="replace")
+    if not topic or not partition.isdecimal():
+        return None
+    return DeadLetterOrigin(topic, int(partition), own)
+
+
+def without_values(text: str, record: Record | None) -> str:
+    """Return an error's text without what it quotes of the record: texts of errors go into logs, where the
+    data of users must not be.
+
+    Quoted parts and longer numbers are taken out if the record holds them as whole words; that is what
+    Python's own errors and those of decoders repeat. What a user's function writes otherwise is its own
+    choice.
+
+    :param record: None when the error came at a commit point or from a timer: then any of it may be data.
+    """
+    consumed = None if record is None else as_consumed(record)
+    parts = () if consumed is None else (consumed.key(), consumed.value())
+    data = b" ".join(part for part in parts if part).decode("utf-8", "replace")
+
+    def shown(match: re.Match[str]) -> str:
+        quoted = match["quoted"] is not None
+        part = match["quoted"] if quoted else match[0]
+        if record is not None and not (part and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", data)):
+            return match[0]
+        return f"{match['mark']}***{match['mark']}" if quoted else "***"
+
+    return _REPEATED.sub(shown, text)
 
 
 def _frames(error_traceback: TracebackType | None) -> Iterator[str]:

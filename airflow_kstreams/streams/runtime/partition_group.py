@@ -4,12 +4,17 @@ Rule (determinism): a record is chosen only when every unfinished partition hold
 ``buffered.records.per.partition`` records or all up to its stop offset; the smallest head timestamp goes
 first, ties by (topic, partition). A finished, drained partition no longer counts.
 
+A partition that is read for ever (continuous mode) counts as finished while it has caught up: from the moment
+the reader says that its log ends until the next record comes. So a quiet input keeps no other one waiting, as
+with Kafka Streams' ``max.task.idle.ms=0``; the order then depends on what arrives when, too.
+
 Stream time of a topic is the smallest partition time of its undrained partitions; see ``record_queue.py`` for
 partition time.
 
-Invariant: the order of the chosen records, and stream time at each of them, are functions of the logs alone.
-What the network delivers first, how large the fetches are and where an earlier attempt crashed decide only
-*when* a record may be chosen, never *which*: the choice looks at heads and full buffers only.
+Invariant, up to stop offsets: the order of the chosen records, and stream time at each of them, are functions
+of the logs alone. What the network delivers first, how large the fetches are and where an earlier attempt
+crashed decide only *when* a record may be chosen, never *which*: the choice looks at heads and full buffers
+only.
 
 Records come out in runs of one partition (as many as the rule allows in a row), so that the hot loop pays for
 the choice once per run and a task with one live partition pays nothing at all.
@@ -81,6 +86,16 @@ class PartitionGroup:
     def reached(self, partition: TopicPartition, end: int) -> None:
         """Take note that a partition has no more records below an offset."""
         self._queues[partition].reached(end)
+
+    def add_live(self, partition: TopicPartition, records: Sequence[Record]) -> None:
+        """Buffer fetched records of a partition that is read for ever."""
+        queue = self._queues[partition]
+        queue.reopen()
+        queue.add(records)
+
+    def caught_up(self, partition: TopicPartition, end: int) -> None:
+        """Take note that a partition that is read for ever has no more records for now."""
+        self._queues[partition].caught_up(end)
 
     def extend(self, partition: TopicPartition, stop: int) -> None:
         """Move a partition's stop offset further; what lies before it must still be added or reached."""

@@ -22,6 +22,9 @@ from airflow_kstreams.streams.ports import Record, TopicPartition
 
 _offset_of = methodcaller("offset")
 
+#: Stop offset of a partition that is read for ever.
+UNBOUNDED = (1 << 63) - 1
+
 #: Gives the records to buffer and their timestamps, epoch milliseconds; see ``timestamp_reading.py``.
 ReadTimestamps = Callable[[Sequence[Record]], tuple[Sequence[Record], list[int]]]
 
@@ -139,6 +142,20 @@ class RecordQueue:
             self.stop = stop
             self.complete = False
             self._minima, self._minima_at = (), 0
+
+    def caught_up(self, end: int) -> None:
+        """Take note that the log of a partition that is read for ever goes on no further than an offset for
+        now: until :meth:`reopen` it counts as one that has ended there.
+        """
+        if self._records and end <= self._records[-1].offset():
+            return  # told before the records that are here by now were fetched
+        self.stop = max(end, self.position)
+        self.complete = True
+        self._settle()
+
+    def reopen(self) -> None:
+        """Take note that the log of a partition that had caught up goes on."""
+        self.extend(UNBOUNDED)
 
     def head_ms(self) -> int:
         """Return the timestamp of the next record; the queue must not be empty."""

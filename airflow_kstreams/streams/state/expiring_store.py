@@ -20,6 +20,7 @@ drain, expires the same entries at the same stream times.
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -38,7 +39,7 @@ Entry = tuple[Any, int]
 _STALE_IDS = 1_000
 
 
-class ExpiringStore:
+class ExpiringStore(ABC):
     """The task's side of a store whose entries expire.
 
     :param spec: name, serdes, and whether changes are logged.
@@ -69,19 +70,19 @@ class ExpiringStore:
         self.get_entry = self._entries.get
         self.put_entry = self._logged_put() if spec.logged else self._unlogged_put()
 
+    @abstractmethod
     def changelog_key(self, entry_id: EntryId) -> bytes:
         """Return the changelog key of an entry.
 
         :param entry_id: of an entry, present or not.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def entry_id(self, changelog_key: bytes) -> EntryId:
         """Return the id that a changelog key stands for.
 
         :param changelog_key: as :meth:`changelog_key` makes them.
         """
-        raise NotImplementedError
 
     def approximate_count(self) -> int:
         """Return the number of entries."""

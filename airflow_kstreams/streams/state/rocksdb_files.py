@@ -43,8 +43,8 @@ def require_rocksdict(store: str) -> ModuleType:
     except ImportError as error:
         raise ConfigError(
             f"store {store!r} has storage='rocksdb', but the package rocksdict is not installed: {error}",
-            fix="pip install 'airflow-kstreams[rocksdb]' on the driver and every executor, or use "
-            "storage='memory'",
+            fix="pip install 'airflow-kstreams[rocksdb]' on the driver and every executor (or bring it by "
+            "`airflow-kstreams pack --extras rocksdb`), or use storage='memory'",
         ) from error
     return rocksdict
 

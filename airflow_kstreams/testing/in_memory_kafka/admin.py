@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
+from airflow_kstreams.streams.ports import GroupMember, Isolation, TopicDescription, TopicPartition, TopicSpec
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker
 
 #: What the engine and its tests ask for.
@@ -13,7 +13,28 @@ _DEFAULTS: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "delete.retention.ms": "86400000",
     "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
     "retention.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+
+#: As a broker of one node, made for development, tells them.
+_BROKER: Mapping[str, str] = {
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "1",
+    "log.message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.max.bytes": "1048588",
+    "offsets.retention.minutes": "10080",
+    "offsets.topic.replication.factor": "1",
+    "process.roles": "broker,controller",
+    "transaction.partition.verification.enable": "true",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transactional.id.expiration.ms": "604800000",
 }
 
 
@@ -25,6 +46,11 @@ class InMemoryAdmin:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+
+    def topic_names(self) -> set[str]:
+        """Return the names of all topics."""
+        self._broker.catch_up()
+        return set(self._broker.topics)
 
     def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
         """Describe topics; missing ones are absent from the result."""
@@ -46,6 +72,12 @@ class InMemoryAdmin:
             )
         return {**_DEFAULTS, **topic.spec.configs}
 
+    def broker_configs(self) -> dict[str, str]:
+        """Return the broker's settings, those that the engine asks for."""
+        self._broker.catch_up()
+        limit = str(self._broker.max_transaction_timeout_ms)
+        return {**_BROKER, "transaction.max.timeout.ms": limit, **self._broker.configs}
+
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
         """Create topics; existing ones are left alone."""
         self._broker.catch_up()
@@ -56,7 +88,7 @@ class InMemoryAdmin:
         """Delete topics; missing ones are fine."""
         self._broker.catch_up()
         for name in names:
-            self._broker.topics.pop(name, None)
+            self._broker.delete(name)
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, isolation: Isolation
@@ -69,6 +101,25 @@ class InMemoryAdmin:
         """Return the first offset of each partition's log."""
         self._broker.catch_up()
         return {tp: self._broker.log(tp, "reading an offset").start for tp in partitions}
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the first offset that is dated at or after a time, epoch milliseconds."""
+        self._broker.catch_up()
+        found = {
+            tp: self._broker.log(tp, "reading an offset").offset_at(time_ms)
+            for tp, time_ms in times_ms.items()
+        }
+        return {tp: offset for tp, offset in found.items() if offset is not None}
+
+    def group_ids(self) -> set[str]:
+        """Return the ids of all groups that have committed offsets or members."""
+        self._broker.catch_up()
+        return self._broker.group_ids()
+
+    def group_members(self, group_id: str) -> tuple[GroupMember, ...]:
+        """Return the members of a group; see ``InMemoryKafka.join_group``."""
+        self._broker.catch_up()
+        return tuple(self._broker.members.get(group_id, ()))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records below the given offsets.

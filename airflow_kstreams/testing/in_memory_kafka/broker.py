@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -13,6 +13,7 @@ from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
 from airflow_kstreams.streams.ports import (
     Clock,
     CommittedOffset,
+    GroupMember,
     Headers,
     TopicDescription,
     TopicPartition,
@@ -81,11 +82,14 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.observer: Callable[[Commit], None] | None = None
         self.max_transaction_timeout_ms = 900_000
+        self.configs: dict[str, str] = {}
+        self.members: dict[str, list[GroupMember]] = {}
         self._ids = itertools.count(1)
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self.transactions = TransactionCoordinator(
             later=self.later,
+            now_ms=clock.now_ms,
             marker_lag_ms=self._marker_lag_ms,
             on_decided=self._decided,
             on_offsets=lambda group, done: self._group(group).update(done.offsets[group]),
@@ -145,10 +149,27 @@ class Broker:
             )
         return found
 
+    def alter(self, name: str, configs: Mapping[str, str]) -> None:
+        """Change settings of a topic."""
+        topic = self.topics[name]
+        topic.spec = replace(topic.spec, configs={**topic.spec.configs, **configs})
+
+    def delete(self, name: str) -> None:
+        """Delete a topic, if it exists, and what groups had committed of it."""
+        if self.topics.pop(name, None) is not None:
+            for group in self._groups.values():
+                for partition in [tp for tp in group if tp.topic == name]:
+                    del group[partition]
+
     def describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Describe the topics that exist."""
         return {
-            name: TopicDescription(name=name, topic_id=topic.topic_id, partitions=len(topic.logs))
+            name: TopicDescription(
+                name=name,
+                topic_id=topic.topic_id,
+                partitions=len(topic.logs),
+                replicas=max(1, topic.spec.replication_factor),
+            )
             for name in sorted(set(names))
             if (topic := self.topics.get(name)) is not None
         }
@@ -199,6 +220,16 @@ class Broker:
                     offsets={group: dict(offsets)},
                 )
             )
+
+    def expire_offsets(self, group: str, partitions: Iterable[TopicPartition] | None) -> None:
+        """Forget what a group has committed; None for all partitions."""
+        known = self._group(group)
+        for partition in list(known if partitions is None else partitions):
+            known.pop(partition, None)
+
+    def group_ids(self) -> set[str]:
+        """Return the groups with committed offsets or members."""
+        return {group for held in (self._groups, self.members) for group, content in held.items() if content}
 
     def _group(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         return self._groups.setdefault(group, {})

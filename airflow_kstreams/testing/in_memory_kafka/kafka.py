@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
+    GroupMember,
     Headers,
     Isolation,
     ReaderPort,
@@ -169,6 +170,24 @@ class InMemoryKafka:
 
     # == what happens to clusters
 
+    def join_group(self, group_id: str, client_id: str = "consumer") -> None:
+        """Let a consumer that is no reader of this package join a group.
+
+        :param group_id: of the group.
+        :param client_id: names the consumer.
+        """
+        members = self._broker.members.setdefault(group_id, [])
+        members.append(
+            GroupMember(member_id=f"{client_id}-{len(members)}", client_id=client_id, host="/127.0.0.1")
+        )
+
+    def leave_group(self, group_id: str) -> None:
+        """Let every consumer leave a group.
+
+        :param group_id: of the group.
+        """
+        self._broker.members.pop(group_id, None)
+
     def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
         """Let the log cleaner run over a topic.
 
@@ -190,6 +209,22 @@ class InMemoryKafka:
         """
         self.admin().delete_records(before)
 
+    def truncate(self, partition: TopicPartition, end: int) -> None:
+        """Let a replica become leader that holds nothing at or past an offset.
+
+        :param partition: which one.
+        :param end: where its log ends then.
+        """
+        self._broker.log(partition, "truncating").truncate(end)
+
+    def expire_offsets(self, group_id: str, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Let the offsets expire that a group has committed.
+
+        :param group_id: whose.
+        :param partitions: which; all unless given.
+        """
+        self._broker.expire_offsets(group_id, partitions)
+
     def add_partitions(self, topic: str, count: int) -> None:
         """Give a topic more partitions.
 
@@ -199,14 +234,36 @@ class InMemoryKafka:
         logs = self._broker.topics[topic].logs
         logs += [PartitionLog(TopicPartition(topic, number)) for number in range(len(logs), count)]
 
-    def time_out_transaction(self, transactional_id: str) -> bool:
+    def configure_broker(self, **configs: str) -> None:
+        """Change settings of the broker.
+
+        :param configs: by Kafka's names, dots as underscores: ``transaction_max_timeout_ms="60000"``.
+        """
+        dotted = {name.replace("_", "."): value for name, value in configs.items()}
+        self._broker.configs |= dotted
+        limit = dotted.get("transaction.max.timeout.ms")
+        if limit is not None:
+            self._broker.max_transaction_timeout_ms = int(limit)
+
+    def alter_topic(self, topic: str, **configs: str) -> None:
+        """Change settings of a topic.
+
+        :param topic: which one.
+        :param configs: by Kafka's names, dots as underscores.
+        """
+        dotted = {name.replace("_", "."): value for name, value in configs.items()}
+        self._broker.alter(topic, dotted)
+
+    def time_out_transaction(self, transactional_id: str, *, marked: bool = True) -> bool:
         """Abort an id's open transaction and fence its producer, as if it were too old.
 
         :param transactional_id: whose.
+        :param marked: False: without a marker in any partition, as a broker with KAFKA-20734 does that comes
+            back after a crash; the next marker of the same producer decides.
         :return: whether one was open.
         """
         self._broker.catch_up()
-        return self._broker.transactions.time_out(transactional_id)
+        return self._broker.transactions.time_out(transactional_id, marked=marked)
 
     def restart(self) -> None:
         """Cut every connection: each writer may have repeated a request from now on."""

@@ -1,6 +1,7 @@
 """One partition's log: records, transaction markers, the last stable offset.
 
-Invariant: offsets only grow and are never given twice; compaction and deletion leave gaps. The last stable
+Invariant: offsets only grow and are never given twice, unless the log is truncated; compaction and deletion
+leave gaps. The last stable
 offset is the first offset of the oldest transaction without a marker in this partition, else the high
 watermark; a read_committed reader sees what lies before it, less the records of aborted transactions.
 """
@@ -95,10 +96,11 @@ class LogRecord:
 class _Marker:
     """A commit or abort marker; it takes an offset and no reader sees it."""
 
-    __slots__ = ("position",)
+    __slots__ = ("position", "written_ms")
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, written_ms: int) -> None:
         self.position = position
+        self.written_ms = written_ms
 
 
 def _position(entry: Any) -> int:
@@ -138,10 +140,19 @@ class PartitionLog:
         self.high_watermark += 1
         return record
 
-    def mark(self, transaction: Transaction) -> None:
-        """Append the marker of a decided transaction."""
+    def mark(self, transaction: Transaction, now_ms: int) -> None:
+        """Append the marker of a decided transaction.
+
+        It ends whatever its producer has open here, whichever transaction that was of.
+        """
         self._open.pop(id(transaction), None)
-        self._entries.append(_Marker(self.high_watermark))
+        for left, _ in list(self._open.values()):
+            if left.producer_id == transaction.producer_id:
+                del self._open[id(left)]
+                for record in left.records:
+                    if record._at == self.at:
+                        record.transaction = transaction
+        self._entries.append(_Marker(self.high_watermark, now_ms))
         self.high_watermark += 1
 
     def end(self, isolation: Isolation) -> int:
@@ -167,10 +178,23 @@ class PartitionLog:
                 records.append(entry)
         return records, max(position, end)
 
+    def offset_at(self, time_ms: int) -> int | None:
+        """Return the first offset that is dated at or after a time, None if there is none."""
+        for entry in self._entries:
+            dated_ms = entry.timestamp()[1] if isinstance(entry, LogRecord) else entry.written_ms
+            if dated_ms >= time_ms:
+                return entry.position
+        return None
+
     def delete_before(self, offset: int) -> None:
         """Move the start of the log; what lies before it is gone."""
         self.start = max(self.start, offset)
         del self._entries[: bisect_left(self._entries, self.start, key=_position)]
+
+    def truncate(self, end: int) -> None:
+        """Lose what lies at or past an offset, as when a replica that lagged becomes the leader."""
+        self.high_watermark = min(self.high_watermark, end)
+        del self._entries[bisect_left(self._entries, end, key=_position) :]
 
     def compact(self, *, drop_tombstones: bool = False) -> None:
         """Keep the last committed record of each key below the last stable offset, drop aborted ones.

@@ -114,8 +114,8 @@ class InMemoryReader:
             raise KafkaClientError(
                 f"reading {partition}@{position}: the position to read from is not in the log, which holds "
                 f"[{log.start}, {log.high_watermark})",
-                fix="records were deleted, or the topic was created again: restore it, or reset the "
-                "application",
+                fix="records were deleted, or the topic was created again: restore it, or accept that with "
+                "airflow-kstreams reset",
                 code="_AUTO_OFFSET_RESET",
             )
         if limit == 0:

@@ -56,6 +56,7 @@ class TransactionCoordinator:
     """Keeps every transactional id.
 
     :param later: ``later(milliseconds, action)`` runs an action when that time has passed, at once for 0.
+    :param now_ms: the time, for markers.
     :param marker_lag_ms: drawn for each marker.
     :param on_decided: called with each decided transaction, before its markers are written.
     :param on_offsets: called with the group and the transaction when the offsets' marker is written.
@@ -65,11 +66,13 @@ class TransactionCoordinator:
         self,
         *,
         later: Callable[[int, Callable[[], None]], None],
+        now_ms: Callable[[], int],
         marker_lag_ms: Callable[[], int],
         on_decided: Callable[[Transaction], None],
         on_offsets: Callable[[str, Transaction], None],
     ) -> None:
         self._later = later
+        self._now_ms = now_ms
         self._marker_lag_ms = marker_lag_ms
         self._on_decided = on_decided
         self._on_offsets = on_offsets
@@ -124,15 +127,19 @@ class TransactionCoordinator:
             return
         self._decide(owner, owner.transaction, committed=committed)
 
-    def time_out(self, transactional_id: str) -> bool:
+    def time_out(self, transactional_id: str, *, marked: bool = True) -> bool:
         """Abort an id's open transaction and fence its producer, as the broker does with one that is too old.
 
+        :param marked: False: without any marker, as brokers with KAFKA-20734 do with partitions that have no
+            leader at that moment.
         :return: whether one was open.
         """
         owner = self._owners.get(transactional_id)
         if owner is None or owner.transaction is None:
             return False
         owner.epoch += 1
+        if not marked:
+            owner.transaction.logs, owner.transaction.offsets = {}, {}
         self._decide(owner, owner.transaction, committed=False)
         return True
 
@@ -186,7 +193,7 @@ class TransactionCoordinator:
                 owner.completing = None
 
         def mark_log(log: PartitionLog) -> None:
-            log.mark(transaction)
+            log.mark(transaction, self._now_ms())
             marked()
 
         def mark_group(group: str) -> None:

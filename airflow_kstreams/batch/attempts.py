@@ -1,0 +1,49 @@
+"""How often a task is attempted again, and after what."""
+
+from __future__ import annotations
+
+from airflow_kstreams.streams.errors import KafkaClientError, TransactionAbortedError
+
+#: How many attempts in a row may find their transaction too old before the task's functions are blamed for it
+#: rather than a machine or broker that stood still.
+_PAUSES_FORGIVEN = 2
+
+
+class Attempts:
+    """Counts the attempts of one task within a process.
+
+    :ivar number: of the attempt that was begun last, from 1.
+    :ivar fruitless: how many in a row have committed nothing.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.fruitless = 0
+        self._grown_old = 0
+
+    @property
+    def patient(self) -> bool:
+        """Whether a transaction that grows too old is still blamed on the machine or the broker."""
+        return self._grown_old < _PAUSES_FORGIVEN
+
+    def begin(self) -> None:
+        """Count another attempt."""
+        self.number += 1
+        self.fruitless += 1
+
+    def end(self, *, commits: int, grew_old: bool) -> None:
+        """Take note of how one ended.
+
+        :param commits: how many it made.
+        :param grew_old: whether it gave up a transaction that had grown too old.
+        """
+        if commits:
+            self.fruitless = self._grown_old = 0
+        self._grown_old += grew_old
+
+
+def resumable(error: BaseException) -> bool:
+    """Say whether dropping everything and starting over at step 1 of the task protocol may help."""
+    return isinstance(error, TransactionAbortedError) or (
+        isinstance(error, KafkaClientError) and error.is_retriable
+    )

@@ -1,0 +1,240 @@
+"""What is missing, and the command by which a person accepts it.
+
+Rule: loss is never passed over, and never decided by a machine. An error names every partition of which
+something is missing, its offsets and how many records there were at most, and ends with commands that can be
+executed as they stand but for the broker's address; the run after them works. They are Kafka's own
+(``kafka-consumer-groups.sh --reset-offsets``: a committed offset without our metadata was set by a person,
+who thereby accepted the topic as it is) and ``airflow-kstreams reset``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.reset_command import drop_slice_command
+
+#: Stands for the bootstrap servers in every command.
+BROKER = "<broker>"
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Something that is missing.
+
+    :param partitions: whose offset a person must set to accept it.
+    :param text: what is missing, where, and how many records at most.
+    :param scenario: where reading goes on for who accepts it, as ``kafka-consumer-groups.sh`` says it.
+    :param advice: why that, and what else there is; empty when there is nothing to choose.
+    :param first: commands to execute before.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    text: str
+    scenario: str = "--to-earliest"
+    advice: str = ""
+    first: tuple[str, ...] = ()
+
+
+def deleted(partition: TopicPartition, *, expected: int, log_start: int, reader: str = "") -> Loss:
+    """Describe records that retention, or a person, deleted before they were read.
+
+    :param expected: offset to read next.
+    :param reader: who had to read it.
+    """
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: records from offset {expected} to {log_start} are gone, at most "
+        f"{log_start - expected}; the log starts at {log_start}{reader}",
+    )
+
+
+def truncated(partition: TopicPartition, *, expected: int, log_end: int, why: str) -> Loss:
+    """Describe a log that ends before an offset that it had reached.
+
+    :param expected: that offset.
+    :param why: how it is known.
+    """
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: the log ends at {log_end}, but {why} {expected}: it was truncated, records from "
+        f"offset {log_end} to {expected} are gone, at most {expected - log_end}",
+        scenario="--to-latest",
+        advice="this goes on at the log's end; --to-earliest instead reads again what is left of it, so that "
+        "what was processed comes twice and what was written since the truncation comes at all",
+    )
+
+
+def cut_off(partition: TopicPartition, *, span: tuple[int, int], log_end: int, run: str, drop: str) -> Loss:
+    """Describe a log that ends before the stop offset of the slice that is under way.
+
+    :param span: offset to read next, and stop offset.
+    :param run: the run in words.
+    :param drop: the command that drops its slice.
+    """
+    position, stop = span
+    lost_already = position > log_end
+    return Loss(
+        partitions=(partition,) if lost_already else (),
+        text=f"{partition}: the log ends at {log_end}, but {run} stops at {stop}: it was truncated, "
+        f"records from offset {log_end} to {stop} are gone, at most {stop - log_end}",
+        scenario="--to-latest",
+        advice="this drops the slice, and the next run goes on where this one has committed"
+        + (", or at the log's end where that lies before" if lost_already else ""),
+        first=(drop,),
+    )
+
+
+def replaced(topic: str, *, now: str, before: str, partitions: int, run: tuple[str, str]) -> Loss:
+    """Describe a topic that was created again, or deleted, while a run is under way.
+
+    :param now: topic id, empty when there is no such topic.
+    :param before: topic id that the run began with.
+    :param partitions: how many the topic has, or had.
+    :param run: application id and run id.
+    """
+    again = () if now else (create_topic(topic, partitions),)
+    return Loss(
+        partitions=_all(topic, partitions),
+        text=f"topic {topic} is not the one run {run[1]!r} began with: its id is {now or 'gone'}, expected "
+        f"{before}; what the run had not read of the old topic is gone, how many records that is cannot be "
+        "known",
+        advice="this drops the slice, and the next run reads the new topic from its beginning",
+        first=(drop_slice_command(run[0]), *again),
+    )
+
+
+def progress_lost(partition: TopicPartition, *, start: int, stop: int | None, run_id: str) -> Loss:
+    """Describe a committed offset that is gone while a run is under way, which begin had committed.
+
+    :param stop: where the slice ends, None when that is not known yet.
+    """
+    reads = f"from {start} on" if stop is None else f"[{start}, {stop})"
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: its committed offset is gone (offsets.retention.minutes?) while run {run_id!r} "
+        f"is under way, which reads {reads}: how far it got cannot be known",
+        scenario=f"--to-offset {start}",
+        advice="this reads the slice from its beginning, and what the run has written of it comes twice, in "
+        "state too; --to-offset <offset> instead goes on where you know that it got to",
+    )
+
+
+def recreated(topic: str, offsets: Sequence[tuple[int, int]], *, now: str, before: str) -> Loss:
+    """Describe a topic that was created again between two runs.
+
+    :param offsets: (partition, offset up to which runs have read it).
+    :param now: topic id.
+    :param before: topic id that the last run began with.
+    """
+    where = _some([f"offset {offset} of partition {number}" for number, offset in offsets])
+    return Loss(
+        partitions=tuple(TopicPartition(topic, number) for number, _ in offsets),
+        text=f"topic {topic} was created again since the last run: its id is {now}, expected {before}; what "
+        f"the old topic held from {where} on is gone, how many records that is cannot be known",
+        advice="this reads the new topic from its beginning",
+    )
+
+
+def gone(topic: str, missing: Sequence[tuple[int, int | None]]) -> Loss:
+    """Describe a topic that runs have read and that is not there.
+
+    :param missing: (partition, offset up to which runs have read it, None when that is not known).
+    """
+    return Loss(
+        partitions=tuple(TopicPartition(topic, number) for number, _ in missing),
+        text=f"topic {topic} does not exist any more, and runs have read it: what was in "
+        f"{_rest(topic, missing)} on is gone, how many records that is cannot be known",
+        advice="this reads the new topic from its beginning",
+        first=(create_topic(topic, len(missing)),),
+    )
+
+
+def vanished(topic: str, missing: Sequence[tuple[int, int | None]], there: Sequence[TopicPartition]) -> Loss:
+    """Describe partitions that a topic had and has no more.
+
+    :param missing: as for :func:`gone`.
+    :param there: its partitions now.
+    """
+    return Loss(
+        partitions=tuple(there),
+        text=f"topic {topic} has {len(there)} partitions, runs have read {len(there) + len(missing)}: what "
+        f"was in {_rest(topic, missing)} on is gone, how many records that is cannot be known",
+        advice="this reads the partitions that are there from their beginning",
+    )
+
+
+def forgotten(partition: TopicPartition, why: str) -> Loss:
+    """Describe a partition of which nobody knows how far it was read.
+
+    :param why: how it is known that it was.
+    """
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: its committed offset is gone (offsets.retention.minutes?), and no stop offset of "
+        f"a finished run takes its place, but {why}; how many records were read cannot be known",
+        advice="this reads it again from its beginning; --to-latest instead leaves out all that is there, "
+        "--to-offset <offset> goes on where you know that reading ended",
+    )
+
+
+def reset_offsets(application_id: str, partitions: Iterable[TopicPartition], scenario: str) -> str:
+    """Return the command that sets the group's offsets.
+
+    :param scenario: ``--to-earliest``, ``--to-latest`` or ``--to-offset <offset>``.
+    """
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(set(partitions)):
+        numbers.setdefault(topic, []).append(number)
+    topics = " ".join(f"--topic {topic}:{','.join(map(str, found))}" for topic, found in numbers.items())
+    return (
+        f"kafka-consumer-groups.sh --bootstrap-server {BROKER} --group {application_id} {topics} "
+        f"--reset-offsets {scenario} --execute"
+    )
+
+
+def create_topic(topic: str, partitions: int) -> str:
+    """Return the command that creates a topic."""
+    return f"kafka-topics.sh --bootstrap-server {BROKER} --create --topic {topic} --partitions {partitions}"
+
+
+def describe_producers(partition: TopicPartition) -> str:
+    """Return the command that names the producer of an open transaction."""
+    return (
+        f"kafka-transactions.sh --bootstrap-server {BROKER} describe-producers --topic {partition.topic} "
+        f"--partition {partition.partition}"
+    )
+
+
+def data_loss(losses: Sequence[Loss], application_id: str, *, run_id: str) -> DataLossError:
+    """Build the error of everything that is missing, with the commands that accept it."""
+    resets: dict[str, list[TopicPartition]] = {}
+    for loss in losses:
+        if loss.partitions:
+            resets.setdefault(loss.scenario, []).extend(loss.partitions)
+    commands = list(dict.fromkeys(command for loss in losses for command in loss.first))
+    commands += [reset_offsets(application_id, tps, scenario) for scenario, tps in resets.items()]
+    accept = "; then ".join(commands)
+    advice = list(dict.fromkeys(loss.advice for loss in losses if loss.advice))
+    return DataLossError(
+        "; ".join(loss.text for loss in losses),
+        fix="; ".join([f"restore what is missing, or accept the loss with: {accept}", *advice]),
+        run_id=run_id,
+    )
+
+
+def _all(topic: str, partitions: int) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic, number) for number in range(partitions))
+
+
+def _rest(topic: str, missing: Sequence[tuple[int, int | None]]) -> str:
+    return _some([f"{topic}-{number} from offset {offset or 0}" for number, offset in missing])
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return f"{', '.join(texts[:_NAMED])}{more}"

@@ -1,0 +1,91 @@
+"""One line of a diagnosis."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+_NAMED = 4
+
+
+class Level(enum.Enum):
+    """How bad it is.
+
+    An error breaks the promise, or the next run; a warning may, some day; ``OK`` is what was looked at and
+    is as it should be.
+    """
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check found.
+
+    :param check: its name.
+    :param text: what was found, and what it means unless that is well.
+    :param fix: what to do; empty when there is nothing to do.
+    """
+
+    level: Level
+    check: str
+    text: str
+    fix: str = ""
+
+
+def ok(check: str, text: str) -> Finding:
+    """Build the finding of a check that found all well."""
+    return Finding(level=Level.OK, check=check, text=text)
+
+
+def warning(check: str, text: str, fix: str) -> Finding:
+    """Build a finding that a person should look at."""
+    return Finding(level=Level.WARNING, check=check, text=text, fix=fix)
+
+
+def error(check: str, text: str, fix: str) -> Finding:
+    """Build a finding that must be mended."""
+    return Finding(level=Level.ERROR, check=check, text=text, fix=fix)
+
+
+def names(topics: Iterable[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    listed = sorted(topics)
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return f"{', '.join(listed[:_NAMED])}{more}"
+
+
+def number(configs: Mapping[str, str], name: str) -> int | None:
+    """Return a setting as a number, None if the broker does not tell it."""
+    try:
+        return int(configs[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def duration(milliseconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    for unit, size in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1_000)):
+        if milliseconds >= 2 * size or unit == "s":
+            return f"{milliseconds / size:.4g} {unit}"
+    return f"{milliseconds} ms"
+
+
+def set_topic(topic: str, **configs: str) -> str:
+    """Return the command that changes a topic's settings.
+
+    :param configs: dots as underscores.
+    """
+    return set_topic_configs(topic, {name.replace("_", "."): value for name, value in configs.items()})
+
+
+def set_topic_configs(topic: str, configs: Mapping[str, str]) -> str:
+    """Return the command that changes a topic's settings."""
+    wanted = ",".join(f"{name}={value}" for name, value in sorted(configs.items()))
+    return (
+        "kafka-configs.sh --bootstrap-server <broker> --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {wanted}"
+    )

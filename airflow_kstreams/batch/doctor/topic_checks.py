@@ -1,0 +1,261 @@
+"""What the settings and replicas of topics say. One finding names all topics that are in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from airflow_kstreams.batch.doctor.findings import (
+    Finding,
+    duration,
+    error,
+    names,
+    number,
+    ok,
+    set_topic,
+    set_topic_configs,
+    warning,
+)
+from airflow_kstreams.streams.ports import TopicDescription
+
+_UNCLEAN = "unclean.leader.election.enable"
+_UNLIMITED = -1
+#: A topic's default; below it ordinary clocks that differ are refused.
+_AFTER_DEFAULT_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """The topics of an application that exist, with what the broker says of them.
+
+    :param found: descriptions by name.
+    :param configs: settings by name; absent where this user may not see them.
+    :param inputs: topics that runs read and do not write.
+    :param intermediates: the user's own topics that runs write and read.
+    :param outputs: topics that runs write and do not read.
+    :param internal: the engine's own: name -> settings that it creates them with.
+    :param brokers_own: where offsets and transactions are kept.
+    """
+
+    found: Mapping[str, TopicDescription]
+    configs: Mapping[str, Mapping[str, str]]
+    inputs: tuple[str, ...]
+    intermediates: tuple[str, ...]
+    outputs: tuple[str, ...]
+    internal: Mapping[str, Mapping[str, str]]
+    brokers_own: tuple[str, ...]
+
+    @property
+    def all(self) -> list[str]:
+        """Every topic that exists."""
+        wanted = (*self.inputs, *self.intermediates, *self.outputs, *self.internal, *self.brokers_own)
+        return [topic for topic in wanted if topic in self.found]
+
+    def having(self, name: str, test: Callable[[str], bool]) -> list[str]:
+        """Return the topics of which a setting is told and passes a test."""
+        return [t for t in self.all if name in self.configs.get(t, {}) and test(self.configs[t][name])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordTimes:
+    """How far the times of records lie from the clock.
+
+    :param oldest_ms: age of the oldest newest record of any input partition; None when no run has read one.
+    :param ahead_ms: how far the newest one lies ahead of the clock, 0 if none does.
+    """
+
+    oldest_ms: int | None = None
+    ahead_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectations:
+    """What topics must fit.
+
+    :param gap_ms: longest time between two runs.
+    :param producer_max_bytes: largest request of the producer, ``message.max.bytes``.
+    """
+
+    gap_ms: int
+    producer_max_bytes: int
+    times: RecordTimes = field(default_factory=RecordTimes)
+
+
+def check_replication(topics: Topics) -> Iterator[Finding]:
+    """Look for settings under which acknowledged records can be lost."""
+    unclean = topics.having(_UNCLEAN, lambda value: value == "true")
+    if unclean:
+        yield error(
+            "unclean leader election",
+            f"{_UNCLEAN}=true on {names(unclean)}: a replica that lags may become the leader, and "
+            "acknowledged records are gone without a trace",
+            _for_each(unclean, lambda topic: set_topic(topic, unclean_leader_election_enable="false")),
+        )
+    else:
+        yield ok("unclean leader election", f"{_UNCLEAN}=false on {len(topics.all)} topics")
+    single = [topic for topic in topics.all if topics.found[topic].replicas == 1]
+    if single:
+        yield warning(
+            "replication factor",
+            f"one replica only of {names(single)}: what its broker loses is lost",
+            "give them three replicas (kafka-reassign-partitions.sh); new ones get as many as "
+            "internal.replication.factor, or the brokers' default.replication.factor, says",
+        )
+    yield from _min_insync(topics, single)
+
+
+def _min_insync(topics: Topics, single: list[str]) -> Iterator[Finding]:
+    replicated = [t for t in topics.all if t not in single]
+    kept = {t: number(topics.configs.get(t, {}), "min.insync.replicas") for t in topics.all}
+    impossible = [t for t, least in kept.items() if least is not None and least > topics.found[t].replicas]
+    one = [t for t in replicated if kept[t] == 1]
+    every = [t for t in replicated if kept[t] == topics.found[t].replicas]
+    if impossible:
+        yield error(
+            "min.insync.replicas",
+            f"more than there are replicas of {names(impossible)}: nothing can be written",
+            _for_each(impossible, lambda topic: set_topic(topic, min_insync_replicas="1")),
+        )
+    if one:
+        yield warning(
+            "min.insync.replicas",
+            f"1 with several replicas of {names(one)}: a record counts as written while one broker has it",
+            _for_each(one, lambda topic: set_topic(topic, min_insync_replicas="2")),
+        )
+    if every:
+        yield warning(
+            "min.insync.replicas",
+            f"as many as there are replicas of {names(every)}: one broker that is down stops every run",
+            _for_each(
+                every,
+                lambda topic: set_topic(topic, min_insync_replicas=str(topics.found[topic].replicas - 1)),
+            ),
+        )
+    if not (impossible or one or every or single):
+        yield ok("replication", f"replicas and min.insync.replicas of {len(replicated)} topics fit")
+
+
+def check_retention(topics: Topics, expected: Expectations) -> Iterator[Finding]:
+    """Look whether inputs keep records until a run reads them."""
+    watched = [
+        t for t in (*topics.inputs, *topics.intermediates) if t in topics.configs and t in topics.found
+    ]
+    short: list[str] = []
+    for topic in watched:
+        kept_ms = number(topics.configs[topic], "retention.ms")
+        deletes = "delete" in topics.configs[topic].get("cleanup.policy", "delete")
+        if deletes and kept_ms is not None and kept_ms != _UNLIMITED and kept_ms < 2 * expected.gap_ms:
+            short.append(topic)
+            level = error if kept_ms < expected.gap_ms else warning
+            yield level(
+                "input retention",
+                f"{topic} keeps records for {duration(kept_ms)} (retention.ms), the longest gap between runs "
+                f"is {duration(expected.gap_ms)}: what is deleted before a run reads it is lost",
+                set_topic(topic, retention_ms=str(2 * expected.gap_ms)),
+            )
+    sized = [t for t in watched if (number(topics.configs[t], "retention.bytes") or _UNLIMITED) != _UNLIMITED]
+    if sized:
+        yield warning(
+            "input retention",
+            f"{names(sized)} delete by size (retention.bytes), however short the gap between runs",
+            _for_each(sized, lambda topic: set_topic(topic, retention_bytes="-1")),
+        )
+    compacted = [t for t in topics.inputs if "compact" in topics.configs.get(t, {}).get("cleanup.policy", "")]
+    if compacted:
+        yield warning(
+            "input retention",
+            f"{names(compacted)} are compacted: of records with the same key between two runs only the "
+            "newest may be seen",
+            "nothing if they are tables; else "
+            + _for_each(compacted, lambda topic: set_topic(topic, cleanup_policy="delete")),
+        )
+    if watched and not (short or sized or compacted):
+        yield ok("input retention", f"{len(watched)} topics keep records longer than two gaps between runs")
+
+
+def check_outputs(topics: Topics, expected: Expectations) -> Iterator[Finding]:
+    """Look whether outputs take and keep what runs write."""
+    written = [
+        t for t in (*topics.outputs, *topics.intermediates) if t in topics.configs and t in topics.found
+    ]
+    findings = [finding for topic in written for finding in _output(topic, topics.configs[topic], expected)]
+    yield from findings
+    if written and not findings:
+        yield ok("outputs", f"{len(written)} topics take records of any size and time that runs have met")
+
+
+def _output(topic: str, configs: Mapping[str, str], expected: Expectations) -> Iterator[Finding]:
+    largest = number(configs, "max.message.bytes")
+    if largest is not None and largest < expected.producer_max_bytes:
+        yield warning(
+            "message size",
+            f"{topic} takes records up to {largest} bytes, the producer sends up to "
+            f"{expected.producer_max_bytes} (message.max.bytes): a larger one fails the run",
+            set_topic(topic, max_message_bytes=str(expected.producer_max_bytes)),
+        )
+    if configs.get("message.timestamp.type") == "LogAppendTime":
+        return
+    times = expected.times
+    before, after = (number(configs, f"message.timestamp.{side}.max.ms") for side in ("before", "after"))
+    if before is not None and times.oldest_ms is not None and before < times.oldest_ms:
+        yield error(
+            "record times",
+            f"{topic} refuses records older than {duration(before)}, inputs hold some of "
+            f"{duration(times.oldest_ms)} ago",
+            set_topic(topic, message_timestamp_before_max_ms=str(2**63 - 1)),
+        )
+    if after is not None and after < max(times.ahead_ms, _AFTER_DEFAULT_MS):
+        level = error if after < times.ahead_ms else warning
+        yield level(
+            "record times",
+            f"{topic} refuses records dated more than {duration(after)} ahead"
+            + (f", inputs hold some dated {duration(times.ahead_ms)} ahead" if times.ahead_ms else ""),
+            set_topic(topic, message_timestamp_after_max_ms=str(2**63 - 1)),
+        )
+    kept_ms = number(configs, "retention.ms")
+    deletes = "delete" in configs.get("cleanup.policy", "delete")
+    if (
+        deletes
+        and kept_ms not in (None, _UNLIMITED)
+        and times.oldest_ms is not None
+        and kept_ms < times.oldest_ms
+    ):
+        yield warning(
+            "record times",
+            f"{topic} deletes records {duration(kept_ms)} after their own time, inputs hold some of "
+            f"{duration(times.oldest_ms)} ago: their results are deleted as soon as they are written",
+            set_topic(topic, retention_ms="-1"),
+        )
+
+
+def check_internal(topics: Topics) -> Iterator[Finding]:
+    """Compare the engine's own topics with what it creates them with."""
+    wrong: list[str] = []
+    for topic, wanted in topics.internal.items():
+        configs = topics.configs.get(topic)
+        if configs is None or topic not in topics.found:
+            continue
+        differing = {
+            name: value for name, value in wanted.items() if name in configs and configs[name] != value
+        }
+        if differing:
+            wrong.append(topic)
+            fatal = differing.keys() & {"cleanup.policy", "retention.ms", "retention.bytes"}
+            listed = ", ".join(
+                f"{name}={configs[name]}, expected {value}" for name, value in sorted(differing.items())
+            )
+            level = error if fatal else warning
+            yield level(
+                "internal topics",
+                f"{topic} has {listed}"
+                + (": state, or records between two tasks, get lost" if fatal else ""),
+                set_topic_configs(topic, differing),
+            )
+    present = [topic for topic in topics.internal if topic in topics.found]
+    if present and not wrong:
+        yield ok("internal topics", f"{len(present)} topics are as the engine creates them")
+
+
+def _for_each(topics: list[str], command: Callable[[str], str]) -> str:
+    """Return the command for each topic, to be executed one after the other."""
+    return "; then ".join(map(command, sorted(topics)))

@@ -1,0 +1,158 @@
+"""Client settings that make this process run code, and how an administrator allows one.
+
+Rule: whoever may edit a connection must not thereby be able to run code. Such settings are refused wherever
+client settings are read, on the Airflow side, in the driver and on executors, unless the deployment allows
+them: by Airflow's option ``[kstreams] allowed_client_settings``, elsewhere by the environment variable
+``KSTREAMS_ALLOWED_CLIENT_SETTINGS`` of the driver. The driver's list holds on its executors. Neither is
+within reach of a connection.
+
+The list is names with commas between (any value is allowed), or a JSON object of names and the one value that
+is allowed, which is safer: ``{"plugin.library.paths": "monitoring-interceptor"}``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from airflow_kstreams.streams.errors import ConfigError
+
+#: Environment variable with the list, for everything that does not run inside Airflow.
+ALLOWED_VARIABLE = "KSTREAMS_ALLOWED_CLIENT_SETTINGS"
+
+#: The one callback that a client can be given: it fetches tokens for OAUTHBEARER.
+TOKEN_CALLBACK = "oauth_cb"  # noqa: S105 - a setting's name
+#: What an administrator can allow, and what each runs.
+RUNS_CODE: Mapping[str, str] = {
+    "plugin.library.paths": "loads libraries",
+    "ssl.engine.location": "loads a library",
+    "ssl.engine.id": "loads a library",
+    "ssl.providers": "loads libraries",
+    "sasl.kerberos.kinit.cmd": "runs a command in a shell",
+    "oauth_cb": "calls a Python function",
+}
+#: Callbacks and classes that no client of this package takes, by anybody's leave.
+_NEVER = re.compile(
+    r"_cb$|^logger$|^on_(delivery|commit|assign|revoke|lost)$|^ssl_engine_callback_data$"
+    r"|\.class$|callback\.handler|^interceptor\.classes$|^metric\.reporters$|^security\.providers$"
+    r"|\.(de)?serializer$"
+)
+#: The client puts these into a shell command without quoting them.
+_IN_SHELL = ("sasl.kerberos.principal", "sasl.kerberos.keytab", "sasl.kerberos.service.name")
+_SHELL_SAFE = re.compile(r"[\w@%+=:,./-]*\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowedSettings:
+    """What the deployment's administrator allows.
+
+    :param values: setting -> its one allowed value, None for any.
+    """
+
+    values: Mapping[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the list.
+
+        :raises ConfigError: it is no list of settings that can be allowed.
+        """
+        if text.lstrip().startswith("{"):
+            values = _json(text)
+        else:
+            values = dict.fromkeys((name for name in map(str.strip, text.split(",")) if name), None)
+        for name in values:
+            if name not in RUNS_CODE:
+                raise ConfigError(
+                    f"allowed_client_settings names {name!r}, which needs no leave or can have none",
+                    fix=f"name only: {', '.join(RUNS_CODE)}",
+                )
+        return cls(values=values)
+
+    @classmethod
+    def of_environment(cls) -> Self:
+        """Read the list of this process' environment.
+
+        :raises ConfigError: as :meth:`parse`.
+        """
+        return cls.parse(os.environ.get(ALLOWED_VARIABLE, ""))
+
+    def to_text(self) -> str:
+        """Return the list for :meth:`parse`."""
+        if any(value is not None for value in self.values.values()):
+            return json.dumps(self.values)
+        return ",".join(self.values)
+
+    def check(self, config: Mapping[str, object]) -> None:
+        """Refuse settings that run code.
+
+        :raises ConfigError: one is there and not allowed; its value is not shown.
+        """
+        for name, value in config.items():
+            if name in RUNS_CODE:
+                self._check_allowed(name, value)
+            elif _NEVER.search(name):
+                raise ConfigError(
+                    f"client setting {name!r} names code to run, which no client of this package takes",
+                    fix="remove it; logs and errors go to the logger airflow_kstreams.kafka.client",
+                )
+            elif name in _IN_SHELL and not _SHELL_SAFE.match(str(value)):
+                raise ConfigError(
+                    f"client setting {name!r} holds characters that mean something to a shell, to which the "
+                    "client gives it",
+                    fix="use letters, digits and @%+=:,./-_ only",
+                )
+
+    def _check_allowed(self, name: str, value: object) -> None:
+        if name in self.values and self.values[name] in (None, str(value)):
+            return
+        found = "another value of it is allowed" if name in self.values else "it is not allowed here"
+        raise ConfigError(
+            f"client setting {name!r} runs code in this process ({RUNS_CODE[name]}) and is refused: {found}",
+            fix="remove it; or have an administrator of this deployment allow it by Airflow's option "
+            f"[kstreams] allowed_client_settings, outside Airflow by the environment variable "
+            f"{ALLOWED_VARIABLE}",
+        )
+
+
+def with_callback(config: Mapping[str, str]) -> dict[str, Any]:
+    """Return checked settings as a client takes them: the token callback as a function.
+
+    :raises ConfigError: it cannot be imported.
+    """
+    client: dict[str, Any] = dict(config)
+    if TOKEN_CALLBACK in client:
+        client[TOKEN_CALLBACK] = _function(client[TOKEN_CALLBACK])
+    return client
+
+
+def _json(text: str) -> dict[str, str | None]:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"allowed_client_settings is not valid JSON: {error}",
+            fix='write names with commas between, or {"NAME": "VALUE", ...}',
+        ) from None
+    return {str(name): None if value is None else str(value) for name, value in content.items()}
+
+
+def _function(path: str) -> Callable[..., Any]:
+    module, _, name = path.rpartition(".")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"client setting {TOKEN_CALLBACK!r}: {path!r} cannot be imported: {error}",
+            fix="name a function as package.module.function that is installed wherever clients run",
+        ) from None
+    if not callable(function):
+        raise ConfigError(
+            f"client setting {TOKEN_CALLBACK!r}: {path!r} is no function", fix="name a function"
+        )
+    return function  # type: ignore[no-any-return]

@@ -1,0 +1,114 @@
+"""What a Kafka user must be allowed to do, in the words of Kafka's ACLs.
+
+Kafka's authorizer takes some operations as including others: whoever may read, write, delete or alter
+something may also describe it. So ``Describe`` stands in no list beside one of those.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+
+#: Stands for a principal that is not known here.
+ANY_PRINCIPAL = "User:NAME"
+_INCLUDE_DESCRIBE = ("Read", "Write", "Delete", "Alter")
+_INCLUDE_DESCRIBE_CONFIGS = ("AlterConfigs",)
+
+
+class Operation(StrEnum):
+    """An operation, as ``kafka-acls.sh`` spells it."""
+
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DELETE = "Delete"
+    DESCRIBE = "Describe"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+    IDEMPOTENT_WRITE = "IdempotentWrite"
+
+    def includes(self, other: Operation) -> bool:
+        """Whether whoever may do this may do the other, too."""
+        return (
+            self is other
+            or (other is Operation.DESCRIBE and self in _INCLUDE_DESCRIBE)
+            or (other is Operation.DESCRIBE_CONFIGS and self in _INCLUDE_DESCRIBE_CONFIGS)
+        )
+
+
+class Resource(StrEnum):
+    """A kind of resource, as ``kafka-acls.sh`` spells its option."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """One ACL that somebody needs.
+
+    :param operation: what must be allowed.
+    :param resource: on which kind of resource.
+    :param name: of the resource; empty for the cluster.
+    :param prefixed: whether it means every resource whose name starts so.
+    :param reason: what it is needed for.
+    :param without: what happens without it when the run goes on, empty when it does not.
+    """
+
+    operation: Operation
+    resource: Resource
+    name: str = ""
+    prefixed: bool = False
+    reason: str = ""
+    without: str = ""
+
+    def covers(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether this permission, once given, allows an operation on a resource."""
+        same = name.startswith(self.name) if self.prefixed else name == self.name
+        return self.resource is resource and same and self.operation.includes(operation)
+
+    def __str__(self) -> str:
+        """Return e.g. ``Read on topic orders``."""
+        named = f" {self.name}" if self.name else ""
+        return f"{self.operation} on {self.resource.replace('-', ' ')}{named}{'*' if self.prefixed else ''}"
+
+
+def transactional_permission(application_id: str) -> Permission:
+    """Return the permission for an application's transactional ids: they begin with its id and a dash."""
+    return Permission(
+        operation=Operation.WRITE,
+        resource=Resource.TRANSACTIONAL_ID,
+        name=f"{application_id}-",
+        prefixed=True,
+        reason="transactions of tasks and coordinator",
+    )
+
+
+def acl_command(permissions: Sequence[Permission], *, principal: str, bootstrap: str) -> str:
+    """Return the command of Kafka's own tool that gives permissions on one resource.
+
+    :param permissions: all on the same resource.
+    :param principal: e.g. ``User:orders``; empty when it is not known.
+    :param bootstrap: address for an administrator; a placeholder does.
+    """
+    first = permissions[0]
+    words = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add"]
+    words += ["--allow-principal", principal or ANY_PRINCIPAL]
+    for permission in permissions:
+        words += ["--operation", permission.operation.value]
+    words.append(f"--{first.resource.value}")
+    if first.name:
+        words.append(first.name)
+    if first.prefixed:
+        words += ["--resource-pattern-type", "prefixed"]
+    return shlex.join(words)
+
+
+def acl_commands(permissions: Iterable[Permission], *, principal: str, bootstrap: str) -> list[str]:
+    """Return the commands that give permissions, one per resource."""
+    by_resource = groupby(permissions, key=lambda each: (each.resource, each.name, each.prefixed))
+    return [acl_command(list(group), principal=principal, bootstrap=bootstrap) for _, group in by_resource]

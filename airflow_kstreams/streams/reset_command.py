@@ -1,0 +1,38 @@
+"""The command that resets an application, as error texts name it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def reset_command(application_id: str, *flags: str) -> str:
+    """Return the command line of a reset.
+
+    :param flags: what it shall do.
+
+    >>> reset_command("orders", "--to-latest")
+    'airflow-kstreams reset --bootstrap-server <broker> --application-id orders --to-latest'
+    """
+    return " ".join(
+        ("airflow-kstreams reset --bootstrap-server <broker> --application-id", application_id, *flags)
+    )
+
+
+def drop_slice_command(application_id: str) -> str:
+    """Return the command that drops an unfinished slice, and nothing else.
+
+    >>> drop_slice_command("orders")
+    'airflow-kstreams reset --bootstrap-server <broker> --application-id orders --delete-stopoffsets'
+    """
+    return reset_command(application_id, "--delete-stopoffsets")
+
+
+def start_over_command(application_id: str, inputs: Iterable[str]) -> str:
+    """Return the command after which everything is processed again, with empty state.
+
+    :param inputs: the application's input topics.
+
+    >>> start_over_command("orders", ["sales", "orders"])
+    'airflow-kstreams reset --bootstrap-server <broker> --application-id orders --input-topics orders,sales'
+    """
+    return reset_command(application_id, "--input-topics", ",".join(sorted(inputs)))
