@@ -7,9 +7,10 @@
 
         run(topology)
 
-Under Airflow, the operator passes ``--run-spec``; by hand, the options below say the same. Exit codes: 0
-done, 1 failed and a retry may help, 2 failed and a retry cannot help. A failure prints its cause and what to
-do, and the same as JSON after ``KSTREAMS-ERROR`` for the operator.
+Under Airflow, the operator passes ``--run-spec``; by hand, the options below say the same. With
+``autostop.at`` set to ``eol`` it runs a batch, else continuously until SIGTERM or SIGINT
+(``docs/continuous.md``). Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry cannot help.
+A failure prints its cause and what to do, and the same as JSON after ``KSTREAMS-ERROR`` for the operator.
 """
 
 from __future__ import annotations
@@ -26,9 +27,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, RunSpec
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.spark.continuous_driver import ContinuousDriver
 from airflow_kstreams.spark.driver import Driver
+from airflow_kstreams.spark.executors import SparkExecutors
 from airflow_kstreams.spark.task_host import load_client_config
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError
+from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -39,7 +45,8 @@ DONE, RETRY_MAY_HELP, RETRY_CANNOT_HELP = 0, 1, 2
 
 
 def run(topology: Callable[[], Topology], argv: Sequence[str] | None = None) -> None:
-    """Run a topology until its stop offsets, then exit the process: the last lines of an application file.
+    """Run a topology until its stop offsets, or continuously until SIGTERM, as its settings say; then exit
+    the process. The last lines of an application file.
 
     ::
 
@@ -66,36 +73,57 @@ def main(topology: Callable[[], Topology], argv: Sequence[str]) -> int:
         spec = _spec(options)
         path, temporary = _client_config_path(options)
         try:
-            driver = Driver(
-                spec,
-                ApplicationFile.of(topology),
-                client_config=load_client_config(path),
-                client_config_path=path,
-            )
-            summary = driver.run()
+            outcome = _run(spec, ApplicationFile.of(topology), path)
         finally:
             if temporary:
                 Path(path).unlink(missing_ok=True)
     except KStreamsError as error:
         sys.stderr.write(f"{error}\n{ERROR_MARKER}{json.dumps(error.to_dict())}\n")
         return RETRY_MAY_HELP if error.is_retriable else RETRY_CANNOT_HELP
-    if summary is not None:
-        sys.stdout.write(
-            f"run {summary.run_id} finished: {summary.records_in} records in, {summary.records_out} out, "
-            f"{len(summary.tasks)} tasks\n"
-        )
+    if outcome:
+        sys.stdout.write(f"{outcome}\n")
     return DONE
+
+
+def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str:
+    """Run a batch, or continuously, as the settings say; return the last line to print."""
+    require("spark", "pyspark", "pandas", "pyarrow", what="a run")
+    settings = ApplicationSettings.parse(spec.application_id, spec.settings)
+    cluster = KafkaCluster(load_client_config(client_config_path), settings=settings)
+    topology = source.topology()
+    executors = SparkExecutors(
+        f"{spec.application_id} {spec.run_id}",
+        source,
+        settings=settings,
+        client_config_path=client_config_path,
+    )
+    if settings.continuous:
+        driver = ContinuousDriver(spec, topology, settings=settings, cluster=cluster, executors=executors)
+        return f"continuous run {spec.run_id} stopped: {len(driver.run())} tasks"
+    summary = Driver(spec, topology, settings=settings, cluster=cluster, executors=executors).run()
+    if summary is None:
+        return ""
+    return (
+        f"run {summary.run_id} finished: {summary.records_in} records in, {summary.records_out} out, "
+        f"{len(summary.tasks)} tasks"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Run this topology until the end of its input topics, then stop."
+        description="Run this topology: continuously, until SIGTERM, or with --autostop-at eol until the "
+        "end that its input topics have now."
     )
     parser.add_argument("--run-spec", help="run spec as JSON (what the Airflow operator passes)")
     parser.add_argument("--application-id", help="names the consumer group and the internal topics")
     parser.add_argument("--run-id", help="a new one by default; give the old one to resume a run that failed")
     parser.add_argument("--bootstrap-servers", help="Kafka brokers, host:port[,host:port]")
     parser.add_argument("--client-config", help="JSON file with further client settings (librdkafka names)")
+    parser.add_argument(
+        "--autostop-at",
+        metavar="eol",
+        help="stop where the input topics end now; the same as --setting autostop.at=eol",
+    )
     parser.add_argument(
         "--setting",
         action="append",
@@ -119,6 +147,8 @@ def _spec(options: argparse.Namespace) -> RunSpec:
         if not equals:
             raise ConfigError(f"--setting {pair!r} has no value", fix="write --setting NAME=VALUE")
         settings[name] = value
+    if options.autostop_at is not None:
+        settings["autostop.at"] = options.autostop_at
     run_id = options.run_id or f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
     # By hand, whoever starts later wins: the start time orders attempts of the same run.
     return RunSpec(

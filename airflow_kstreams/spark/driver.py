@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
 from airflow_kstreams.batch.coordinator import Coordinator
 from airflow_kstreams.batch.lease import LeaseKeeper
 from airflow_kstreams.batch.model import RunSummary, Slice
 from airflow_kstreams.batch.run_spec import RunSpec
-from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.spark.executors import Executors, close_all
 from airflow_kstreams.spark.jobs import RunJobs
-from airflow_kstreams.spark.session import cancel_jobs, open_session, ship_file
-from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError
+from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.application_file import ApplicationFile
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.streams.topology.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -32,25 +29,28 @@ class Driver:
     """Runs one run spec.
 
     :param spec: what to run.
-    :param source: the application file.
-    :param client_config: of the Kafka client, secrets included.
-    :param client_config_path: the file it came from; executors read it too.
+    :param topology: built by the application file.
+    :param settings: of the application, checked.
+    :param cluster: where everything is kept.
+    :param executors: where tasks run.
     """
 
     def __init__(
         self,
         spec: RunSpec,
-        source: ApplicationFile,
+        topology: Topology,
         *,
-        client_config: dict[str, str],
-        client_config_path: str,
+        settings: ApplicationSettings,
+        cluster: ClusterPort,
+        executors: Executors,
+        clock: Clock | None = None,
     ) -> None:
         self._spec = spec
-        self._source = source
-        self._settings = ApplicationSettings.parse(spec.application_id, spec.settings)
-        self._cluster = KafkaCluster(client_config, settings=self._settings)
-        self._client_config_path = client_config_path
-        self._session: SparkSession | None = None
+        self._topology = topology
+        self._settings = settings
+        self._cluster = cluster
+        self._executors = executors
+        self._clock = clock
 
     def run(self) -> RunSummary | None:
         """Run until this run's slice is processed, finishing any older unfinished slice first.
@@ -59,24 +59,25 @@ class Driver:
             follows.
         :raises KStreamsError: with cause and remedy.
         """
-        topology = self._source.topology()
-        plan = topology.plan(self._spec.application_id)
+        plan = self._topology.plan(self._spec.application_id)
         if self._spec.topology_hash and self._spec.topology_hash != plan.topology_hash:
             raise TopologyError(
                 f"the application file builds topology {plan.topology_hash[:12]}, capture saw "
                 f"{self._spec.topology_hash[:12]}",
                 fix="deploy one version of the application file everywhere, then retry the run",
             )
-        coordinator = Coordinator(self._cluster, self._settings)
+        self._refuse_unknown_subtopology(plan)
+        coordinator = Coordinator(self._cluster, self._settings, clock=self._clock)
         try:
             while True:
                 begun = coordinator.begin(
                     self._spec.run_id,
                     plan,
                     order=self._spec.order,
+                    interval_ms=self._spec.interval_ms,
                     owner=self._spec.owner,
                     hold_lease=True,
-                    groups=partial(topology.partition_groups, self._spec.application_id),
+                    groups=partial(self._topology.partition_groups, self._spec.application_id),
                 )
                 if begun.finished is not None:
                     log.info("run %s is already finished", self._spec.run_id)
@@ -88,56 +89,46 @@ class Driver:
                 own = begun.slice.run_id == self._spec.run_id
                 if not own:
                     log.warning("finishing the unfinished run %s first", begun.slice.run_id)
-                summary = self._process(begun.slice, coordinator, finish=self._spec.finish or not own)
+                summary = self._process(begun.slice, coordinator, own=own)
                 if own:
                     return summary
         finally:
-            self._close(coordinator)
+            close_all(coordinator, self._executors)
 
-    def _close(self, coordinator: Coordinator) -> None:
-        """Let go of everything; what fails here is told and must not hide why the run ended."""
-        try:
-            coordinator.close()
-        except KStreamsError as error:
-            log.warning("the coordinator could not be closed: %s", error.cause)
-        if self._session is not None:
-            try:
-                self._session.stop()
-            except Exception as error:  # py4j raises whatever the lost connection to the JVM raised
-                log.warning("the Spark session could not be stopped: %s", type(error).__name__)
+    def _refuse_unknown_subtopology(self, plan: TopologyPlan) -> None:
+        ids = [sub.id for sub in plan.subtopologies]
+        if self._spec.subtopology is not None and self._spec.subtopology not in ids:
+            raise ConfigError(
+                f"application {plan.application_id!r} has no subtopology {self._spec.subtopology}",
+                fix=f"use one of {', '.join(map(str, ids))} (airflow-kstreams describe shows them)",
+            )
 
-    def _process(self, slice_: Slice, coordinator: Coordinator, *, finish: bool) -> RunSummary | None:
-        """Process a slice under the lease that begin took, which is given up at the end."""
-        with coordinator.keep_lease(on_superseded=self._cancel) as lease:
+    def _process(self, slice_: Slice, coordinator: Coordinator, *, own: bool) -> RunSummary | None:
+        """Process a slice under the lease that begin took, which is given up at the end.
+
+        :param own: whether it is this run's; one that an earlier run has left is always finished.
+        """
+        finish = self._spec.finish or not own
+        with coordinator.keep_lease(on_superseded=self._executors.cancel) as lease:
             if slice_.plan.empty:
                 log.info("run %s has nothing new: Spark is not started", slice_.run_id)
             else:
-                self._run_jobs(slice_, coordinator, lease)
+                self._run_jobs(slice_, coordinator, lease, only=self._spec.subtopology if own else None)
             lease.stop_renewing()
             lease.check()
             return coordinator.finish(slice_.run_id) if finish else None
 
-    def _run_jobs(self, slice_: Slice, coordinator: Coordinator, lease: LeaseKeeper) -> None:
-        if self._session is None:
-            self._session = open_session(f"{self._spec.application_id} {self._spec.run_id}")
-            log.info("Spark session ready")
-            ship_file(self._session, self._client_config_path)
+    def _run_jobs(
+        self, slice_: Slice, coordinator: Coordinator, lease: LeaseKeeper, *, only: int | None
+    ) -> None:
+        self._executors.start()
         jobs = RunJobs(
-            session=self._session,
-            source=self._source,
-            settings=self._settings,
             slice_=slice_,
-            client_config_path=self._client_config_path,
+            launch=partial(self._executors.launch, slice_),
+            cancel=self._executors.cancel,
             unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
             check=lease.check,
+            only=only,
         )
-        try:
+        with lease.outranking():
             jobs.run()
-        except KStreamsError:
-            # Once this driver was superseded, whatever its tasks complain of is only a consequence.
-            lease.check()
-            raise
-
-    def _cancel(self) -> None:
-        if self._session is not None:
-            cancel_jobs(self._session)

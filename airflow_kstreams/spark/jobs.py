@@ -9,16 +9,11 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from airflow_kstreams.batch.model import Slice, TaskReport
-from airflow_kstreams.spark.session import cancel_jobs
-from airflow_kstreams.spark.task_host import REPORT_SCHEMA, HostReport, TaskHost
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KStreamsError,
@@ -26,14 +21,9 @@ from airflow_kstreams.streams.errors import (
     ReportedError,
     RunError,
     RunSupersededError,
-    reported_in,
+    SparkSessionError,
 )
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.plan import TopologyPlan
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -44,37 +34,38 @@ MAX_LAUNCHES = 3
 class RunJobs:
     """The jobs of one slice.
 
+    :param launch: runs tasks, given their subtopology and groups, and returns their reports.
+    :param cancel: cancels what runs.
     :param unfinished: asks Kafka which groups of a subtopology are not done yet.
     :param check: raises when this driver was superseded; called before every launch.
+    :param only: the one subtopology to run, None for all.
     """
 
     def __init__(
         self,
         *,
-        session: SparkSession,
-        source: ApplicationFile,
-        settings: ApplicationSettings,
         slice_: Slice,
-        client_config_path: str,
+        launch: Callable[[int, Sequence[int]], list[TaskReport]],
+        cancel: Callable[[], None],
         unfinished: Callable[[int], Sequence[int]],
         check: Callable[[], None],
+        only: int | None = None,
     ) -> None:
-        self._session = session
-        self._source = source
-        self._settings = settings
         self._slice = slice_
-        self._client_config_path = client_config_path
+        self._launch = launch
+        self._cancel = cancel
         self._unfinished = unfinished
         self._check = check
+        self._only = only
         self._stopping = threading.Event()
 
     def run(self) -> list[TaskReport]:
-        """Run every subtopology to its stop offsets.
+        """Run every subtopology, or the one that was asked for, to its stop offsets.
 
         :return: the reports of the tasks that this driver ran; tasks found done are not among them.
         :raises KStreamsError: a task failed for good.
         """
-        graph = dependencies(self._slice.plan.topology)
+        graph = dependencies(self._slice.plan.topology) if self._only is None else {self._only: set()}
         order = TopologicalSorter(graph)
         order.prepare()
         reports: list[TaskReport] = []
@@ -92,7 +83,7 @@ class RunJobs:
                 # What runs beside the failed subtopology would only delay the news; it resumes with the
                 # retry.
                 self._stopping.set()
-                cancel_jobs(self._session)
+                self._cancel()
                 raise
         return reports
 
@@ -109,7 +100,7 @@ class RunJobs:
             groups = self._unfinished(subtopology)
             if not groups:
                 return reports
-            if launch and self._stopping.wait(_pause_seconds(launch)):
+            if launch and self._stopping.wait(pause_seconds(launch)):
                 break
             self._check()
             try:
@@ -129,35 +120,11 @@ class RunJobs:
     def _given_up(self, subtopology: int, left: Sequence[int]) -> RunError:
         names = ", ".join(f"{subtopology}_{group}" for group in left)
         return RunError(
-            f"tasks {names} of application {self._settings.application_id!r} did not reach their stop "
-            "offsets in "
-            f"{MAX_LAUNCHES} launches",
+            f"tasks {names} of application {self._slice.plan.topology.application_id!r} did not reach their "
+            f"stop offsets in {MAX_LAUNCHES} launches",
             fix="read the executors' logs for what stopped them, then retry the run: its slice is kept",
             run_id=self._slice.run_id,
         )
-
-    def _launch(self, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
-        assignment = spread(groups, self._settings.num_stream_threads)
-        host = TaskHost(
-            source=self._source,
-            settings=self._settings,
-            subtopology=subtopology,
-            assignment=assignment,
-            run_id=self._slice.run_id,
-            generation=self._slice.generation,
-            client_config_path=self._client_config_path,
-        )
-        count = len(assignment)
-        frame = self._session.range(0, count, 1, count).mapInArrow(host.function(), REPORT_SCHEMA)
-        try:
-            rows = frame.collect()
-        except Exception as error:
-            raise (error_in(str(error)) or _spark_failure(error, self._slice.run_id)) from error
-        outcomes = [msgspec.json.decode(row.report, type=HostReport) for row in rows]
-        failed = [outcome.error for outcome in outcomes if outcome.error is not None]
-        if failed:
-            raise ReportedError.from_dict(failed[0])
-        return [outcome.report for outcome in outcomes if outcome.report is not None]
 
 
 def dependencies(plan: TopologyPlan) -> dict[int, set[int]]:
@@ -168,35 +135,14 @@ def dependencies(plan: TopologyPlan) -> dict[int, set[int]]:
     }
 
 
-def spread(groups: Sequence[int], threads: int) -> tuple[tuple[int, ...], ...]:
-    """Spread task groups over as few Spark partitions as ``num.stream.threads`` allows."""
-    count = -(-len(groups) // threads)
-    return tuple(tuple(groups[index::count]) for index in range(count))
-
-
 def worth_another_launch(error: KStreamsError) -> bool:
     """Say whether the same driver should launch the tasks again."""
-    decided = isinstance(error, RunSupersededError | DataLossError | RecordError) or (
+    decided = isinstance(error, RunSupersededError | SparkSessionError | DataLossError | RecordError) or (
         isinstance(error, ReportedError) and error.error_type == "RecordError"
     )
     return error.is_retriable and not decided
 
 
-def error_in(text: str) -> ReportedError | None:
-    """Find the last error that an executor noted in a Spark failure's text."""
-    found = (reported_in(line) for line in reversed(text.splitlines()))
-    return next((error for error in found if error is not None), None)
-
-
-def _pause_seconds(launch: int) -> float:
+def pause_seconds(launch: int) -> float:
+    """Return how long to wait before the n-th launch after the first."""
     return random.uniform(0.5, 1.0) * (1 << launch)  # noqa: S311 - jitter, no secret
-
-
-def _spark_failure(error: Exception, run_id: str) -> RunError:
-    lines: Iterable[str] = (line.strip() for line in str(error).splitlines())
-    first = next((line for line in lines if line), type(error).__name__)
-    return RunError(
-        f"a Spark job of run {run_id!r} failed: {first[:500]}",
-        fix="read the driver's log for the executor that failed, then retry the run: its slice is kept",
-        run_id=run_id,
-    )

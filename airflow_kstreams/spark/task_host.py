@@ -20,12 +20,16 @@ import msgspec
 
 from airflow_kstreams.batch.model import TaskReport
 from airflow_kstreams.kafka import schema_registry
-from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordError
+from airflow_kstreams.kafka.secrets import sealed
+from airflow_kstreams.spark.shipped import shipped
+from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError, RecordError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from airflow_kstreams.spark.shipped import ArrowFunction
 
 #: Schema of the one column that travels back through Spark.
 REPORT_SCHEMA = "report string"
@@ -50,6 +54,8 @@ class TaskHost:
     :param generation: of the slice when the driver launched the job.
     :param client_config_path: where the Kafka client's configuration lies; on another machine a file of the
         same name that Spark shipped.
+    :param allowed: settings that run code and that the driver's deployment allows, as text.
+    :param repeated: whether this driver has launched the same tasks before.
     """
 
     source: ApplicationFile
@@ -59,24 +65,16 @@ class TaskHost:
     run_id: str
     generation: int
     client_config_path: str
+    allowed: str = ""
+    repeated: bool = False
 
-    def function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def function(self) -> ArrowFunction:
         """Return the function for ``mapInArrow``: spark partition ids in, reports out."""
-        host = self
+        return shipped(self)
 
-        def run_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import pyarrow as pa
-
-            for batch in batches:
-                for index in batch.column(0).to_pylist():
-                    reports = host.run(host.assignment[index])
-                    # Not pa.array: converting a list imports pandas, two seconds and 80 MB in every worker.
-                    column = pa.lib.StringBuilder()
-                    for report in reports:
-                        column.append(msgspec.json.encode(report).decode())
-                    yield pa.RecordBatch.from_arrays([column.finish()], names=["report"])
-
-        return run_tasks
+    def run_partition(self, index: int) -> list[HostReport]:
+        """Run the tasks of one Spark partition."""
+        return self.run(self.assignment[index])
 
     def run(self, groups: tuple[int, ...]) -> list[HostReport]:
         """Run tasks side by side, at most ``num.stream.threads`` at once."""
@@ -91,6 +89,7 @@ class TaskHost:
         from airflow_kstreams.batch.task_attempt import TaskAssignment
         from airflow_kstreams.batch.task_runner import TaskRunner
         from airflow_kstreams.kafka.cluster import KafkaCluster
+        from airflow_kstreams.kafka.code_settings import AllowedSettings
         from airflow_kstreams.streams.runtime.stream_task import TaskId
 
         try:
@@ -100,21 +99,60 @@ class TaskHost:
                     task_id=TaskId(subtopology=self.subtopology, group=group),
                     run_id=self.run_id,
                     generation=self.generation,
+                    repeated=self.repeated or spark_repeats(),
                 ),
-                cluster=KafkaCluster(config, settings=self.settings),
+                cluster=KafkaCluster(
+                    config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed)
+                ),
                 settings=self.settings,
                 scratch=scratch_folder(group),
             )
             return HostReport(report=runner.run())
         except KStreamsError as error:
-            if isinstance(error, RecordError) or not error.is_retriable:
-                return HostReport(error=error.to_dict())
-            error.add_note(ERROR_MARKER + json.dumps(error.to_dict()))
-            raise
+            return reported(error)
         finally:
             # A bound topology refers to itself in circles. Its stores must not wait for the collector's own
             # time while the worker hosts the next task.
             gc.collect()
+
+
+def spark_repeats() -> bool:
+    """Say whether Spark has run this task before."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context is not None and context.attemptNumber() > 0
+
+
+def in_arrow(run: Callable[[int], list[HostReport]]) -> ArrowFunction:
+    """Return the function for ``mapInArrow``: Spark partition ids in, reports out.
+
+    :param run: runs the tasks of one Spark partition.
+    """
+
+    def run_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                # Not pa.array: converting a list imports pandas, two seconds and 80 MB in every worker.
+                column = pa.lib.StringBuilder()
+                for report in run(index):
+                    column.append(msgspec.json.encode(report).decode())
+                yield pa.RecordBatch.from_arrays([column.finish()], names=["report"])
+
+    return run_tasks
+
+
+def reported(error: KStreamsError) -> HostReport:
+    """Return an error that a retry cannot help as a row; raise every other one, noted for the driver.
+
+    :raises KStreamsError: the error, so that Spark retries.
+    """
+    if isinstance(error, RecordError) or not error.is_retriable:
+        return HostReport(error=error.to_dict())
+    error.add_note(ERROR_MARKER + json.dumps(error.to_dict()))
+    raise error
 
 
 def scratch_folder(group: int) -> Path | None:
@@ -128,11 +166,30 @@ def scratch_folder(group: int) -> Path | None:
 
 
 def load_client_config(path: str) -> dict[str, str]:
-    """Read the Kafka client's configuration: the driver's own file, or the copy that Spark shipped."""
+    """Read the Kafka client's configuration: the driver's own file, or the copy that Spark shipped.
+
+    :raises ConfigError: the file holds no JSON object.
+    """
+    config = _parsed(path)
+    if config is None:
+        raise ConfigError(
+            f"the Kafka client configuration {path!r} is not a JSON object",
+            fix='write it as {"bootstrap.servers": "HOST:PORT", ...}',
+        )
+    return config
+
+
+def _parsed(path: str) -> dict[str, str] | None:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (FileNotFoundError, PermissionError):  # another machine, or another user of this one
         from pyspark.core.files import SparkFiles
 
         text = Path(SparkFiles.get(Path(path).name)).read_text(encoding="utf-8")
-    return {str(name): str(value) for name, value in json.loads(text).items()}
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None  # the decoder's error holds the document, secrets included
+    if not isinstance(content, dict):
+        return None
+    return sealed({str(name): str(value) for name, value in content.items()})

@@ -1,0 +1,147 @@
+"""Builds the archive with which Spark brings this package, and what it needs, to executors.
+
+It holds what is installed beside this package, as the tar file that ``spark.archives`` unpacks in every
+executor's working folder: this package and the distributions that it requires, each whole, with its metadata.
+Spark, pandas and Arrow are not in it: ``mapInArrow`` needs them from the cluster in any case. Compiled
+modules fit the Python version and platform they were installed for, so the archive is built on a machine like
+the executors. Equal content gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.metadata
+import io
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import airflow_kstreams
+from airflow_kstreams.streams.errors import ConfigError
+
+__all__ = ["Archive", "build_archive"]
+
+#: Of this package, what executors have no use for.
+_DRIVER_EXTRAS = frozenset({"airflow", "all", "draw", "kafka-ui", "spark"})
+#: On every executor already, and large.
+_OF_THE_CLUSTER = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "pyspark-client"})
+_PACKAGE = "airflow-kstreams"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """An archive that was written.
+
+    :param path: the file.
+    :param distributions: name -> version of what is in it.
+    :param size_bytes: of the file.
+    """
+
+    path: Path
+    distributions: dict[str, str]
+    size_bytes: int
+
+
+def build_archive(path: Path, *, extras: Sequence[str] = ()) -> Archive:
+    """Write the archive.
+
+    :param path: of the ``.tar.gz`` to write.
+    :param extras: of this package, whose requirements executors need, too: ``rocksdb``, ``schema-registry``.
+    :raises ConfigError: an extra is unknown or of no use there, a requirement is not installed, or the file
+        cannot be written.
+    """
+    distributions = _required(extras)
+    try:
+        with (
+            path.open("wb") as file,
+            gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            for name, content in sorted(_files(distributions)):
+                info = tarfile.TarInfo(name)
+                data = content.read_bytes()
+                info.size, info.mode = len(data), 0o755 if name.endswith(".so") else 0o644
+                tar.addfile(info, io.BytesIO(data))
+    except OSError as error:
+        raise ConfigError(
+            f"{str(path)!r} cannot be written: {error.strerror}",
+            fix="name a file in a folder that you may write",
+        ) from None
+    return Archive(
+        path=path,
+        distributions={dist.metadata["Name"]: dist.version for dist in distributions},
+        size_bytes=path.stat().st_size,
+    )
+
+
+def _required(extras: Sequence[str]) -> list[importlib.metadata.Distribution]:
+    """Return this package's distribution and, transitively, those it requires."""
+    own = importlib.metadata.distribution(_PACKAGE)
+    known = sorted(set(own.metadata.get_all("Provides-Extra") or ()) - _DRIVER_EXTRAS)
+    unknown = sorted(set(extras) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"executors have no use for extra {unknown[0]!r}", fix=f"use one of {', '.join(known)}, or none"
+        )
+    found: dict[str, importlib.metadata.Distribution] = {canonicalize_name(_PACKAGE): own}
+    waiting = [(own, tuple(extras))]
+    while waiting:
+        distribution, wanted = waiting.pop()
+        for requirement in _requirements(distribution, wanted):
+            name = canonicalize_name(requirement.name)
+            if name in _OF_THE_CLUSTER or name in found:
+                continue
+            try:
+                found[name] = importlib.metadata.distribution(requirement.name)
+            except importlib.metadata.PackageNotFoundError:
+                raise ConfigError(
+                    f"{distribution.metadata['Name']} requires {requirement}, which is not installed here",
+                    fix=f"pip install '{_PACKAGE}[{','.join(extras)}]'"
+                    if extras
+                    else f"pip install {_PACKAGE}",
+                ) from None
+            waiting.append((found[name], tuple(requirement.extras)))
+    return list(found.values())
+
+
+def _requirements(
+    distribution: importlib.metadata.Distribution, extras: Sequence[str]
+) -> Iterator[Requirement]:
+    for text in distribution.requires or ():
+        requirement = Requirement(text)
+        environments = [{"extra": extra} for extra in ("", *extras)]
+        if requirement.marker is None or any(requirement.marker.evaluate(env) for env in environments):
+            yield requirement
+
+
+def _files(distributions: Sequence[importlib.metadata.Distribution]) -> Iterator[tuple[str, Path]]:
+    """Yield name in the archive and path of every file; scripts and compiled Python are left out."""
+    package = Path(airflow_kstreams.__file__).parent
+    for file in package.rglob("*"):
+        if file.is_file() and "__pycache__" not in file.parts:
+            yield f"{package.name}/{file.relative_to(package).as_posix()}", file
+    for distribution in distributions:
+        for entry in distribution.files or ():
+            file = Path(str(distribution.locate_file(entry)))
+            inside = not entry.as_posix().startswith("..") and entry.parts[0] != package.name
+            if inside and entry.suffix not in (".pth", ".pyc") and file.is_file():
+                yield entry.as_posix(), file
+
+
+def spark_conf(name: str) -> dict[str, str]:
+    """Return the Spark settings with which executors use an archive.
+
+    :param name: path or URL of the archive, as ``spark.archives`` takes it.
+    """
+    folder = "kstreams"
+    return {"spark.archives": f"{name}#{folder}", "spark.executorEnv.PYTHONPATH": f"./{folder}"}
+
+
+def python_tag() -> str:
+    """Return what the archive's compiled modules fit."""
+    return f"Python {sys.version_info.major}.{sys.version_info.minor} on {sys.platform}"

@@ -1,0 +1,79 @@
+"""What a failed Spark job means: an error that an executor noted, or Spark's own words, in one line."""
+
+from __future__ import annotations
+
+import re
+
+from airflow_kstreams.streams.errors import (
+    ExecutorSetupError,
+    KStreamsError,
+    ReportedError,
+    RunError,
+    SparkSessionError,
+    reported_in,
+)
+
+#: Spark's words for a worker that ends before it hosts a task -> what to do. What they match is the cause.
+_SETUPS = {
+    r"Cannot run program .*?: error=(?:2|13), [\w ]+": (
+        "name a Python that executors have, by PYSPARK_PYTHON in the driver's environment or by "
+        "spark.pyspark.python (conf= of the operators)"
+    ),
+    r"\[PYTHON_VERSION_MISMATCH\][^\n]*": (
+        "name a Python of the driver's version, by PYSPARK_PYTHON in the driver's environment or by "
+        "spark.pyspark.python (conf= of the operators)"
+    ),
+    r"ModuleNotFoundError: No module named '[\w.]+'": (
+        "install it in the executors' Python: what Spark itself needs there (pyarrow) is not in the archive "
+        "of `airflow-kstreams pack`"
+    ),
+}
+
+
+def failure_of(error: Exception, run_id: str) -> KStreamsError:
+    """Return what whatever Spark or py4j raised means.
+
+    :param error: from a Spark job.
+    :param run_id: whose job it was.
+    """
+    return error_in(str(error)) or _setup_error(str(error)) or _spark_failure(error, run_id)
+
+
+def error_in(text: str) -> ReportedError | None:
+    """Find the last error that an executor noted in a Spark failure's text."""
+    found = (reported_in(line) for line in reversed(text.splitlines()))
+    return next((error for error in found if error is not None), None)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line that says something."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)[:500]
+
+
+def _setup_error(text: str) -> ExecutorSetupError | None:
+    for words, fix in _SETUPS.items():
+        if match := re.search(words, text):
+            return ExecutorSetupError(f"Spark's executors cannot run Python tasks: {match[0]}", fix=fix)
+    return None
+
+
+def _spark_failure(error: Exception, run_id: str) -> KStreamsError:
+    if _connection_lost(error):
+        return SparkSessionError(
+            f"a Spark job of run {run_id!r} lost Spark's JVM: {type(error).__name__}: {first_line(error)}",
+            fix="look for what ended the JVM (often the machine's memory), then retry the run: its slice is "
+            "kept",
+        )
+    return RunError(
+        f"a Spark job of run {run_id!r} failed: {first_line(error)}",
+        fix="read the driver's log for the executor that failed, then retry the run: its slice is kept",
+        run_id=run_id,
+    )
+
+
+def _connection_lost(error: Exception) -> bool:
+    """Say whether a call did not reach Spark's JVM, or its answer did not come back."""
+    from py4j.protocol import Py4JNetworkError
+
+    return isinstance(error, OSError | EOFError | Py4JNetworkError)
