@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from airflow_kstreams.cli.acls import acls
 from airflow_kstreams.cli.describe import describe
+from airflow_kstreams.cli.doctor import doctor
 from airflow_kstreams.cli.explore import explore
+from airflow_kstreams.cli.pack import pack
+from airflow_kstreams.cli.replay import replay
+from airflow_kstreams.cli.reset import reset
+from airflow_kstreams.cli.status import status
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.errors import KStreamsError
@@ -57,8 +63,14 @@ app = typer.Typer(
     # Python's own traceback: complete, and without the values of variables.
     pretty_exceptions_enable=False,
 )
+app.command()(acls)
 app.command()(describe)
 app.command()(explore)
+app.command()(pack)
+app.command()(doctor)
+app.command()(replay)
+app.command()(reset)
+app.command()(status)
 
 
 def main() -> None:

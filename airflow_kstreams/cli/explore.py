@@ -15,13 +15,10 @@ import typer
 
 from airflow_kstreams.cli.application import APPLICATION, FUNCTION, load_topology
 from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
+from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from airflow_kstreams.explore import Difference, Exploration, Table
-
-_PIPED_COLUMNS = 160
 
 
 def explore(  # noqa: PLR0913 - every parameter is an option
@@ -130,17 +127,4 @@ def _show(seen: Exploration, difference: Difference | None, nodes: list[str], ro
         detailed = nodes or seen.sinks(seen.output_topics)
         tables.append(difference.table())
         tables += [one.table(rows) for one in difference if one.name in detailed]
-    console = _console()
-    for table in tables:
-        console.print(table)
-        console.print()
-    for note in seen.notes:
-        console.print(note, markup=False, highlight=False)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(soft_wrap=False)
-    # In a pipe or a file there is no edge to keep to.
-    return console if console.is_terminal else Console(width=_PIPED_COLUMNS)
+    show(tables, notes=seen.notes)

@@ -3,6 +3,10 @@
 The connection is of the existing type ``kafka``: its extra holds the client settings by librdkafka's names.
 Host and port stand for ``bootstrap.servers``, login and password for ``sasl.username`` and ``sasl.password``,
 where the extra does not say them. No connection type is registered here.
+
+Whoever may edit the connection must not thereby run code in Airflow: settings that do are refused unless the
+option ``[kstreams] allowed_client_settings`` of the deployment allows them. A connection's own object is kept
+out of local variables, because its ``repr`` shows all it holds.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.kafka.code_settings import AllowedSettings
 
 __all__ = ["DEFAULT_KAFKA_CONN_ID", "KafkaHook"]
 
@@ -49,13 +54,12 @@ class KafkaHook(BaseHook):
             engine.
         """
         try:
-            connection = self.get_connection(self.kafka_conn_id)
+            settings = settings_in(self.get_connection(self.kafka_conn_id))
         except AirflowNotFoundException:
             raise undefined_connection(self.kafka_conn_id) from None
-        config = client_config_of(connection)
-        for secret in secrets_of(config):
+        for secret in secrets_of(settings):
             mask_secret(secret)
-        return config
+        return checked_settings(settings, conn_id=self.kafka_conn_id)
 
     def cluster(self, settings: ApplicationSettings | None = None) -> KafkaCluster:
         """Return the cluster; touches no network yet.
@@ -65,31 +69,47 @@ class KafkaHook(BaseHook):
         """
         from airflow_kstreams.kafka.cluster import KafkaCluster
 
-        return KafkaCluster(self.client_config(), settings=settings)
+        return KafkaCluster(self.client_config(), settings=settings, allowed=allowed_settings())
 
     def get_conn(self) -> KafkaCluster:
         """Return the cluster."""
         return self.cluster()
 
 
-def client_config_of(connection: Connection) -> dict[str, str]:
-    """Return the checked client settings that a connection holds, secrets included.
+def checked_settings(settings: Mapping[str, Any], *, conn_id: str) -> dict[str, str]:
+    """Check the client settings of a connection.
 
-    :raises ConfigError: a setting is missing, unknown, owned by the engine or malformed.
+    :param settings: as :func:`settings_in` returns them.
+    :raises ConfigError: a setting is missing, unknown, owned by the engine, malformed, or runs code.
     """
-    from airflow_kstreams.kafka.settings import check_client_settings
+    from airflow_kstreams.kafka.settings import ENGINE_OWNED, check_client_settings
 
     try:
-        return check_client_settings(_settings_in(connection))
+        return check_client_settings(settings, allowed=allowed_settings())
     except ConfigError as error:
-        raise ConfigError(f"connection {connection.conn_id!r}: {error.cause}", fix=error.fix) from None
+        fix = error.fix
+        if ENGINE_OWNED.keys() & settings.keys():
+            fix += "; if Airflow's own Kafka operators need it here, give them a connection of their own"
+        raise ConfigError(f"connection {conn_id!r}: {error.cause}", fix=fix) from None
 
 
-def secrets_of(config: Mapping[str, str]) -> list[str]:
+def allowed_settings() -> AllowedSettings:
+    """Return what the deployment's administrator allows of settings that run code.
+
+    :raises ConfigError: the option is no list of settings.
+    """
+    from airflow.sdk.configuration import conf
+
+    from airflow_kstreams.kafka.code_settings import AllowedSettings
+
+    return AllowedSettings.parse(conf.get("kstreams", "allowed_client_settings", fallback="") or "")
+
+
+def secrets_of(config: Mapping[str, Any]) -> list[str]:
     """Return the secret values among client settings, for masking."""
-    from airflow_kstreams.kafka.settings import is_secret
+    from airflow_kstreams.kafka.secrets import is_secret
 
-    return [value for name, value in config.items() if value and is_secret(name)]
+    return [str(value) for name, value in config.items() if value and is_secret(name)]
 
 
 def undefined_connection(conn_id: str) -> ConfigError:
@@ -101,8 +121,21 @@ def undefined_connection(conn_id: str) -> ConfigError:
     )
 
 
-def _settings_in(connection: Connection) -> dict[str, Any]:
-    settings = _extra_of(connection)
+def settings_in(connection: Connection) -> dict[str, Any]:
+    """Return the client settings that a connection holds, not yet checked; secret ones have no ``repr``.
+
+    :raises ConfigError: the extra is not a JSON object.
+    """
+    from airflow_kstreams.kafka.secrets import sealed
+
+    settings = _parsed(connection.extra)
+    if settings is None:
+        conn_id = connection.conn_id
+        del connection
+        raise ConfigError(
+            f"connection {conn_id!r}: the extra is not a JSON object",
+            fix='write it as {"bootstrap.servers": "HOST:PORT", ...}',
+        )
     if connection.host:
         address = f"{connection.host}:{connection.port}" if connection.port else connection.host
         settings.setdefault("bootstrap.servers", address)
@@ -110,18 +143,14 @@ def _settings_in(connection: Connection) -> dict[str, Any]:
         settings.setdefault("sasl.username", connection.login)
         if connection.password:
             settings.setdefault("sasl.password", connection.password)
-    return settings
+    return sealed(settings)
 
 
-def _extra_of(connection: Connection) -> dict[str, Any]:
-    if not connection.extra:
+def _parsed(extra: str | None) -> dict[str, Any] | None:
+    if not extra:
         return {}
     try:
-        extra = json.loads(connection.extra)
+        content = json.loads(extra)
     except ValueError:
-        extra = None  # the decoder's error holds the document, secrets included
-    if not isinstance(extra, dict):
-        raise ConfigError(
-            "the extra is not a JSON object", fix='write it as {"bootstrap.servers": "HOST:PORT", ...}'
-        )
-    return extra
+        return None  # the decoder's error holds the document, secrets included
+    return content if isinstance(content, dict) else None

@@ -80,10 +80,42 @@ class TopologySubmitHook(SparkSubmitHook):
                 self._submit_sp.stdout.close()
         return driver_id
 
+    def follow(self, job_id: str) -> None:
+        """Take note of the driver to wait for, which an earlier try may have submitted, so that it is known
+        what to kill.
+        """
+        if self._is_yarn_cluster_mode:
+            self._yarn_application_id = job_id
+
+    def refuse_unfit_deployment(self, *, durable: bool) -> None:
+        """Refuse what Spark or its provider cannot do, before it is tried.
+
+        :param durable: whether a retry is to find a driver again.
+        :raises ConfigError: naming what to set.
+        """
+        if self._should_track_driver_status:
+            raise ConfigError(
+                f"Spark runs no Python driver on the workers of a standalone cluster ({self.master}, deploy "
+                "mode 'cluster')",
+                fix="use deploy mode 'client' with this master",
+            )
+        if self._is_yarn_cluster_mode and durable and not self._yarn_track_via_rm_api:
+            raise ConfigError(
+                "on YARN in deploy mode 'cluster', a retry finds the driver of an earlier try through the "
+                "resource manager's REST API only",
+                fix="pass yarn_track_via_rm_api=True and set yarn_resourcemanager_webapp_address in the "
+                f"extra of connection {self._conn_id!r}; or pass durable=False, so that a retry takes over",
+            )
+
     def on_kill(self) -> None:
         """End the application: on this machine every process of it, else through the cluster manager."""
-        self.end_application()
-        super().on_kill()
+        if self.deploy_mode == "client":
+            self.end_application()
+            super().on_kill()
+        else:
+            # The provider's asks the cluster manager only while spark-submit runs, or its tracking is on.
+            super().on_kill()
+            self.end_application()
 
     def end_application(self) -> None:
         """End spark-submit, the driver and the workers that run on this machine. Does nothing if none

@@ -6,6 +6,7 @@ it. The subprocess imports neither Airflow, Spark nor a Kafka client, so it take
 
 from __future__ import annotations
 
+import logging
 import shlex
 import subprocess
 import sys
@@ -27,7 +28,9 @@ _LOADER = "airflow_kstreams.streams.topology.loader"
 _GRACE_SECONDS = 0.5
 
 
-def plan_of(application: str, application_id: str, *, timeout_seconds: float, log: Logger) -> TopologyPlan:
+def plan_of(
+    application: str, application_id: str, *, timeout_seconds: float, log: Logger | logging.Logger
+) -> TopologyPlan:
     """Load an application file in a subprocess and return its topology's plan.
 
     :param application: path of the application file.
@@ -42,7 +45,12 @@ def plan_of(application: str, application_id: str, *, timeout_seconds: float, lo
 
 
 def groups_of(
-    application: str, plan: TopologyPlan, counts: Mapping[str, int], *, timeout_seconds: float, log: Logger
+    application: str,
+    plan: TopologyPlan,
+    counts: Mapping[str, int],
+    *,
+    timeout_seconds: float,
+    log: Logger | logging.Logger,
 ) -> dict[int, Groups]:
     """Ask the partition grouper of an application file, in a subprocess, for the groups of every subtopology.
 
@@ -70,7 +78,9 @@ def groups_of(
     return {int(sub): groups for sub, groups in loaded.groups.items()}
 
 
-def _loaded(arguments: list[str], marker: str, *, timeout_seconds: float, log: Logger) -> str:
+def _loaded(
+    arguments: list[str], marker: str, *, timeout_seconds: float, log: Logger | logging.Logger
+) -> str:
     """Run the loader and return its answer."""
     application = arguments[0]
     # As a context manager it closes the pipes, also when loading took too long.
@@ -103,7 +113,7 @@ def _loaded(arguments: list[str], marker: str, *, timeout_seconds: float, log: L
     return answer.removeprefix(marker)
 
 
-def _printed(text: str, log: Logger) -> ReportedError | None:
+def _printed(text: str, log: Logger | logging.Logger) -> ReportedError | None:
     reported: ReportedError | None = None
     for line in text.splitlines():
         found = reported_in(line)

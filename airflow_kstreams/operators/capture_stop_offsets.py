@@ -11,8 +11,9 @@ from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.operators.application_file import groups_of, plan_of
+from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.operators.lineage import TellsLineage
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,7 +26,7 @@ __all__ = ["CaptureStopOffsetsOperator"]
 LOAD_TIMEOUT_SECONDS = 60.0
 
 
-class CaptureStopOffsetsOperator(BaseOperator):
+class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
     """Begins a run: writes the stop offset of every input partition, all or nothing, into the metadata topic
     (KIP-95).
 
@@ -67,7 +68,7 @@ class CaptureStopOffsetsOperator(BaseOperator):
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
-            settings = ApplicationSettings.parse(self.application_id, self.settings)
+            settings = batch_settings(self.application_id, self.settings)
             cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
             plan = plan_of(
                 self.application, self.application_id, timeout_seconds=LOAD_TIMEOUT_SECONDS, log=self.log
@@ -79,6 +80,7 @@ class CaptureStopOffsetsOperator(BaseOperator):
                     plan,
                     # The run operator's tries start at 1: capture, whatever its own try, comes before them.
                     order=(identity.clear_number, 0),
+                    interval_ms=identity.interval_ms,
                     owner=identity.owner,
                     hold_lease=False,
                     groups=lambda counts: groups_of(
@@ -87,6 +89,7 @@ class CaptureStopOffsetsOperator(BaseOperator):
                 )
             finally:
                 coordinator.close()
+            self.remember(begun.finished or begun.slice, cluster)
             return self._report(identity.run_id, begun)
 
     def _report(self, run_id: str, begun: BeginResult) -> RunResult:
@@ -96,6 +99,8 @@ class CaptureStopOffsetsOperator(BaseOperator):
         if begun.slice is None:
             raise ValueError("begin returned neither a slice nor a summary")
         result = result_of_slice(begun.slice)
+        for warning in begun.slice.plan.warnings:
+            self.log.warning("Run %s: %s", begun.slice.run_id, warning)
         if begun.slice.run_id != run_id:
             self.log.warning(
                 "Run %s is unfinished: it is finished before run %s begins", begun.slice.run_id, run_id

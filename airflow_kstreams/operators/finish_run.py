@@ -10,8 +10,10 @@ from airflow.sdk import BaseOperator
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_summary
+from airflow_kstreams.operators.asset_events import announce
+from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.operators.lineage import TellsLineage
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["FinishRunOperator"]
 
 
-class FinishRunOperator(BaseOperator):
+class FinishRunOperator(TellsLineage, BaseOperator):
     """Finishes a run: the finished marker and the ledger's entry, in one transaction (KIP-95).
 
     It refuses unless every input and intermediate partition is committed up to its stop offset. Executed
@@ -28,7 +30,9 @@ class FinishRunOperator(BaseOperator):
     :param application_id: names the consumer group and the internal topics. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names. (templated)
-    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ... The events of assets in ``outlets``
+        say which run it was and which offsets it processed
+        (:func:`~airflow_kstreams.hooks.asset_events.event_extra`).
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
     """
 
@@ -55,12 +59,18 @@ class FinishRunOperator(BaseOperator):
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
-            settings = ApplicationSettings.parse(self.application_id, self.settings)
-            coordinator = Coordinator(KafkaHook(self.kafka_conn_id).cluster(settings), settings)
+            settings = batch_settings(self.application_id, self.settings)
+            cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
+            coordinator = Coordinator(cluster, settings)
             try:
-                result = result_of_summary(coordinator.finish(identity.run_id))
+                summary = coordinator.finish(identity.run_id)
             finally:
                 coordinator.close()
+        self.remember(summary, cluster)
+        announce(context, self.outlets, summary)
+        result = result_of_summary(summary)
+        for warning in summary.warnings:
+            self.log.warning("Run %s: %s", summary.run_id, warning)
         self.log.info(
             "Run %s is finished: %d records in, %d records out",
             result["run_id"],

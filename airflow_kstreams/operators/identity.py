@@ -9,6 +9,7 @@ from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import DagRunProtocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +20,16 @@ class RunIdentity:
     :param clear_number: how often the dag run was cleared.
     :param try_number: of the Airflow task.
     :param owner: names the task in messages.
+    :param interval_ms: data interval of the dag run, epoch milliseconds; None if it has none.
+    :param task: names the Airflow task among all, with its map index.
     """
 
     run_id: str
     clear_number: int
     try_number: int
     owner: str
+    interval_ms: tuple[int, int] | None = None
+    task: str = ""
 
     @classmethod
     def of(cls, context: Context) -> RunIdentity:
@@ -43,9 +48,23 @@ class RunIdentity:
             clear_number=getattr(dag_run, "clear_number", None) or 0,
             try_number=airflow_task.try_number,
             owner=f"dag {airflow_task.dag_id}, task {airflow_task.task_id}, try {airflow_task.try_number}",
+            interval_ms=_interval_ms(dag_run),
+            task=f"{airflow_task.dag_id}.{airflow_task.task_id}[{getattr(airflow_task, 'map_index', -1)}]",
         )
 
     @property
     def order(self) -> tuple[int, int]:
         """Orders attempts of one run: the higher one takes over."""
         return (self.clear_number, self.try_number)
+
+    @property
+    def work_id(self) -> str:
+        """Names what the task does beside runs: the same for all its tries, another once it is cleared."""
+        return f"{self.task} {self.run_id} clear {self.clear_number}"
+
+
+def _interval_ms(dag_run: DagRunProtocol) -> tuple[int, int] | None:
+    start, end = dag_run.data_interval_start, dag_run.data_interval_end
+    if start is None or end is None:
+        return None
+    return round(start.timestamp() * 1000), round(end.timestamp() * 1000)

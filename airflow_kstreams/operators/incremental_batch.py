@@ -1,21 +1,27 @@
-"""The three steps of a run as one task group."""
+"""The steps of a run as one task group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow.sdk import TaskGroup
+from airflow.sdk import Asset, TaskGroup, chain
 
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
+from airflow_kstreams.operators.application_file import plan_of
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.run_topology import DEFAULT_SPARK_CONN_ID, RunTopologyOperator
+from airflow_kstreams.streams.errors import ConfigError
 
 __all__ = ["incremental_batch"]
 
+#: Below Airflow's own limit for a DAG file (``dagbag_import_timeout``, 30 s): the error names the file then.
+_PARSE_SECONDS = 20.0
 
-def incremental_batch(
+
+def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     *,
     application_id: str,
     application: str,
@@ -24,6 +30,8 @@ def incremental_batch(
     spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
     settings: Mapping[str, Any] | None = None,
     conf: Mapping[str, Any] | None = None,
+    outlets: Sequence[Asset] = (),
+    per_subtopology: bool | Sequence[int] = False,
 ) -> TaskGroup:
     """Lay out one incremental run: ``capture_stop_offsets >> run_topology >> finish_run``.
 
@@ -37,7 +45,14 @@ def incremental_batch(
     :param spark_conn_id: connection to Spark.
     :param settings: application settings by their dotted names.
     :param conf: Spark configuration, e.g. ``{"spark.executor.memory": "2g"}``.
+    :param outlets: assets that are updated once the run is finished; their events name run and offsets.
+    :param per_subtopology: with True, one Airflow task ``run_subtopology_<id>`` for each subtopology takes
+        the place of ``run_topology``, in topology order, one after the other; each retries and resumes alone.
+        The application file is then loaded wherever the DAG file is parsed, in a process of its own that
+        touches no network. A list of the ids in topology order (``airflow-kstreams describe``) spares that.
     :return: the task group.
+    :raises ConfigError: the application's path is a template, and only True was given.
+    :raises KStreamsError: the application file, which was to be loaded, is wrong.
 
     >>> from airflow.sdk import DAG
     >>> from airflow_kstreams.operators.incremental_batch import incremental_batch
@@ -54,20 +69,43 @@ def incremental_batch(
             kafka_conn_id=kafka_conn_id,
             settings=settings,
         )
-        run = RunTopologyOperator(
-            task_id="run_topology",
-            application_id=application_id,
-            application=application,
-            kafka_conn_id=kafka_conn_id,
-            spark_conn_id=spark_conn_id,
-            settings=settings,
-            conf=dict(conf or {}),
-        )
+        runs = [
+            RunTopologyOperator(
+                task_id="run_topology" if subtopology is None else f"run_subtopology_{subtopology}",
+                application_id=application_id,
+                application=application,
+                kafka_conn_id=kafka_conn_id,
+                spark_conn_id=spark_conn_id,
+                settings=settings,
+                subtopology=subtopology,
+                conf=dict(conf or {}),
+            )
+            for subtopology in _parts(application, per_subtopology)
+        ]
         finish = FinishRunOperator(
             task_id="finish_run",
             application_id=application_id,
             kafka_conn_id=kafka_conn_id,
             settings=settings,
+            outlets=list(outlets),
         )
-        capture >> run >> finish
+        chain(capture, *runs, finish)
     return group
+
+
+def _parts(application: str, per_subtopology: bool | Sequence[int]) -> Sequence[int | None]:
+    """Return what each of the run's Airflow tasks runs; None is the whole topology."""
+    if per_subtopology is False:
+        return [None]
+    if per_subtopology is not True:
+        return list(dict.fromkeys(per_subtopology))
+    if "{{" in application or "{%" in application:
+        raise ConfigError(
+            f"per_subtopology=True needs the application file where the DAG is parsed, and its path "
+            f"{application!r} is a template",
+            fix="give the ids of the subtopologies in topology order instead, e.g. per_subtopology=[0, 1] "
+            "(airflow-kstreams describe shows them)",
+        )
+    # What subtopologies there are does not depend on the application's id, which may be a template.
+    plan = plan_of(application, "parsed", timeout_seconds=_PARSE_SECONDS, log=logging.getLogger(__name__))
+    return [sub.id for sub in plan.subtopologies]

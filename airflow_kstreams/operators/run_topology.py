@@ -14,18 +14,26 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_kstreams.batch.model import RunState, RunSummary, Slice
 from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, RunSpec
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
-from airflow_kstreams.hooks.ledger import finished_run
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook, allowed_settings
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.hooks.results import RunResult, result_of_slice, result_of_summary
+from airflow_kstreams.hooks.results import RunResult, result_of_summary
+from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.streams.errors import ConfigError, RunError
+from airflow_kstreams.operators.lineage import TellsLineage
+from airflow_kstreams.operators.run_state import (
+    nothing_left,
+    progress_of,
+    read_run,
+    refuse_unfinished,
+    subtopologies_of,
+)
+from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
     from airflow_kstreams.hooks.spark import TopologySubmitHook
     from airflow_kstreams.kafka.cluster import KafkaCluster
@@ -36,13 +44,18 @@ __all__ = ["RunTopologyOperator"]
 DEFAULT_SPARK_CONN_ID = "spark_default"
 
 
-class RunTopologyOperator(SparkSubmitOperator):
+class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
     """Runs a topology on Spark until the run's stop offsets; a retry resumes where the last attempt
     committed.
 
-    Kafka decides what there is to do, never XCom: a run that is finished, or that has nothing new, returns
-    without starting Spark. An attempt with a higher try number takes the run over from one that may still be
-    alive.
+    Kafka decides what there is to do, never XCom: a run that is finished, that has nothing new, or whose
+    tasks are at their stop offsets already, returns without starting Spark. An attempt with a higher try
+    number takes the run over from one that may still be alive: a driver that was left behind when its Airflow
+    worker died ends itself when it learns of that. Where the Spark provider finds the driver again
+    (``durable``, on YARN with ``yarn_track_via_rm_api``, on Kubernetes with ``track_driver_via_k8s_api``), a
+    retry waits for the one that runs instead.
+
+    Killing the task ends the Spark application; what was committed stays, and the next try goes on there.
 
     Secrets of the Kafka connection reach the driver in a file that only this user can read and that is
     removed when the driver ends. A driver on another machine (deploy mode ``cluster``) cannot read it: mount
@@ -53,8 +66,10 @@ class RunTopologyOperator(SparkSubmitOperator):
     :param application_id: names the consumer group and the internal topics. (templated)
     :param application: path of the application file, which defines ``topology()``. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
-    :param spark_conn_id: connection to Spark.
+    :param spark_conn_id: connection to Spark. (templated)
     :param settings: application settings by their dotted names. (templated)
+    :param subtopology: id of the one subtopology to run, after all that it reads from; all of them unless
+        given. One driver at a time works on an application, so such tasks follow each other. (templated)
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.
     :param kwargs: as for ``SparkSubmitOperator``, without ``application_args``, which tell the driver what to
         run.
@@ -64,11 +79,15 @@ class RunTopologyOperator(SparkSubmitOperator):
     template_fields: Sequence[str] = (
         "application_id",
         "kafka_conn_id",
+        "spark_conn_id",
         "settings",
+        "subtopology",
         *(name for name in SparkSubmitOperator.template_fields if name != "application_args"),
     )
     template_fields_renderers = {"settings": "json", "conf": "json", "env_vars": "json"}
     ui_color = "#f7e3d5"
+
+    _hook: TopologySubmitHook | None
 
     def __init__(
         self,
@@ -78,6 +97,7 @@ class RunTopologyOperator(SparkSubmitOperator):
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
         spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
         settings: Mapping[str, Any] | None = None,
+        subtopology: int | str | None = None,
         finish: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -88,47 +108,91 @@ class RunTopologyOperator(SparkSubmitOperator):
         super().__init__(application=application, conn_id=spark_conn_id, **kwargs)
         self.application_id = application_id
         self.kafka_conn_id = kafka_conn_id
+        self.spark_conn_id = spark_conn_id
         self.settings = settings
+        self.subtopology = subtopology
         self.finish = finish
 
     def execute(self, context: Context) -> RunResult:  # type: ignore[override]  # the provider's operator returns None
         """Run the topology, unless Kafka says that there is nothing to do."""
         with airflow_outcomes():
             identity = RunIdentity.of(context)
-            settings = ApplicationSettings.parse(self.application_id, self.settings)
+            settings = batch_settings(self.application_id, self.settings)
             hook = KafkaHook(self.kafka_conn_id)
             cluster = hook.cluster(settings)
+            subtopology = _number(self.subtopology)
             finished, slice_ = read_run(cluster, self.application_id, identity.run_id)
+            self.remember(finished or slice_, cluster)
             if finished is not None:
                 self.log.info("Run %s is already finished: Spark is not started", identity.run_id)
                 return result_of_summary(finished)
-            if slice_ is not None and slice_.plan.empty and not self.finish:
-                self.log.info("Run %s has nothing new: Spark is not started", identity.run_id)
-                return result_of_slice(slice_)
+            if slice_ is not None and not self.finish:
+                wanted = subtopologies_of(slice_, subtopology)
+                if slice_.plan.empty or nothing_left(cluster, slice_, wanted):
+                    found = "has nothing new" if slice_.plan.empty else "is at its stop offsets"
+                    self.log.info("Run %s %s: Spark is not started", identity.run_id, found)
+                    return progress_of(cluster, slice_, wanted)
             spec = RunSpec(
                 application_id=self.application_id,
                 run_id=identity.run_id,
                 order=identity.order,
+                interval_ms=identity.interval_ms,
                 owner=identity.owner,
                 settings=settings.to_dict(),
                 topology_hash=slice_.plan.topology.topology_hash if slice_ is not None else "",
                 finish=self.finish,
+                subtopology=subtopology,
             )
             self._submit(context, spec, hook.client_config())
-            return self._result(cluster, settings, identity.run_id)
+            return self._result(cluster, settings, spec)
 
     def on_kill(self) -> None:
         """End the Spark application: driver and workers included."""
         # Before the hook is made nothing runs yet, and a signal handler is no place to look up connections.
         if self._hook is not None:
             super().on_kill()
+            # Where a cluster manager was asked to end the driver, spark-submit may still wait here.
+            self._hook.end_application()
+
+    def submit_job(self, context: Context) -> str | None:
+        """Submit, where the provider finds the driver again.
+
+        :param context: of the task.
+        :return: the driver, as its cluster manager names it.
+        """
+        store = context.get("task_state_store")
+        if store is not None:
+            # What the provider remembers of an earlier driver's end is not said of the new one.
+            store.delete(self._K8S_DRIVER_STATUS_KEY)
+        return super().submit_job(context)
+
+    def is_job_succeeded(self, status: str) -> bool:
+        """Never take the end of an earlier driver for the end of the run: Kafka was asked before, and says
+        that something is left to do.
+
+        :param status: what the cluster manager says of the driver.
+        """
+        return False
+
+    def poll_until_complete(self, external_id: JsonValue, context: Context) -> None:
+        """Wait for a driver, which may be one that an earlier try submitted.
+
+        :param external_id: the driver, as its cluster manager names it.
+        :param context: of the task.
+        """
+        if self._hook is not None:
+            self._hook.follow(str(external_id))
+        super().poll_until_complete(external_id, context)
 
     def _submit(self, context: Context, spec: RunSpec, client_config: Mapping[str, str]) -> None:
         self._check_spark_connection()
+        from airflow_kstreams.kafka.code_settings import ALLOWED_VARIABLE
+
         self.application_args = ["--run-spec", spec.to_json()]
         with _driver_environment(self.env_vars or {}, client_config) as env_vars:
             shared = CLIENT_CONFIG_FILE in (self.env_vars or {})
-            self.env_vars = env_vars
+            # The deployment's word holds in the driver, whatever a DAG writes into its environment.
+            self.env_vars = {**env_vars, ALLOWED_VARIABLE: allowed_settings().to_text()}
             self._hook = hook = self._get_hook()
             if hook.deploy_mode != "client" and not shared:
                 raise ConfigError(
@@ -137,10 +201,12 @@ class RunTopologyOperator(SparkSubmitOperator):
                     fix="mount a JSON file of client settings there and name it in "
                     f"env_vars={{{CLIENT_CONFIG_FILE!r}: ...}}",
                 )
+            hook.refuse_unfit_deployment(durable=self.durable)
             super().execute(context)
 
     def _check_spark_connection(self) -> None:
         """Refuse a connection that does not exist; the provider would quietly submit to YARN instead."""
+        self._conn_id = self.spark_conn_id
         try:
             BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException:
@@ -150,15 +216,18 @@ class RunTopologyOperator(SparkSubmitOperator):
                 "--conn-host 'local[2,4]'",
             ) from None
 
-    def _result(self, cluster: KafkaCluster, settings: ApplicationSettings, run_id: str) -> RunResult:
-        finished, slice_ = read_run(cluster, self.application_id, run_id)
+    def _result(self, cluster: KafkaCluster, settings: ApplicationSettings, spec: RunSpec) -> RunResult:
+        finished, slice_ = read_run(cluster, self.application_id, spec.run_id)
+        self.remember(finished or slice_, cluster)
         if finished is not None:
             return result_of_summary(finished)
         if slice_ is not None:
-            refuse_unfinished(cluster, settings, slice_)
-            return result_of_slice(slice_)
+            wanted = subtopologies_of(slice_, spec.subtopology)
+            refuse_unfinished(cluster, settings, slice_, wanted)
+            return progress_of(cluster, slice_, wanted)
         raise ConfigError(
-            f"Spark ended well, but run {run_id} of application {self.application_id!r} never began in Kafka",
+            f"Spark ended well, but run {spec.run_id} of application {self.application_id!r} never began in "
+            "Kafka",
             fix="check that the driver reads the same Kafka cluster as the connection of this operator",
         )
 
@@ -166,48 +235,6 @@ class RunTopologyOperator(SparkSubmitOperator):
         from airflow_kstreams.hooks.spark import TopologySubmitHook
 
         return TopologySubmitHook.adopt(super()._get_hook())
-
-
-def read_run(
-    cluster: KafkaCluster, application_id: str, run_id: str
-) -> tuple[RunSummary | None, Slice | None]:
-    """Read from Kafka how far a run is.
-
-    :return: its summary if it is finished, else its slice if it has begun.
-    """
-    from airflow_kstreams.batch.metadata import read_metadata
-
-    finished = finished_run(cluster, application_id, run_id)
-    if finished is not None:
-        return finished, None
-    # Without waiting for what open transactions hide: a slice overlooked here is found by the driver.
-    folded = read_metadata(cluster, application_id, wait_ms=0)
-    if folded.state is RunState.RUNNING and folded.slice is not None and folded.slice.run_id == run_id:
-        return None, folded.slice
-    return None, None
-
-
-def refuse_unfinished(cluster: KafkaCluster, settings: ApplicationSettings, slice_: Slice) -> None:
-    """Refuse to call a run processed that is not, whatever Spark's exit code says.
-
-    :raises RunError: Kafka says that tasks are not at their stop offsets.
-    """
-    from airflow_kstreams.batch.coordinator import Coordinator
-
-    coordinator = Coordinator(cluster, settings)
-    try:
-        for subtopology in slice_.plan.topology.subtopologies if not slice_.plan.empty else ():
-            left = coordinator.unfinished(slice_, subtopology.id)
-            if left:
-                names = ", ".join(f"{subtopology.id}_{group}" for group in left)
-                raise RunError(
-                    f"Spark ended well, but tasks {names} of run {slice_.run_id!r} are not at their stop "
-                    "offsets",
-                    fix="read the driver's log for what ended it early; the retry resumes the run",
-                    run_id=slice_.run_id,
-                )
-    finally:
-        coordinator.close()
 
 
 @contextmanager
@@ -227,3 +254,19 @@ def _driver_environment(given: dict[str, Any], client_config: Mapping[str, str])
         yield {**given, CLIENT_CONFIG_FILE: path}
     finally:
         Path(path).unlink(missing_ok=True)
+
+
+def _number(subtopology: int | str | None) -> int | None:
+    """Return a subtopology's id, which a template renders as text.
+
+    :raises ConfigError: it is no number.
+    """
+    if subtopology is None:
+        return None
+    try:
+        return int(subtopology)
+    except ValueError:
+        raise ConfigError(
+            f"subtopology is {subtopology!r}, not a number",
+            fix="use an id that airflow-kstreams describe shows",
+        ) from None

@@ -1,0 +1,93 @@
+"""``airflow-kstreams doctor``: what may break the promise, before it does. It only looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_kstreams.cli.application import APPLICATION, FUNCTION, load_topology
+from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
+from airflow_kstreams.cli.output import show
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.doctor import Finding
+
+_HOUR_MS = 3_600_000
+_MAX_BYTES = "message.max.bytes"
+FOUND_ERRORS = 1
+
+
+def doctor(
+    application: APPLICATION,
+    application_id: Annotated[str, typer.Option(metavar="ID", help="The application.", show_default=False)],
+    bootstrap_server: BOOTSTRAP = None,
+    config_file: CONFIG_FILE = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="An application setting, as the runs have it; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    gap_hours: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            metavar="HOURS",
+            help="Longest time between two runs; from the ledger unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    function: FUNCTION = "topology",
+) -> None:
+    """Look for what may break the promise: of the cluster, the topics and the application's own state.
+
+    Nothing is written to Kafka. The exit code is 1 if an error was found.
+    """
+    from airflow_kstreams.batch.doctor import Level, Subject, diagnose
+    from airflow_kstreams.batch.doctor.diagnosis import CLIENT_MAX_BYTES
+    from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.settings import ApplicationSettings
+
+    settings = ApplicationSettings.parse(application_id, _settings(setting or []))
+    topology = load_topology(application, function)
+    config = client_config(bootstrap_server, config_file) or {}
+    plan = topology.plan(application_id)
+    findings = diagnose(
+        KafkaCluster(config, settings=settings),
+        Subject(
+            plan=plan,
+            settings=settings,
+            groups=partial(topology.partition_groups, application_id) if plan.partition_grouper else None,
+            gap_ms=None if gap_hours is None else round(gap_hours * _HOUR_MS),
+            producer_max_bytes=int(str(config.get(_MAX_BYTES, CLIENT_MAX_BYTES))),
+        ),
+    )
+    _show(findings)
+    if any(finding.level is Level.ERROR for finding in findings):
+        raise typer.Exit(FOUND_ERRORS)
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--setting")
+        settings[name] = value
+    return settings
+
+
+def _show(findings: Sequence[Finding]) -> None:
+    """Print the table, and below it what to do: commands must stay in one piece to be copied."""
+    from airflow_kstreams.explore.tables import Table
+
+    rows = [(finding.level.value, finding.check, finding.text) for finding in findings]
+    show([Table(title="What was looked at", columns=("", "check", "found"), rows=rows)])
+    for finding in findings:
+        if finding.fix:
+            typer.echo(f"{finding.level.value}, {finding.check}: what to do: {finding.fix}\n")

@@ -1,0 +1,37 @@
+"""``airflow-kstreams pack``: the archive that brings this package to Spark's executors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def pack(
+    output: Annotated[
+        Path, typer.Option(metavar="FILE.tar.gz", help="Write there.", show_default=True)
+    ] = Path("kstreams.tar.gz"),
+    extras: Annotated[
+        str,
+        typer.Option(
+            "--extras",
+            metavar="NAMES",
+            help="What executors need besides: rocksdb, schema-registry (comma between).",
+        ),
+    ] = "",
+) -> None:
+    """Write an archive with this package and what it requires, for executors that have neither.
+
+    Build it on a machine like the executors, with their Python version. Arrow, pandas and Spark itself are
+    not in it.
+    """
+    from airflow_kstreams.spark.archive import build_archive, python_tag, spark_conf
+
+    archive = build_archive(output, extras=[extra.strip() for extra in extras.split(",") if extra.strip()])
+    for name, version in sorted(archive.distributions.items()):
+        typer.echo(f"{name} {version}")
+    typer.echo(f"{archive.path}: {archive.size_bytes / 1e6:.1f} MB, for {python_tag()}")
+    typer.echo("Use it with these Spark settings (conf= of the operators):")
+    for name, value in spark_conf(str(archive.path.resolve())).items():
+        typer.echo(f"  {name}={value}")

@@ -1,0 +1,77 @@
+"""``airflow-kstreams replay``: brings the records of a dead-letter topic back to where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
+from airflow_kstreams.cli.output import show
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.replay_records import Replay
+    from airflow_kstreams.explore.tables import Table
+
+APPLICATION_ID = Annotated[
+    str,
+    typer.Option(
+        "--application-id", metavar="ID", help="The application whose dead letters.", show_default=False
+    ),
+]
+
+
+def replay(
+    application_id: APPLICATION_ID,
+    bootstrap_server: BOOTSTRAP = None,
+    config_file: CONFIG_FILE = None,
+    dead_letter_topic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="What errors.dead.letter.queue.topic.name says, if anything.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count what would be brought back, and do nothing.")
+    ] = False,
+) -> None:
+    """Bring dead letters back to the topics they came from, each once, so that the next run processes them.
+
+    Replays what no replay before has replayed, up to the topic's end. May be interrupted and run again.
+    """
+    from airflow_kstreams.batch.replay import DeadLetterReplay
+    from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.settings import ApplicationSettings
+
+    named = {"errors.dead.letter.queue.topic.name": dead_letter_topic} if dead_letter_topic else {}
+    settings = ApplicationSettings.parse(application_id, named)
+    cluster = KafkaCluster(client_config(bootstrap_server, config_file) or {})
+    replay_id = f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
+    tool = DeadLetterReplay(cluster, settings, replay_id=replay_id)
+    found = tool.plan() if dry_run else tool.run()
+    show([_table(found)] if found.records else [], notes=_notes(found, dry_run=dry_run))
+
+
+def _table(found: Replay) -> Table:
+    from airflow_kstreams.explore.tables import Table
+
+    return Table(
+        title=f"Dead letters of {found.dead_letter_topic}",
+        columns=("topic they came from", "records"),
+        rows=[(topic, str(count)) for topic, count in found.records_per_topic.items()],
+        numbers=1,
+    )
+
+
+def _notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
+    if not found.records:
+        yield f"There is nothing to bring back from {found.dead_letter_topic}."
+    if found.without_origin:
+        yield f"Left alone: {found.without_origin} letters that belong to no consumed record, as of timers."
+    if found.expired:
+        yield f"Deleted before they were replayed: what lay at {found.expired} offsets."
+    yield "Dry run: nothing was changed." if dry_run else "Done."

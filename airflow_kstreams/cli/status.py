@@ -1,0 +1,102 @@
+"""``airflow-kstreams status``: what an application's topics say now. Read only, and disturbs nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
+from airflow_kstreams.cli.output import show
+from airflow_kstreams.cli.reset import APPLICATION_ID
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.model import RunSummary
+    from airflow_kstreams.batch.status import RunStatus
+    from airflow_kstreams.explore.tables import Table
+
+
+def status(
+    application_id: APPLICATION_ID,
+    bootstrap_server: BOOTSTRAP = None,
+    config_file: CONFIG_FILE = None,
+    runs: Annotated[int, typer.Option(min=0, help="Finished runs to show.")] = 10,
+    records: Annotated[
+        bool, typer.Option("--records", help="Show the records of the metadata topic, too.")
+    ] = False,
+) -> None:
+    """Show an application's unfinished run, lease, offsets with their lag, and finished runs."""
+    from airflow_kstreams.batch.status import read_status
+    from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.settings import check_application_id
+
+    check_application_id(application_id)
+    cluster = KafkaCluster(client_config(bootstrap_server, config_file) or {})
+    found = read_status(cluster, application_id)
+    show(_tables(found, runs), notes=[*_records(found)] if records else ())
+
+
+def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
+    from airflow_kstreams.explore.tables import Table
+
+    yield Table(
+        title=f"Application {found.application_id}", columns=("what", "is"), rows=list(_summary(found))
+    )
+    if found.positions:
+        stops = {} if found.slice is None else {part.topic_partition: part for part in found.slice.inputs}
+        yield Table(
+            title=f"Offsets of group {found.application_id}",
+            columns=("topic", "partition", "committed", "stop", "end", "lag"),
+            rows=[
+                (
+                    tp.topic,
+                    str(tp.partition),
+                    str(found.committed[tp].offset) if tp in found.committed else "none",
+                    str(stops[tp].stop_offset) if tp in stops else "",
+                    str(found.ends[tp]) if tp in found.ends else "gone",
+                    str(found.lag[tp]) if tp in found.ends else "",
+                )
+                for tp in sorted(found.positions)
+            ],
+            numbers=5,
+        )
+    shown = sorted((*found.runs, *found.taken_back), key=lambda run: run.finished_ms)
+    shown = shown[max(0, len(shown) - runs) :]
+    if shown:
+        yield Table(
+            title="Finished runs",
+            columns=("run", "finished", "", "in", "out"),
+            rows=[_run(run) for run in shown],
+            numbers=2,
+        )
+
+
+def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
+    run = found.continuous or found.slice
+    state = "continuous" if found.continuous is not None else found.state.value
+    yield "state", state if run is None else f"{state}, run {run.run_id}, generation {run.generation}"
+    if found.slice is not None:
+        yield "begun", _time(found.slice.plan.begun_ms)
+    if found.lease is None or not found.lease_live:
+        yield "lease", "nobody holds it"
+    else:
+        until = _time(found.lease.expires_ms)
+        yield "lease", f"{found.lease.owner} for run {found.lease.owner_run_id}, until {until} unless renewed"
+    if found.reset is not None:
+        yield "last reset", f"{found.reset.stage.value}, {_time(found.reset.begun_ms)}: {found.reset.command}"
+
+
+def _run(run: RunSummary) -> tuple[str, ...]:
+    notes = [note for note, true in (("empty", run.empty), ("taken back", run.taken_back_ms)) if true]
+    return run.run_id, _time(run.finished_ms), ", ".join(notes), str(run.records_in), str(run.records_out)
+
+
+def _records(found: RunStatus) -> Iterator[str]:
+    yield f"{found.application_id}-metadata:"
+    yield from found.metadata
+
+
+def _time(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

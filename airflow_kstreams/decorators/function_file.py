@@ -1,0 +1,129 @@
+"""Makes an application file of a function in a DAG file.
+
+The function's source is taken out of the DAG file, so that drivers and executors need neither the DAG file
+nor Airflow. What it uses of its module would be missing there, so it is refused by name where the DAG is
+parsed, not in a run at night.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import builtins
+import inspect
+import json
+import symtable
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from airflow_kstreams.streams.errors import ConfigError
+
+__all__ = ["application_text", "function_source"]
+
+_MAIN = """
+
+if __name__ == "__main__":
+    from airflow_kstreams.spark import run
+
+    run(topology)
+"""
+
+
+def function_source(function: Callable[..., Any]) -> str:
+    """Return a function's source by itself: no decorators, no annotations of its parameters and result.
+
+    :raises ConfigError: there is no source, or it uses names of its module or of a function around it.
+    """
+    name = function.__name__
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+        node = ast.parse(text).body[0]
+    except (OSError, TypeError, SyntaxError):
+        node = None
+    if not isinstance(node, ast.FunctionDef) or node.name != name:
+        raise ConfigError(
+            f"@task.kstreams cannot read the source of {name!r}",
+            fix="decorate a plain function (def), written in the DAG file",
+        )
+    source = _future(function) + _alone(text, node)
+    missing = sorted(_free_names(source))
+    if missing:
+        raise ConfigError(
+            f"@task.kstreams function {name!r} uses {', '.join(missing)} of its DAG file, which drivers and "
+            "executors do not have",
+            fix="import or define inside the function what it uses, or write an application file",
+        )
+    return source
+
+
+def application_text(
+    function: Callable[..., Any], arguments: Collection[Any] = (), keywords: Mapping[str, Any] | None = None
+) -> str:
+    """Return an application file whose ``topology()`` calls a function with these arguments.
+
+    :raises ConfigError: as :func:`function_source`, or an argument is not plain JSON.
+    """
+    try:
+        given = json.dumps([list(arguments), dict(keywords or {})])
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"an argument of @task.kstreams function {function.__name__!r} cannot travel to Spark: {error}",
+            fix="pass text, numbers, booleans, lists and dictionaries only",
+        ) from None
+    return (
+        f"{function_source(function)}\n\n"
+        f"_function = {function.__name__}\n\n\n"
+        "def topology():\n"
+        "    import json\n\n"
+        f"    arguments, keywords = json.loads({given!r})\n"
+        "    return _function(*arguments, **keywords)\n"
+        f"{_MAIN}"
+    )
+
+
+def _future(function: Callable[..., Any]) -> str:
+    """Return the import that makes annotations mean what they mean in the DAG file."""
+    flags = inspect.unwrap(function).__code__.co_flags
+    lazy = flags & __future__.annotations.compiler_flag
+    return "from __future__ import annotations\n\n\n" if lazy else ""
+
+
+def _alone(text: str, node: ast.FunctionDef) -> str:
+    """Return the function with a bare signature and its body as it was written, comments included."""
+    node.decorator_list, node.returns = [], None
+    every = node.args
+    for argument in (
+        *every.posonlyargs,
+        *every.args,
+        *every.kwonlyargs,
+        *filter(None, (every.vararg, every.kwarg)),
+    ):
+        argument.annotation = None
+    first = node.body[0]
+    signature = ast.unparse(
+        ast.FunctionDef(**{**dict(ast.iter_fields(node)), "body": [ast.Pass()]}, lineno=1)
+    )
+    header = signature.splitlines()[0]
+    if first.lineno == node.lineno:
+        return ast.unparse(node) + "\n"
+    body = text.splitlines()[first.lineno - 1 : node.end_lineno]
+    return "\n".join([header, *body]) + "\n"
+
+
+def _free_names(source: str) -> Iterator[str]:
+    """Yield the names that a source looks up in its module and does not define itself."""
+    module = symtable.symtable(source, "<function>", "exec")
+    defined = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_assigned()}
+    known = defined | set(dir(builtins)) | {"__name__", "__file__"}
+    tables = [module]
+    found: set[str] = set()
+    while tables:
+        table = tables.pop()
+        tables.extend(table.get_children())
+        found |= {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (symbol.is_global() or table is module)
+        }
+    yield from found - known

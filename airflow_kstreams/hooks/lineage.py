@@ -1,0 +1,111 @@
+"""What a run read and wrote, as OpenLineage wants it: topics in and out, offset ranges, counts.
+
+Rule: a number stands here only where it is exact. Tasks count their records per subtopology, so a topic has a
+count if every subtopology that reads (or writes) it reads (or writes) nothing else. Topics between
+subtopologies are the application's own business and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from airflow_kstreams.batch.model import FrozenPartition, RunSummary, Slice, SubtopologyTopics
+
+
+class TopicUse(NamedTuple):
+    """A topic that a run read or wrote.
+
+    :param topic: its name.
+    :param offsets: partition as text -> ``(start, stop)``, half open; empty for outputs.
+    :param records: records read or written; None where nobody counted them for this topic alone.
+    """
+
+    topic: str
+    offsets: Mapping[str, tuple[int, int]]
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLineage:
+    """What a run read and wrote.
+
+    :param namespace: of the topics, as OpenLineage names Kafka clusters.
+    :param application_id: the application.
+    :param run_id: the run.
+    :param generation: number of drivers that have taken it.
+    :param finished: whether the finished marker is written.
+    :param records_in: records that the tasks consumed, those of topics in between included; None until
+        finished.
+    :param records_out: records that the tasks sent, likewise; None until finished.
+    """
+
+    namespace: str
+    application_id: str
+    run_id: str
+    generation: int
+    finished: bool
+    inputs: tuple[TopicUse, ...]
+    outputs: tuple[TopicUse, ...]
+    records_in: int | None = None
+    records_out: int | None = None
+
+
+def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
+    """Return the lineage of a run.
+
+    :param run: the summary of a finished one, or the slice of one that has begun.
+    :param bootstrap: ``bootstrap.servers`` of the cluster; the first one names it.
+    """
+    namespace = f"kafka://{bootstrap.split(',')[0].strip()}"
+    if isinstance(run, Slice):
+        plan = run.plan.topology
+        return RunLineage(
+            namespace=namespace,
+            application_id=plan.application_id,
+            run_id=run.run_id,
+            generation=run.generation,
+            finished=False,
+            inputs=_inputs(run.inputs, {}),
+            outputs=tuple(TopicUse(topic, {}, None) for topic in plan.outputs),
+        )
+    read = {topic for sub in run.topics for topic in sub.sources}
+    written = {topic for sub in run.topics for topic in sub.sinks}
+    counts_in = {
+        topic: _count(run, (sub for sub in run.topics if topic in sub.sources), inward=True) for topic in read
+    }
+    return RunLineage(
+        namespace=namespace,
+        application_id=run.application_id,
+        run_id=run.run_id,
+        generation=run.generation,
+        finished=True,
+        inputs=_inputs(run.inputs, counts_in),
+        outputs=tuple(
+            TopicUse(topic, {}, _count(run, (sub for sub in run.topics if topic in sub.sinks), inward=False))
+            for topic in sorted(written - read)
+        ),
+        records_in=run.records_in,
+        records_out=run.records_out,
+    )
+
+
+def _inputs(
+    partitions: Collection[FrozenPartition], counts: Mapping[str, int | None]
+) -> tuple[TopicUse, ...]:
+    offsets: dict[str, dict[str, tuple[int, int]]] = {}
+    for part in sorted(partitions, key=lambda part: part.topic_partition):
+        offsets.setdefault(part.topic, {})[str(part.partition)] = (part.start_offset, part.stop_offset)
+    return tuple(TopicUse(topic, ranges, counts.get(topic)) for topic, ranges in offsets.items())
+
+
+def _count(run: RunSummary, users: Iterable[SubtopologyTopics], *, inward: bool) -> int | None:
+    """Return how many records the users of a topic read or wrote, if that is all they read or wrote."""
+    total = 0
+    for sub in users:
+        if len(sub.sources if inward else sub.sinks) > 1:
+            return None
+        reports = [task for task in run.tasks if task.task_id.startswith(f"{sub.id}_")]
+        total += sum(task.records_in if inward else task.records_out for task in reports)
+    return total

@@ -1,0 +1,263 @@
+"""What sensors and triggers see of a Kafka cluster, with as few requests as possible.
+
+A view is used in rounds. In a round it asks once for the ends of everything that was looked at before, in two
+requests however many sensors wait, and reads a topic again only if its end has moved. Records of input topics
+are counted once, from where the last round stopped. So a view costs one consumer, one admin client, and one
+consumer more for each application whose committed offsets are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.ledger import Ledger, ledger_topic, read_ledger
+from airflow_kstreams.batch.log_read import refuse_silence
+from airflow_kstreams.batch.metadata import Folded, read_metadata
+from airflow_kstreams.batch.metadata_records import metadata_topic
+from airflow_kstreams.hooks.conditions import NewRecords
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    ClusterPort,
+    ReaderPort,
+    TopicDescription,
+    TopicPartition,
+)
+
+#: Group id of the consumer that reads ledgers and counts records. It joins nothing and commits nothing.
+WATCHER_GROUP = "airflow-kstreams-waiting"
+_POLL_SECONDS = 0.2
+_MAX_RECORDS = 10_000
+
+T = TypeVar("T")
+#: Topic id and last stable offset: what was read of a topic holds as long as they stay.
+_Mark = tuple[str, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Count:
+    """Records of one partition counted so far.
+
+    :param start: the first offset that counts.
+    :param position: where to go on.
+    :param count: records in ``[start, position)``.
+    :param oldest_ms: timestamp of the first one.
+    """
+
+    start: int
+    position: int
+    count: int = 0
+    oldest_ms: int | None = None
+
+
+class ClusterView:
+    """The port ``View`` of :mod:`airflow_kstreams.hooks.conditions`, on any cluster. A context manager; one
+    thread at a time.
+
+    :param cluster: what to look at.
+    """
+
+    def __init__(self, cluster: ClusterPort, *, clock: Clock | None = None) -> None:
+        self._cluster = cluster
+        self._clock = clock or SystemClock()
+        self._clients = ExitStack()
+        self._admin: AdminPort | None = None
+        self._reader: ReaderPort | None = None
+        self._groups: dict[str, ReaderPort] = {}
+        self._described: dict[str, TopicDescription] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._logs: dict[str, tuple[_Mark, object]] = {}
+        self._counts: dict[tuple[str, TopicPartition], _Count] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the clients. Closing twice is harmless."""
+        self._admin = self._reader = None
+        self._groups.clear()
+        self._clients.close()
+
+    def refresh(self) -> None:
+        """Begin a round: ask anew for the ends of what was looked at in the last one."""
+        topics, partitions = tuple(self._described), tuple(self._ends)
+        self._described, self._ends = {}, {}
+        if topics:
+            self._described = self._shared_admin().describe_topics(topics)
+        still = [tp for tp in partitions if tp.topic in self._described]
+        still = [tp for tp in still if tp.partition < self._described[tp.topic].partitions]
+        if still:
+            self._ends = self._shared_admin().end_offsets(still, isolation="read_committed")
+
+    def now_ms(self) -> int:
+        """Return the wall clock, epoch milliseconds."""
+        return self._clock.now_ms()
+
+    def ledger(self, application_id: str) -> Ledger:
+        """Return the application's ledger; what an open transaction hides is not in it yet."""
+        return self._log(
+            ledger_topic(application_id),
+            Ledger(),
+            lambda: read_ledger(
+                self._cluster,
+                application_id,
+                admin=self._shared_admin(),
+                reader=self._shared_reader(),
+                wait_ms=0,
+                clock=self._clock,
+            ),
+        )
+
+    def metadata(self, application_id: str) -> Folded:
+        """Return what the application's metadata topic says."""
+        return self._log(
+            metadata_topic(application_id),
+            None,
+            lambda: read_metadata(
+                self._cluster,
+                application_id,
+                admin=self._shared_admin(),
+                reader=self._shared_reader(),
+                wait_ms=0,
+                clock=self._clock,
+            ),
+        )
+
+    def group(self, application_id: str) -> ReaderPort:
+        """Return a reader that can say what the application's group committed."""
+        if application_id not in self._groups:
+            reader = self._cluster.reader(group_id=application_id)
+            self._clients.callback(reader.close)
+            self._groups[application_id] = reader
+        return self._groups[application_id]
+
+    def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
+        """Return every partition of topics.
+
+        :raises ConfigError: a topic does not exist.
+        """
+        missing = [topic for topic in topics if self._describe(topic) is None]
+        if missing:
+            raise ConfigError(
+                f"no such topic: {', '.join(repr(topic) for topic in missing)}",
+                fix="create it, or correct its name",
+            )
+        return [
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in range(self._described[topic].partitions)
+        ]
+
+    def new_records(
+        self,
+        application_id: str,
+        partitions: Collection[TopicPartition],
+        known: Mapping[TopicPartition, int],
+        *,
+        at_most: int,
+    ) -> NewRecords:
+        """Count committed records at or past the known offsets, or the log starts, up to a number."""
+        ends = self._ends_of(partitions)
+        counts = self._counts_from(application_id, partitions, known, ends)
+        waiting = {tp for tp, count in counts.items() if count.position < ends[tp]}
+        total = sum(count.count for count in counts.values())
+        if waiting and total < at_most:
+            self._count(counts, waiting, ends, at_most - total)
+        per_topic: dict[str, int] = {}
+        for tp, count in counts.items():
+            per_topic[tp.topic] = per_topic.get(tp.topic, 0) + count.count
+        oldest = [count.oldest_ms for count in counts.values() if count.oldest_ms is not None]
+        return NewRecords(sum(per_topic.values()), per_topic, min(oldest, default=None))
+
+    def _counts_from(
+        self,
+        application_id: str,
+        partitions: Collection[TopicPartition],
+        known: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, _Count]:
+        """Return the counts kept of partitions, new ones where runs went on or a topic was made anew."""
+        asked = [tp for tp in partitions if self._is_stale(application_id, tp, known.get(tp, 0), ends[tp])]
+        log_starts = self._shared_admin().start_offsets(asked) if asked else {}
+        for tp in asked:
+            start = max(known.get(tp, 0), log_starts[tp])
+            self._counts[application_id, tp] = _Count(start=start, position=start)
+        return {tp: self._counts[application_id, tp] for tp in partitions}
+
+    def _is_stale(self, application_id: str, tp: TopicPartition, known: int, end: int) -> bool:
+        count = self._counts.get((application_id, tp))
+        return count is None or count.start < known or count.position > max(end, count.start)
+
+    def _count(
+        self,
+        counts: Mapping[TopicPartition, _Count],
+        waiting: set[TopicPartition],
+        ends: Mapping[TopicPartition, int],
+        left: int,
+    ) -> None:
+        """Go on counting, until the ends or until enough were found."""
+        reader = self._shared_reader()
+        reader.assign({tp: counts[tp].position for tp in waiting})
+        heard = self._clock.monotonic_seconds()
+        while waiting and left > 0:
+            fetched = reader.poll(max_records=min(left, _MAX_RECORDS), timeout_seconds=_POLL_SECONDS)
+            heard = refuse_silence(fetched, heard, ", ".join(map(str, sorted(waiting))), self._clock)
+            for tp, records in fetched.records.items():
+                count = counts[tp]
+                if count.oldest_ms is None:
+                    count.oldest_ms = records[0].timestamp()[1]
+                count.count += len(records)
+                count.position = records[-1].offset() + 1
+                left -= len(records)
+            for tp, end in fetched.ends.items():
+                counts[tp].position = max(counts[tp].position, end)
+            waiting = {tp for tp in waiting if counts[tp].position < ends[tp]}
+        # Assigned partitions would go on being fetched in the background.
+        reader.assign({})
+
+    def _log(self, topic: str, absent: T | None, read: Callable[[], T]) -> T:
+        """Return what was read of a one-partition topic, read again if its end moved."""
+        described = self._describe(topic)
+        if described is None:
+            return read() if absent is None else absent
+        partition = TopicPartition(topic, 0)
+        mark = (described.topic_id, self._ends_of([partition])[partition])
+        known = self._logs.get(topic)
+        if known is None or known[0] != mark:
+            # What arrives after the mark was taken is read now, and once more next time.
+            self._logs[topic] = known = (mark, read())
+        return known[1]  # type: ignore[return-value]  # what read() gave for this topic
+
+    def _describe(self, topic: str) -> TopicDescription | None:
+        if topic not in self._described:
+            self._described |= self._shared_admin().describe_topics([topic])
+        return self._described.get(topic)
+
+    def _ends_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        missing = [tp for tp in partitions if tp not in self._ends]
+        if missing:
+            self._ends |= self._shared_admin().end_offsets(missing, isolation="read_committed")
+        return {tp: self._ends[tp] for tp in partitions}
+
+    def _shared_admin(self) -> AdminPort:
+        if self._admin is None:
+            self._admin = self._cluster.admin()
+            self._clients.callback(self._admin.close)
+        return self._admin
+
+    def _shared_reader(self) -> ReaderPort:
+        if self._reader is None:
+            self._reader = self._cluster.reader(group_id=WATCHER_GROUP)
+            self._clients.callback(self._reader.close)
+        return self._reader

@@ -1,0 +1,131 @@
+"""Tells OpenLineage what a run read and wrote, where Airflow's OpenLineage provider is installed.
+
+Airflow's listener asks an operator for its facets in the task's own process, once it has begun and once it
+has ended, whatever the end. The operator answers from what it saw itself, so nothing here asks Kafka.
+OpenLineage is imported only when it asks.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from airflow_kstreams.hooks.lineage import RunLineage, TopicUse, lineage_of
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from airflow_kstreams.batch.model import RunSummary, Slice
+    from airflow_kstreams.streams.ports import ClusterPort
+
+#: Names of the facets that only this package has.
+RUN_FACET, OFFSETS_FACET = "kstreams_run", "kstreams_offsets"
+
+
+class TellsLineage:
+    """An operator that works on one run of an application."""
+
+    application_id: str
+    _lineage: RunLineage | None = None
+
+    def remember(self, run: RunSummary | Slice | None, cluster: ClusterPort) -> None:
+        """Keep what the run is known to read and write.
+
+        :param run: its summary, or its slice; None changes nothing.
+        :param cluster: where it runs.
+        """
+        if run is not None:
+            # Only a cluster in memory has no address.
+            self._lineage = lineage_of(run, getattr(cluster, "bootstrap", "memory"))
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any] | None:
+        """Return what is known before the work begins: the application; None without OpenLineage."""
+        return _facets(self.application_id, None)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
+        """Return topics in and out with offset ranges and counts; also when the task failed, as far as known.
+
+        :param task_instance: not needed.
+        :return: None without OpenLineage.
+        """
+        return _facets(self.application_id, self._lineage)
+
+
+def _facets(application_id: str, lineage: RunLineage | None) -> OperatorLineage[Any, Any] | None:
+    try:
+        from airflow.providers.openlineage.extractors import OperatorLineage
+        from openlineage.client.event_v2 import InputDataset, OutputDataset
+        from openlineage.client.facet_v2 import (
+            input_statistics_input_dataset as input_statistics,
+        )
+        from openlineage.client.facet_v2 import (
+            output_statistics_output_dataset as output_statistics,
+        )
+    except ImportError:
+        return None
+    run_facet, offsets_facet = _own_facets()
+    if lineage is None:
+        return OperatorLineage(run_facets={RUN_FACET: run_facet(application_id=application_id)})
+
+    def counted(use: TopicUse, facet: Any, name: str) -> dict[str, Any]:
+        return {} if use.records is None else {name: facet(rowCount=use.records)}
+
+    return OperatorLineage(
+        inputs=[
+            InputDataset(
+                namespace=lineage.namespace,
+                name=use.topic,
+                inputFacets={
+                    OFFSETS_FACET: offsets_facet(offsets={n: list(span) for n, span in use.offsets.items()}),
+                    **counted(use, input_statistics.InputStatisticsInputDatasetFacet, "inputStatistics"),
+                },
+            )
+            for use in lineage.inputs
+        ],
+        outputs=[
+            OutputDataset(
+                namespace=lineage.namespace,
+                name=use.topic,
+                outputFacets=counted(
+                    use, output_statistics.OutputStatisticsOutputDatasetFacet, "outputStatistics"
+                ),
+            )
+            for use in lineage.outputs
+        ],
+        run_facets={
+            RUN_FACET: run_facet(
+                application_id=application_id,
+                run_id=lineage.run_id,
+                generation=lineage.generation,
+                finished=lineage.finished,
+                records_in=lineage.records_in,
+                records_out=lineage.records_out,
+            )
+        },
+    )
+
+
+@cache
+def _own_facets() -> tuple[Any, Any]:
+    """Return the classes of the run's facet and of an input's, which need OpenLineage to be defined."""
+    import attrs
+    from openlineage.client.facet_v2 import InputDatasetFacet, RunFacet
+
+    @attrs.define
+    class KStreamsRunFacet(RunFacet):
+        """The run of the application that the Airflow task worked on."""
+
+        application_id: str
+        run_id: str | None = None
+        generation: int | None = None
+        finished: bool | None = None
+        records_in: int | None = None
+        records_out: int | None = None
+
+    @attrs.define
+    class KStreamsOffsetsFacet(InputDatasetFacet):
+        """Partition -> ``[start, stop]``, half open."""
+
+        offsets: dict[str, list[int]]
+
+    return KStreamsRunFacet, KStreamsOffsetsFacet

@@ -1,0 +1,77 @@
+"""Brings dead letters back from a DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.results import ReplayResult, replay_result
+from airflow_kstreams.operators.batch_settings import batch_settings
+from airflow_kstreams.operators.identity import RunIdentity
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["ReplayDeadLettersOperator"]
+
+
+class ReplayDeadLettersOperator(BaseOperator):
+    """Brings the records of an application's dead-letter topic back to the topics they came from, so that the
+    next run processes them (``docs/time-and-errors.md``).
+
+    Each letter comes back once, with key, value, time and headers as they were, whatever dies on the way:
+    what was brought back is written down in the same transactions. It replays what no replay has replayed
+    before, up to the topic's end as it is found first; a retry goes on to the same end.
+
+    :param application_id: the application whose dead letters. (templated)
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param settings: application settings by their dotted names; ``errors.dead.letter.queue.topic.name`` says
+        which topic, if the application names one. (templated)
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
+    :return: a :class:`~airflow_kstreams.hooks.results.ReplayResult`.
+
+    >>> from airflow.sdk import DAG
+    >>> with DAG("orders_replay", schedule=None) as dag:
+    ...     replay = ReplayDeadLettersOperator(task_id="replay", application_id="orders")
+    >>> print(*dag.task_ids)
+    replay
+    """
+
+    template_fields: Sequence[str] = ("application_id", "kafka_conn_id", "settings")
+    template_fields_renderers = {"settings": "json"}
+    ui_color = "#ead5f7"
+
+    def __init__(
+        self,
+        *,
+        application_id: str,
+        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
+        settings: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application_id = application_id
+        self.kafka_conn_id = kafka_conn_id
+        self.settings = settings
+
+    def execute(self, context: Context) -> ReplayResult:
+        """Replay."""
+        from airflow_kstreams.batch.replay import DeadLetterReplay
+
+        with airflow_outcomes():
+            identity = RunIdentity.of(context)
+            settings = batch_settings(self.application_id, self.settings)
+            cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
+            done = DeadLetterReplay(cluster, settings, replay_id=identity.work_id).run()
+        if done.expired:
+            self.log.warning(
+                "%s: what lay at %d offsets was deleted before it was replayed",
+                done.dead_letter_topic,
+                done.expired,
+            )
+        self.log.info("%s: %d records brought back", done.dead_letter_topic, done.records)
+        return replay_result(self.application_id, done)

@@ -1,0 +1,134 @@
+"""Resets an application from a DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.results import ResetResult, reset_result
+from airflow_kstreams.operators.batch_settings import batch_settings
+from airflow_kstreams.operators.identity import RunIdentity
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kstreams.batch.reset_plan import ResetRequest
+
+__all__ = ["ResetApplicationOperator"]
+
+
+class ResetApplicationOperator(BaseOperator):
+    """Sets an application's offsets and deletes its internal topics, as ``airflow-kstreams reset`` does, so
+    that it processes its input again (``docs/reset.md``).
+
+    It refuses while the application is at work, or has an unfinished run, unless told otherwise. A retry goes
+    on with a reset that was interrupted, and finds one that is done: offsets are never shifted twice. Clear
+    the task to reset again.
+
+    :param application_id: the application. (templated)
+    :param input_topics: topics whose offsets are set: a list, or text with commas between. (templated)
+    :param intermediate_topics: your own topics that the application writes and reads; what is unread in them
+        is skipped. (templated)
+    :param internal_topics: internal topics to delete; all of them unless given. (templated)
+    :param offsets: where to, by the name of one option of the command: ``{"to-datetime":
+        "2026-01-31T00:00:00.000"}``, ``{"by-duration": "P1D"}``, ``{"shift-by": -100}``,
+        ``{"to-offset": 0}``, ``{"to-latest": True}``, ``{"from-file": "/path/to.csv"}``; to the earliest
+        unless given. (templated)
+    :param delete_stop_offsets: drop an unfinished run's slice, too; given without topics, do nothing else.
+    :param force: go on although the application is at work; its run is taken from it.
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param settings: application settings by their dotted names. (templated)
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
+    :return: a :class:`~airflow_kstreams.hooks.results.ResetResult`.
+
+    >>> from airflow.sdk import DAG
+    >>> with DAG("orders_again", schedule=None, params={"since": "2026-01-31T00:00:00.000"}) as dag:
+    ...     reset = ResetApplicationOperator(
+    ...         task_id="reset",
+    ...         application_id="orders",
+    ...         input_topics=["orders"],
+    ...         offsets={"to-datetime": "{{ params.since }}"},
+    ...     )
+    >>> print(*dag.task_ids)
+    reset
+    """
+
+    template_fields: Sequence[str] = (
+        "application_id",
+        "input_topics",
+        "intermediate_topics",
+        "internal_topics",
+        "offsets",
+        "kafka_conn_id",
+        "settings",
+    )
+    template_fields_renderers = {"offsets": "json", "settings": "json"}
+    ui_color = "#f7d5d5"
+
+    def __init__(  # noqa: PLR0913 - all but one have defaults
+        self,
+        *,
+        application_id: str,
+        input_topics: Sequence[str] | str = (),
+        intermediate_topics: Sequence[str] | str = (),
+        internal_topics: Sequence[str] | str = (),
+        offsets: Mapping[str, Any] | None = None,
+        delete_stop_offsets: bool = False,
+        force: bool = False,
+        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
+        settings: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application_id = application_id
+        self.input_topics = input_topics
+        self.intermediate_topics = intermediate_topics
+        self.internal_topics = internal_topics
+        self.offsets = offsets
+        self.delete_stop_offsets = delete_stop_offsets
+        self.force = force
+        self.kafka_conn_id = kafka_conn_id
+        self.settings = settings
+
+    def execute(self, context: Context) -> ResetResult:
+        """Reset the application."""
+        from airflow_kstreams.batch.reset import ApplicationReset
+
+        with airflow_outcomes():
+            identity = RunIdentity.of(context)
+            settings = batch_settings(self.application_id, self.settings)
+            cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
+            request = self._request(identity.work_id)
+            with ApplicationReset(cluster, request, settings=settings) as tool:
+                done = tool.run()
+            if done.done_before:
+                self.log.info("Application %s was reset by an earlier try", self.application_id)
+            for change in done.offsets:
+                self.log.info("%s: from %s to %d", change.partition, change.before, change.after)
+            for topic in sorted(done.deleted):
+                self.log.info("%s: deleted", topic)
+            return reset_result(done)
+
+    def _request(self, reset_id: str) -> ResetRequest:
+        from airflow_kstreams.batch.reset_options import scenario_of
+        from airflow_kstreams.batch.reset_plan import ResetRequest
+
+        return ResetRequest(
+            application_id=self.application_id,
+            input_topics=_names(self.input_topics),
+            scenario=scenario_of(self.offsets),
+            intermediate_topics=_names(self.intermediate_topics),
+            internal_topics=_names(self.internal_topics),
+            delete_stop_offsets=self.delete_stop_offsets,
+            force=self.force,
+            reset_id=reset_id,
+        )
+
+
+def _names(given: Sequence[str] | str) -> tuple[str, ...]:
+    texts = [given] if isinstance(given, str) else given
+    return tuple(name for text in texts for part in text.split(",") if (name := part.strip()))

@@ -1,0 +1,80 @@
+"""Waits until there is something for a run to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow_kstreams.hooks.conditions import NewData
+from airflow_kstreams.sensors.parameters import milliseconds, number
+from airflow_kstreams.sensors.waiting import ConditionSensor
+
+__all__ = ["NewDataSensor"]
+
+
+class NewDataSensor(ConditionSensor):
+    """Waits until enough records have arrived that no run of an application has processed.
+
+    Enough is a number of records, or fewer if one of them has waited long enough. Records are counted as a
+    read_committed reader sees them: no transaction markers, nothing aborted, nothing of an open transaction.
+    What a run that is under way will process does not count. The sensor joins no group and commits nothing.
+
+    :param application_id: the application; its ledger says up to where its runs have processed. (templated)
+    :param topics: its input topics; those of its last run by default. (templated)
+    :param min_records: how many new records are enough; they are read to be counted, so leave it small, and
+        let ``older_than`` do the rest. (templated)
+    :param older_than: age, by its timestamp, from which one new record is enough: a ``timedelta``, seconds,
+        or text such as ``PT15M``. Where a partition is read in the order of its log, its first new record is
+        taken for its oldest. (templated)
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param deferrable: whether to wait in the triggerer, without occupying a worker slot.
+    :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
+        ...
+    :return: a :class:`~airflow_kstreams.hooks.results.NewDataResult`.
+
+    >>> from datetime import timedelta
+    >>> from airflow.sdk import DAG
+    >>> from airflow_kstreams.sensors.new_data import NewDataSensor
+    >>> with DAG("orders_when_it_pays", schedule="*/5 * * * *", max_active_runs=1):
+    ...     enough = NewDataSensor(
+    ...         task_id="enough_orders",
+    ...         application_id="orders",
+    ...         topics=["orders"],
+    ...         min_records=1_000,
+    ...         older_than=timedelta(minutes=15),
+    ...         deferrable=True,
+    ...     )
+    """
+
+    template_fields: Sequence[str] = (
+        "application_id",
+        "topics",
+        "min_records",
+        "older_than",
+        "kafka_conn_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        application_id: str,
+        topics: Sequence[str] | str | None = None,
+        min_records: int | str = 1,
+        older_than: timedelta | float | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application_id = application_id
+        self.topics = topics
+        self.min_records = min_records
+        self.older_than = older_than
+
+    def condition(self) -> NewData:
+        """Return what to wait for."""
+        return NewData(
+            application_id=self.application_id,
+            topics=(self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ()),
+            min_records=number("min_records", self.min_records, minimum=1),
+            older_than_ms=None if self.older_than is None else milliseconds("older_than", self.older_than),
+        )

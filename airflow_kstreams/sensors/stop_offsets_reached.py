@@ -1,0 +1,53 @@
+"""Waits until one subtopology of a run is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_kstreams.hooks.conditions import StopOffsetsReached
+from airflow_kstreams.sensors.parameters import number
+from airflow_kstreams.sensors.waiting import ConditionSensor
+
+__all__ = ["StopOffsetsReachedSensor"]
+
+
+class StopOffsetsReachedSensor(ConditionSensor):
+    """Waits until every task of one subtopology has committed its stop offsets.
+
+    What the subtopology writes for this run is complete then, though other subtopologies may still run.
+
+    :param application_id: the application. (templated)
+    :param subtopology: id of the subtopology, as ``airflow-kstreams describe`` shows it. (templated)
+    :param run_id: the run, usually the waiting dag run's own. (templated)
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param deferrable: whether to wait in the triggerer, without occupying a worker slot.
+    :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
+        ...
+    :return: a :class:`~airflow_kstreams.hooks.results.StopOffsetsResult`.
+
+    >>> from airflow.sdk import DAG
+    >>> from airflow_kstreams.sensors.stop_offsets_reached import StopOffsetsReachedSensor
+    >>> with DAG("orders_first_stage", schedule=None):
+    ...     cleaned = StopOffsetsReachedSensor(
+    ...         task_id="orders_are_cleaned", application_id="orders", subtopology=0, deferrable=True
+    ...     )
+    """
+
+    template_fields: Sequence[str] = ("application_id", "subtopology", "run_id", "kafka_conn_id")
+
+    def __init__(
+        self, *, application_id: str, subtopology: int | str, run_id: str = "{{ run_id }}", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application_id = application_id
+        self.subtopology = subtopology
+        self.run_id = run_id
+
+    def condition(self) -> StopOffsetsReached:
+        """Return what to wait for."""
+        return StopOffsetsReached(
+            application_id=self.application_id,
+            run_id=self.run_id,
+            subtopology=number("subtopology", self.subtopology, minimum=0),
+        )

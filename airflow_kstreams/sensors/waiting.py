@@ -1,0 +1,115 @@
+"""What every sensor of this package is made of: a condition, looked at here or in the triggerer."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
+
+from airflow_kstreams.hooks.conditions import Condition
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
+from airflow_kstreams.hooks.views import ClusterView
+from airflow_kstreams.streams.errors import ReportedError
+from airflow_kstreams.triggers.condition import ConditionTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["ConditionSensor"]
+
+#: Airflow's own timer backs up the trigger's, for a triggerer that hangs; it must not be the first to fire,
+#: because then the trigger's last look would be lost.
+_BACKUP_SECONDS = 120.0
+
+
+class ConditionSensor(BaseSensorOperator):
+    """Waits until a condition holds.
+
+    It behaves the same in every mode: it looks at once, then every ``poke_interval`` seconds, and fails
+    without retry when ``timeout`` seconds have passed.
+
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param deferrable: whether to wait in the triggerer, without occupying a worker slot.
+    :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
+        ...
+    """
+
+    ui_color = "#e6f1f2"
+
+    def __init__(
+        self, *, kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID, deferrable: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        if deferrable and (self.exponential_backoff or self.mode == "reschedule"):
+            setting = "exponential_backoff" if self.exponential_backoff else "mode"
+            raise ValueError(
+                f"{type(self).__name__}: {setting}={getattr(self, setting)!r} has no effect on a deferred "
+                "wait; remove it, or set deferrable=False"
+            )
+        self.kafka_conn_id = kafka_conn_id
+        self.deferrable = deferrable
+
+    @abstractmethod
+    def condition(self) -> Condition:
+        """Return what to wait for, from the rendered parameters.
+
+        :raises ConfigError: a parameter cannot be used.
+        """
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once."""
+        with airflow_outcomes():
+            condition = self.condition()
+            with ClusterView(KafkaHook(self.kafka_conn_id).cluster()) as view:
+                result = condition.evaluate(view)
+        if result is None:
+            self.log.info("Not yet: %s", condition)
+            return PokeReturnValue(is_done=False)
+        self.log.info("There is %s", condition)
+        return PokeReturnValue(is_done=True, xcom_value=result)
+
+    def execute(self, context: Context) -> Any:
+        """Wait here, or in the triggerer."""
+        try:
+            if self.deferrable:
+                self._defer()
+            return super().execute(context)
+        except (AirflowSensorTimeout, AirflowFailException) as error:
+            # Airflow itself sees to both flags when a deferred sensor resumes, but here only while it pokes.
+            if self.soft_fail or self.never_fail:
+                raise AirflowSkipException(f"Skipped instead of failing: {error}") from error
+            raise
+
+    def _defer(self) -> NoReturn:
+        with airflow_outcomes():
+            condition = self.condition()
+        self.defer(
+            trigger=ConditionTrigger.waiting_for(
+                condition,
+                kafka_conn_id=self.kafka_conn_id,
+                poke_interval=self.poke_interval,
+                deadline=time.time() + self.timeout,
+                silent_fail=self.silent_fail,
+            ),
+            method_name=self.execute_complete.__name__,
+            timeout=timedelta(seconds=self.timeout + _BACKUP_SECONDS),
+        )
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """Take the trigger's event."""
+        match event["status"]:
+            case "holds":
+                self.log.info("There is %s", self.condition())
+                return event["result"]
+            case "timeout":
+                raise AirflowSensorTimeout(f"Waited {self.timeout:g} s in vain for {self.condition()}")
+        error = ReportedError.from_dict(event["error"])
+        if self.never_fail:
+            raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
+        raise outcome_of(error)

@@ -1,0 +1,168 @@
+"""One look at Kafka for all that wait in a triggerer process.
+
+Rule: per Kafka cluster (equal client settings) there is one :class:`ClusterWatch` with one thread and one
+:class:`ClusterView`. A round evaluates every distinct condition once and tells everybody who waits for it, so
+a thousand sensors that wait for one ledger cost one consumer and one evaluation. The thread ends, and its
+clients are closed, when nobody waits any more.
+
+Invariant: everything a client does happens on the watch's own thread; the event loop only takes a lock for
+moments and is told through ``call_soon_threadsafe``. Conditions are level-triggered, so a process that dies
+loses nothing: whoever starts again asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_kstreams.hooks.conditions import Condition
+from airflow_kstreams.hooks.views import ClusterView
+from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.ports import ClusterPort
+
+log = logging.getLogger(__name__)
+
+#: A round is not worth beginning sooner after the last one.
+_SHORTEST_SECONDS = 0.2
+
+#: What a look gave: a result, None for not yet, or the error it ended in.
+Seen = Mapping[str, Any] | KStreamsError | None
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Waiting:
+    """Somebody who waits for a condition.
+
+    :param condition: for what.
+    :param interval_seconds: between two looks, at most.
+    :param loop: where it waits.
+    :ivar news: set when a look was made that it does not know yet.
+    :ivar seen: what the last look gave.
+    """
+
+    condition: Condition
+    interval_seconds: float
+    loop: asyncio.AbstractEventLoop
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: Seen = None
+
+    def tell(self, seen: Seen) -> None:
+        """Tell what a look gave, from any thread."""
+        try:
+            self.loop.call_soon_threadsafe(self._take, seen)
+        except RuntimeError:
+            log.debug("whoever waited for %s is gone", self.condition)
+
+    def _take(self, seen: Seen) -> None:
+        self.seen = seen
+        self.news.set()
+
+
+class ClusterWatch:
+    """Looks at one cluster on behalf of everybody who waits in this process.
+
+    :param cluster: makes the cluster's clients; called on the watch's thread.
+    """
+
+    def __init__(self, cluster: Callable[[], ClusterPort]) -> None:
+        self._make_cluster = cluster
+        self._lock = threading.Lock()
+        self._waiting: set[Waiting] = set()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, waiting: Waiting) -> None:
+        """Look for somebody, at once and then at intervals, until :meth:`remove`."""
+        with self._lock:
+            self._waiting.add(waiting)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="kstreams-watch", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def remove(self, waiting: Waiting) -> None:
+        """Look for somebody no more."""
+        with self._lock:
+            self._waiting.discard(waiting)
+        self._wake.set()
+
+    def _run(self) -> None:
+        view: ClusterView | None = None
+        try:
+            while (waiting := self._still_waiting()) is not None:
+                self._wake.clear()
+                began = time.monotonic()
+                try:
+                    view = view or ClusterView(self._make_cluster())
+                    view.refresh()
+                    _look(view, waiting)
+                except KStreamsError as error:
+                    # A client that failed may be in any state: the next round makes new ones.
+                    _close(view)
+                    view = None
+                    for one in waiting:
+                        one.tell(error)
+                pause = min(one.interval_seconds for one in waiting)
+                self._pause(max(pause, _SHORTEST_SECONDS) - (time.monotonic() - began))
+        finally:
+            _close(view)
+
+    def _still_waiting(self) -> set[Waiting] | None:
+        """Return who waits; None, and the thread is no longer this watch's, when nobody does."""
+        with self._lock:
+            if not self._waiting:
+                self._thread = None
+                return None
+            return set(self._waiting)
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep, less when somebody came or left, so that newcomers are looked for at once."""
+        time.sleep(min(_SHORTEST_SECONDS, max(0.0, seconds)))
+        self._wake.wait(max(0.0, seconds - _SHORTEST_SECONDS))
+
+
+def _look(view: ClusterView, waiting: set[Waiting]) -> None:
+    """Evaluate every distinct condition once, and tell those who wait for it."""
+    by_condition: dict[Condition, list[Waiting]] = {}
+    for one in waiting:
+        by_condition.setdefault(one.condition, []).append(one)
+    for condition, interested in by_condition.items():
+        seen: Seen
+        try:
+            seen = condition.evaluate(view)
+        except KStreamsError as error:
+            if error.is_retriable:
+                raise  # of the cluster, not of this condition
+            seen = error
+        for one in interested:
+            one.tell(seen)
+
+
+def _close(view: ClusterView | None) -> None:
+    if view is not None:
+        try:
+            view.close()
+        except KStreamsError as error:
+            log.warning("a client could not be closed: %s", error.cause)
+
+
+_registry: dict[tuple[tuple[str, str], ...], ClusterWatch] = {}
+_registry_lock = threading.Lock()
+
+
+def watch_of(config: Mapping[str, str], cluster: Callable[[], ClusterPort]) -> ClusterWatch:
+    """Return this process's watch of the cluster that client settings name.
+
+    :param config: client settings, as checked.
+    :param cluster: makes the cluster, when there is no watch yet.
+    """
+    key = tuple(sorted(config.items()))
+    with _registry_lock:
+        if key not in _registry:
+            _registry[key] = ClusterWatch(cluster)
+        return _registry[key]

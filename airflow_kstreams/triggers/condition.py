@@ -1,0 +1,111 @@
+"""Waits in the triggerer until a condition holds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_kstreams.hooks.conditions import Condition, condition_from_json, condition_to_json
+from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.triggers.cluster_watch import ClusterWatch, Waiting, watch_of
+from airflow_kstreams.triggers.connection import client_config_of, cluster_of
+
+__all__ = ["ConditionTrigger"]
+
+
+class ConditionTrigger(BaseTrigger):
+    """Fires once a condition of :mod:`airflow_kstreams.hooks.conditions` holds.
+
+    It carries the connection's id, never its content. Kafka is looked at by the process's
+    :class:`~airflow_kstreams.triggers.cluster_watch.ClusterWatch`, on a thread of its own and together with
+    everybody else who waits for the same cluster.
+
+    The event's payload is ``{"status": "holds", "result": {...}}``, ``{"status": "timeout"}``, or
+    ``{"status": "error", "error": {...}}`` with the error as ``KStreamsError.to_dict`` gives it.
+
+    :param condition: as :func:`~airflow_kstreams.hooks.conditions.condition_to_json` gives it.
+    :param kafka_conn_id: connection to Kafka.
+    :param poke_interval: seconds between two looks.
+    :param deadline: seconds since the epoch after which it stops waiting; a restarted triggerer keeps it, and
+        looks once more even if it has passed.
+    :param silent_fail: whether an error that may pass is logged and the wait goes on.
+    """
+
+    def __init__(
+        self,
+        *,
+        condition: dict[str, Any],
+        kafka_conn_id: str,
+        poke_interval: float,
+        deadline: float,
+        silent_fail: bool = False,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.condition = condition
+        self.kafka_conn_id = kafka_conn_id
+        self.poke_interval = poke_interval
+        self.deadline = deadline
+        self.silent_fail = silent_fail
+
+    @classmethod
+    def waiting_for(cls, condition: Condition, **arguments: Any) -> ConditionTrigger:
+        """Return a trigger for a condition."""
+        return cls(condition=condition_to_json(condition), **arguments)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class and the arguments to make it again."""
+        return (
+            "airflow_kstreams.triggers.condition.ConditionTrigger",
+            {
+                "condition": self.condition,
+                "kafka_conn_id": self.kafka_conn_id,
+                "poke_interval": self.poke_interval,
+                "deadline": self.deadline,
+                "silent_fail": self.silent_fail,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: holds, timeout or error."""
+        try:
+            condition = condition_from_json(self.condition)
+            watch = await self._watch()
+        except KStreamsError as error:
+            yield _event(status="error", error=error.to_dict())
+            return
+        waiting = Waiting(
+            condition=condition, interval_seconds=self.poke_interval, loop=asyncio.get_running_loop()
+        )
+        watch.add(waiting)
+        try:
+            yield await self._event(waiting)
+        finally:
+            watch.remove(waiting)
+
+    async def _event(self, waiting: Waiting) -> TriggerEvent:
+        await waiting.news.wait()  # the first look counts, however late it is
+        while True:
+            waiting.news.clear()
+            seen = waiting.seen
+            if isinstance(seen, KStreamsError):
+                if not (self.silent_fail and seen.is_retriable):
+                    return _event(status="error", error=seen.to_dict())
+                self.log.warning("Could not look for %s, trying again: %s", waiting.condition, seen)
+            elif seen is not None:
+                return _event(status="holds", result=dict(seen))
+            try:
+                await asyncio.wait_for(waiting.news.wait(), self.deadline - time.time())
+            except TimeoutError:
+                return _event(status="timeout")
+
+    async def _watch(self) -> ClusterWatch:
+        config = await client_config_of(self.kafka_conn_id)
+        return watch_of(config, lambda: cluster_of(config))
+
+
+def _event(**payload: Any) -> TriggerEvent:
+    return TriggerEvent(payload)  # type: ignore[no-untyped-call]
