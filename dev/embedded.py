@@ -1,20 +1,23 @@
 """One Kafka broker of its own, from Apache Kafka's jars: for the demo, the tests and ``dev/kafka``.
 
 A broker is a folder and a port. It listens on 127.0.0.1 only: plain on ``port``, its KRaft controller on
-``port + 1``, SASL/PLAIN on ``port + 2``. The folder holds its configuration, pid file, log and data, so that
-a later process can find, stop or reset what an earlier one started.
+``port + 1``, SASL/PLAIN on ``port + 2``. With a ``proxy_port`` it also listens on ``proxy_port + 1``, plain,
+and sends whoever comes there to ``proxy_port``, where :mod:`dev.kafka_proxy` may stand. The folder holds its
+configuration, pid file, log and data, so that a later process can find, stop or reset what an earlier one
+started.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import psutil
 
@@ -26,8 +29,6 @@ _LIBRARY = Path(__file__).parent / "lib"
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 30.0
-#: Ports that one broker takes: plain, controller, SASL.
-_PORTS = 3
 #: Processes that this one started, by folder: kept so that they are waited for as children.
 _children: dict[Path, subprocess.Popen[bytes]] = {}
 
@@ -35,14 +36,18 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller_port}
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port},SASL_PLAINTEXT://{host}:{sasl_port}
-advertised.listeners=PLAINTEXT://{host}:{port},SASL_PLAINTEXT://{host}:{sasl_port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port},\
+SASL_PLAINTEXT://{host}:{sasl_port}{proxied}
+advertised.listeners=PLAINTEXT://{host}:{port},SASL_PLAINTEXT://{host}:{sasl_port}{proxy}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,\
+SASL_PLAINTEXT:SASL_PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=\
 org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+"""
+_COMMON_PROPERTIES = """\
 log.dirs={folder}/data
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -54,6 +59,7 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=2
 group.initial.rebalance.delay.ms=0
+transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 """
 
 
@@ -68,11 +74,16 @@ class Broker:
     :param port: of the plain listener; the two ports above it are taken too.
     :param folder: holds all that the broker writes.
     :param heap: Java's ``-Xmx``.
+    :param proxy_port: where a proxy may stand; the listener behind it takes the port above.
     """
+
+    #: How many ports it takes, from ``port`` on: plain, controller, SASL.
+    PORTS: ClassVar[int] = 3
 
     port: int
     folder: Path
     heap: str = "512m"
+    proxy_port: int | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -147,6 +158,7 @@ class Broker:
             return False
         self._refuse_taken_ports()
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._prepare()
         self._properties_file.write_text(self._properties())
         if not (self.folder / "data" / "meta.properties").exists():
             self._format()
@@ -195,6 +207,15 @@ class Broker:
         self._pid_file.unlink(missing_ok=True)
         return True
 
+    def kill(self) -> None:
+        """End the broker by SIGKILL, as a power cut would, and wait for its end; its folder stays."""
+        process = self._process()
+        if process is not None:
+            process.kill()
+            process.wait(timeout=_STOP_SECONDS)
+        if (child := _children.pop(self.folder, None)) is not None:
+            child.wait()
+
     def wipe(self) -> None:
         """Stop the broker and delete its folder with all topics.
 
@@ -217,22 +238,44 @@ class Broker:
         except (FileNotFoundError, ValueError, psutil.NoSuchProcess, psutil.ZombieProcess):
             return None
 
+    def _prepare(self) -> None:
+        """Put into the folder what the configuration refers to."""
+
     def _properties(self) -> str:
-        return _PROPERTIES.format(
-            host=HOST,
-            port=self.port,
-            controller_port=self.port + 1,
-            sasl_port=self.port + 2,
-            folder=self.folder,
-            user=SASL_USER,
-            password=SASL_PASSWORD,
+        return (
+            _PROPERTIES.format(
+                host=HOST,
+                port=self.port,
+                controller_port=self.port + 1,
+                sasl_port=self.port + 2,
+                user=SASL_USER,
+                password=SASL_PASSWORD,
+                proxied=self._listener("PROXIED", 1),
+                proxy=self._listener("PROXIED", 0),
+            )
+            + self._common_properties()
         )
+
+    def _common_properties(self) -> str:
+        return _COMMON_PROPERTIES.format(folder=self.folder)
+
+    def _format_arguments(self) -> list[str]:
+        """Return what formatting takes besides the configuration."""
+        return []
+
+    def _listener(self, name: str, above: int) -> str:
+        return "" if self.proxy_port is None else f",{name}://{HOST}:{self.proxy_port + above}"
 
     def _format(self) -> None:
         result = subprocess.run(
             tool_command(
                 "kafka.tools.StorageTool",
-                ["format", "--cluster-id", _CLUSTER_ID, "--config", str(self._properties_file)],
+                [
+                    "format",
+                    *("--cluster-id", _CLUSTER_ID),
+                    *("--config", str(self._properties_file)),
+                    *self._format_arguments(),
+                ],
             ),
             capture_output=True,
             text=True,
@@ -243,7 +286,10 @@ class Broker:
             raise BrokerError(f"cannot format {self.folder}: {lines[-1] if lines else 'no output'}")
 
     def _refuse_taken_ports(self) -> None:
-        for port in range(self.port, self.port + _PORTS):
+        ports = [*range(self.port, self.port + self.PORTS)]
+        if self.proxy_port is not None:
+            ports.append(self.proxy_port + 1)
+        for port in ports:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
@@ -251,7 +297,7 @@ class Broker:
                 except OSError as error:
                     raise BrokerError(
                         f"cannot use port {port} of {HOST}: {error.strerror}; choose another with --port "
-                        f"(the broker takes {self.port} to {self.port + _PORTS - 1})"
+                        f"(the broker takes {self.port} to {self.port + self.PORTS - 1})"
                     ) from None
 
     def _wait_until_ready(self, pid: int) -> None:
@@ -278,15 +324,20 @@ class Broker:
         )
 
 
-def free_port() -> int:
-    """Return a port such that it and the two above it are free now, on 127.0.0.1."""
+#: Below those that systems give to outgoing connections, which might take one before its listener does.
+_PORTS = range(15_000, 32_000)
+
+
+def free_port(ports: int = Broker.PORTS) -> int:
+    """Return a port such that it and those above it are free now, on 127.0.0.1.
+
+    :param ports: how many in a row; a broker takes three, and two more for a proxy before it.
+    """
     for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port: int = probe.getsockname()[1]
-        if all(_is_free(candidate) for candidate in range(port, port + _PORTS)):
+        port = random.choice(_PORTS)  # noqa: S311
+        if all(_is_free(candidate) for candidate in range(port, port + ports)):
             return port
-    raise BrokerError("found no three free ports in a row on this machine")
+    raise BrokerError(f"found no {ports} free ports in a row on this machine")
 
 
 def kafka_libraries() -> Path:

@@ -1,40 +1,82 @@
-"""``dev/bench``: what the framework costs, side by side with the hand-written loop, in one run."""
+"""``dev/bench``: this engine beside its peers, on one broker, in one run."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import statistics
+import dataclasses
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from airflow_kstreams.spark.session import STATIC_SETTINGS
-from dev.benchmarks import applications
-from dev.benchmarks.publish import create_topics, publish_events
-from dev.benchmarks.restore import STORAGES, measure, publish_changelog, table_of
-from dev.benchmarks.runs import Timing, time_hand_written, time_topology
+from dev.benchmarks import bars, charts, guard, machine, page, quick, record_profile, results
+from dev.benchmarks.inputs import Inputs
+from dev.benchmarks.results import Result
+from dev.benchmarks.suite import Suite
+from dev.benchmarks.workloads import GUARDS, OURS, SYSTEMS, WORKLOADS, Workload
 from dev.embedded import Broker, free_port
 
-PARTITIONS = 2
-console = Console()
+console = Console(soft_wrap=True, highlight=False)
 
 
 def main() -> int:
-    """Run the benchmark that the command line names."""
+    """Run what the command line names; the exit code is 1 if something failed or a bar was missed."""
+    options = _options()
+    if options.bars:
+        return _bars()
+    if options.profile:
+        table, profiles = record_profile.measure()
+        console.print(table)
+        console.print("\n\n".join(profiles), markup=False)
+        return 0
+    if options.page:
+        _write_page(results.read())
+        return 0
+    with (
+        tempfile.TemporaryDirectory(prefix="kstreams-bench-") as folder,
+        Broker(port=free_port(), folder=Path(folder) / "broker", heap="1g") as broker,
+    ):
+        if options.quick or options.memory or options.restore:
+            _quick(options, broker.bootstrap, folder)
+            return 0
+        suite = Suite(
+            bootstrap=broker.bootstrap,
+            folder=Path(folder),
+            inputs=Inputs(bootstrap=broker.bootstrap, show=_publishing),
+            say=lambda line: console.print(line, markup=False),
+            machine=machine.describe(),
+        )
+        try:
+            return _guard(suite) if options.guard else _suite(suite, options)
+        finally:
+            suite.close()
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="dev/bench", description=__doc__)
     parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="DSL against the hand-written loop, 2 M records, ~3 minutes; with --restore its smaller size",
+        "--workload", nargs="+", choices=sorted(WORKLOADS), metavar="W", help="only these: %(choices)s"
     )
+    parser.add_argument(
+        "--system",
+        choices=sorted({system.name for system in SYSTEMS}),
+        metavar="S",
+        help="only this one beside ours; nothing is stored: %(choices)s",
+    )
+    parser.add_argument("--records", type=int, help="input records, at most; nothing is stored")
+    parser.add_argument("--rounds", type=int, help="alternations; nothing is stored")
     what = parser.add_mutually_exclusive_group()
+    what.add_argument("--bars", action="store_true", help="print every bar with its figure as stored")
+    what.add_argument("--page", action="store_true", help="write docs/benchmarks.md anew from what is stored")
+    what.add_argument(
+        "--guard", action="store_true", help="short form for CI: compare with the stored ratios"
+    )
+    what.add_argument(
+        "--profile", action="store_true", help="where the CPU time of one record goes in a task"
+    )
     what.add_argument(
         "--restore", action="store_true", help="replay of a changelog into both kinds of store, 10 M keys"
     )
@@ -42,147 +84,95 @@ def main() -> int:
         "--memory", action="store_true", help="peak memory of a task's worker at 1 M and 8 M records"
     )
     parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="DSL against the hand-written loop, 2 M records, ~3 minutes; with --restore its smaller size",
+    )
+    parser.add_argument(
         "--sizes", type=int, nargs="+", default=[1_000_000, 8_000_000], help="input records of --memory"
     )
-    parser.add_argument("--records", type=int, default=2_000_000, help="input records of --quick")
-    parser.add_argument("--rounds", type=int, default=3, help="alternations of --quick")
-    options = parser.parse_args()
-    if not (options.quick or options.memory or options.restore):
-        parser.error("one of --quick, --memory and --restore is needed")
-    with (
-        tempfile.TemporaryDirectory(prefix="kstreams-bench-") as folder,
-        Broker(port=free_port(), folder=Path(folder) / "broker") as broker,
-    ):
-        if options.restore:
-            _restore(broker.bootstrap, folder, 1_000_000 if options.quick else 10_000_000)
-            return 0
-        session = _session(folder, fresh_workers=options.memory)
-        try:
-            if options.memory:
-                _memory(session, broker.bootstrap, options.sizes)
-            else:
-                _quick(session, broker.bootstrap, options.records, options.rounds)
-        finally:
-            session.stop()
-    return 0
+    return parser.parse_args()
 
 
-def _session(folder: str, *, fresh_workers: bool):  # type: ignore[no-untyped-def]
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
+def _quick(options: argparse.Namespace, bootstrap: str, folder: str) -> None:
+    if options.restore:
+        quick.restore(bootstrap, folder, 1_000_000 if options.quick else 10_000_000)
+        return
+    session = quick.open_session(folder, fresh_workers=options.memory)
+    try:
+        if options.memory:
+            quick.memory(session, bootstrap, options.sizes)
+        else:
+            quick.quick(session, bootstrap, options.records or 2_000_000, options.rounds or 3)
+    finally:
+        session.stop()
 
-    session = (
-        SparkSession.builder.master(f"local[{os.cpu_count() or 2},4]")
-        .appName("bench")
-        .config(map=STATIC_SETTINGS)
-        .config("spark.ui.enabled", "false")
-        .config("spark.local.dir", folder)
-        .config("spark.python.worker.reuse", "false" if fresh_workers else "true")
-        .getOrCreate()
+
+def _suite(suite: Suite, options: argparse.Namespace) -> int:
+    stored = not (options.system or options.records or options.rounds)
+    for name in options.workload or WORKLOADS:
+        measured = suite.measure(_chosen(WORKLOADS[name], options))
+        console.print("\n" + page.shown(measured), markup=False)
+        if stored and measured:
+            # After each workload: a run that is cut short has not measured in vain.
+            kept = results.merged(results.read(), measured, list(WORKLOADS))
+            results.write(kept)
+            _write_page(kept)
+    for failure in suite.failures:
+        console.print(f"FAILED {failure}", markup=False)
+    return 1 if suite.failures else 0
+
+
+def _chosen(workload: Workload, options: argparse.Namespace) -> Workload:
+    """Return the workload as the command line wants it."""
+    systems = workload.systems
+    if options.system:
+        systems = tuple(system for system in systems if system == OURS or system.name == options.system)
+    return dataclasses.replace(
+        workload,
+        systems=systems,
+        records=min(workload.records, options.records or workload.records),
+        before=min(workload.before, options.records or workload.before),
+        rounds=options.rounds or workload.rounds,
     )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
-def _prepare(bootstrap: str, records: int, keys: int) -> None:
-    create_topics(bootstrap, {"bench-events": PARTITIONS})
-    _clear_outputs(bootstrap)
-    with _publishing(records) as progress:
-        publish_events(bootstrap, "bench-events", records, keys=keys, progress=progress)
+def _guard(suite: Suite) -> int:
+    measured: list[Result] = []
+    for workload in GUARDS:
+        measured += suite.measure(workload)
+    lines, good = guard.verdict(results.read(), measured)
+    for line in (*lines, *suite.failures):
+        console.print(line, markup=False)
+    return 0 if good and not suite.failures else 1
 
 
-@contextmanager
-def _publishing(records: int) -> Iterator[Callable[[int], None]]:
-    """Show how many records are published; gives the function that is told."""
+def _bars() -> int:
+    table, good = bars.table_of(results.read())
+    console.print(table)
+    return 0 if good else 1
+
+
+def _write_page(stored: Sequence[Result]) -> None:
+    charts.draw(stored)
+    page.PAGE.write_text(page.page(stored), encoding="utf-8")
+
+
+def _publishing(title: str, records: int) -> Callable[[int], None]:
+    """Return a function that shows how many records are published; without a terminal it shows nothing."""
+    if not console.is_terminal:
+        return lambda _done: None
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("publishing", total=records)
-        yield lambda done: progress.update(task, completed=done)
+    progress = Progress(*columns, console=console)
+    task = progress.add_task(title, total=records)
+    progress.start()
 
+    def tell(done: int) -> None:
+        progress.update(task, completed=done)
+        if done >= records:
+            progress.stop()
 
-def _restore(bootstrap: str, folder: str, keys: int) -> None:
-    with _publishing(keys) as progress:
-        publish_changelog(bootstrap, keys, progress)
-    found = {storage: measure(bootstrap, storage, keys, folder) for storage in STORAGES}
-    console.print(table_of(found))
-    console.print(f"one task, one partition, JSON documents, {os.cpu_count()} cores shared with the broker")
-
-
-def _clear_outputs(bootstrap: str) -> None:
-    create_topics(bootstrap, {"bench-out": PARTITIONS, "bench-sums": PARTITIONS})
-
-
-def _quick(session, bootstrap: str, records: int, rounds: int) -> None:  # type: ignore[no-untyped-def]
-    _prepare(bootstrap, records, keys=50_000)
-    time_hand_written(session, bootstrap, PARTITIONS)  # warms Python workers, page cache and the broker
-    by_hand: list[Timing] = []
-    by_dsl: list[Timing] = []
-    for number in range(rounds):
-        _clear_outputs(bootstrap)
-        by_hand.append(time_hand_written(session, bootstrap, PARTITIONS))
-        _clear_outputs(bootstrap)
-        by_dsl.append(time_topology(session, bootstrap, applications.filter_map))
-        console.print(
-            f"round {number + 1}: hand-written {by_hand[-1].records_per_second:,.0f}/s, "
-            f"DSL {by_dsl[-1].records_per_second:,.0f}/s"
-        )
-    yardstick = statistics.median(timing.records_per_second for timing in by_hand)
-    table = Table("workload", "records/s", "ratio", "worker peak MB")
-    table.add_row("hand-written filter + map", f"{yardstick:,.0f}", "1.00", "")
-    speed = statistics.median(timing.records_per_second for timing in by_dsl)
-    _add_row(table, "DSL filter + map", speed, yardstick, by_dsl[-1])
-    for factory in (
-        applications.flat_map,
-        applications.map_batches,
-        applications.branch_aggregate,
-        applications.two_stage,
-    ):
-        _clear_outputs(bootstrap)
-        timing = time_topology(session, bootstrap, factory)
-        _add_row(table, f"DSL {factory.__name__}", timing.records_per_second, yardstick, timing)
-    console.print(table)
-    console.print(
-        f"exactly once, {records:,} records, {PARTITIONS} partitions, {os.cpu_count()} cores, {rounds} rounds"
-    )
-    console.print(f"overhead of a run, two subtopologies: {_overhead(session, bootstrap):.2f} s")
-    console.print(f"ratio {speed / yardstick:.2f}", highlight=False)
-
-
-def _overhead(session, bootstrap: str) -> float:  # type: ignore[no-untyped-def]
-    """Return what a run costs when there is next to nothing to process."""
-    create_topics(bootstrap, {"bench-events": PARTITIONS})
-    publish_events(bootstrap, "bench-events", 1_000, keys=100, progress=lambda _: None)
-    _clear_outputs(bootstrap)
-    return statistics.median(
-        time_topology(session, bootstrap, applications.two_stage).run_seconds for _ in range(3)
-    )
-
-
-def _memory(session, bootstrap: str, sizes: Sequence[int]) -> None:  # type: ignore[no-untyped-def]
-    """Print the peak memory of the largest Python worker, each run with fresh workers."""
-    table = Table("workload", "records", "keys", "records/s", "worker peak MB")
-    for records in sizes:
-        _prepare(bootstrap, records, keys=50_000)
-        for factory in (applications.filter_map, applications.sum_by_key, applications.two_stage):
-            _clear_outputs(bootstrap)
-            timing = time_topology(session, bootstrap, factory)
-            table.add_row(
-                factory.__name__,
-                f"{records:,}",
-                "50,000",
-                f"{timing.records_per_second:,.0f}",
-                f"{timing.peak_memory_mb:,.0f}",
-            )
-    console.print(table)
-
-
-def _add_row(table: Table, name: str, speed: float, yardstick: float, timing: Timing) -> None:
-    table.add_row(
-        name,
-        f"{speed:,.0f}",
-        f"{speed / yardstick:.2f}",
-        f"{timing.peak_memory_mb:,.0f}",
-    )
+    return tell
 
 
 if __name__ == "__main__":

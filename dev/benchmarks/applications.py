@@ -4,30 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from dev.benchmarks.suite_topologies import Event, Slim
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class Event(msgspec.Struct):
-    """A record of about 120 bytes of JSON."""
-
-    id: int
-    user: str
-    amount: int
-    kind: str
-    note: str
-
-
-class Slim(msgspec.Struct):
-    """What is kept of an event."""
-
-    id: int
-    user: str
-    cents: int
 
 
 def _events(builder: KStreamBuilder):  # type: ignore[no-untyped-def]

@@ -1,41 +1,61 @@
-"""The loop a careful engineer writes by hand for one partition: exactly once, no framework. The yardstick."""
+"""The loops a careful engineer writes by hand for one partition, exactly once: the yardstick."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-GROUP = "bench-hand-written"
+_CLIENT_SECONDS = 30
+#: Records between two commits of the loop with state; this engine has the same.
+_RECORDS_PER_COMMIT = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """What a loop reads and writes.
+
+    :param group: consumer group, and the start of every transactional id.
+    :param stops: end of every input partition.
+    :param changelog: of the loop with state.
+    """
+
+    bootstrap: str
+    group: str
+    source: str
+    sink: str
+    stops: list[int]
+    changelog: str = ""
 
 
 def hand_written(
-    bootstrap: str, stops: list[int]
+    loop: Loop, kind: str = "stateless"
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the ``mapInArrow`` function: partition numbers in, record counts out."""
+    """Return the ``mapInArrow`` function: partition numbers in, record counts out.
+
+    :param kind: ``stateless``, ``padded`` or ``sum_by_key``.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        process = _sum if kind == "sum_by_key" else _filter_and_map
         for batch in batches:
             for partition in batch.column(0).to_pylist():
-                count = _run_partition(bootstrap, partition, stops[partition])
+                count = process(loop, partition, kind)
                 yield pa.RecordBatch.from_arrays([pa.array([str(count)])], names=["report"])
 
     return run
 
 
-def _run_partition(bootstrap: str, partition: int, stop: int) -> int:
-    import msgspec
+def clients(loop: Loop, partition: int) -> tuple[Any, Any]:
+    """Return a consumer at the partition's start, and a producer."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
-    from dev.benchmarks.applications import Event, Slim
-
-    decode = msgspec.json.Decoder(Event).decode
-    encode = msgspec.json.Encoder().encode
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
-            "group.id": GROUP,
+            "bootstrap.servers": loop.bootstrap,
+            "group.id": loop.group,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
@@ -49,8 +69,8 @@ def _run_partition(bootstrap: str, partition: int, stop: int) -> int:
     )
     producer = Producer(
         {
-            "bootstrap.servers": bootstrap,
-            "transactional.id": f"{GROUP}-{partition}",
+            "bootstrap.servers": loop.bootstrap,
+            "transactional.id": f"{loop.group}-{partition}",
             "linger.ms": 20,
             "batch.size": 1_000_000,
             "queue.buffering.max.kbytes": 65536,
@@ -59,30 +79,104 @@ def _run_partition(bootstrap: str, partition: int, stop: int) -> int:
             "partitioner": "murmur2_random",
         }
     )
-    producer.init_transactions(30)
-    consumer.assign([TopicPartition("bench-events", partition, 0)])
+    consumer.assign([TopicPartition(loop.source, partition, 0)])
+    return consumer, producer
+
+
+def _filter_and_map(loop: Loop, partition: int, kind: str) -> int:
+    import msgspec
+
+    from dev.benchmarks.suite_topologies import Event, Padded, Slim
+
+    decode = msgspec.json.Decoder(Event).decode
+    encode = msgspec.json.Encoder().encode
+    padded, sink, stop = kind == "padded", loop.sink, loop.stops[partition]
+    consumer, producer = clients(loop, partition)
+    producer.init_transactions(_CLIENT_SECONDS)
     producer.begin_transaction()
     produce = producer.produce
     position = count = 0
     while position < stop:
-        messages = consumer.consume(2_000, 0.05)
+        messages = _consumed(consumer)
         for message in messages:
-            if message.error() is not None:
-                raise RuntimeError(str(message.error()))
-            event = decode(message.value())  # type: ignore[arg-type]
+            event = decode(message.value())
             if event.amount % 10 != 0:
-                value = encode(Slim(event.id, event.user, event.amount * 100))
+                if padded:
+                    value = encode(Padded(event.id, event.user, event.amount * 100, event.note))
+                else:
+                    value = encode(Slim(event.id, event.user, event.amount * 100))
                 try:
-                    produce("bench-out", value, message.key())
+                    produce(sink, value, message.key())
                 except BufferError:
                     producer.poll(0.05)
-                    produce("bench-out", value, message.key())
+                    produce(sink, value, message.key())
         producer.poll(0)
         if messages:
-            position = (messages[-1].offset() or 0) + 1
+            position = messages[-1].offset() + 1
             count += len(messages)
-    offsets: list[Any] = [TopicPartition("bench-events", partition, position)]
-    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
-    producer.commit_transaction(30)
+    _commit(loop, partition, position, consumer, producer)
     consumer.close()
     return count
+
+
+def _sum(loop: Loop, partition: int, _kind: str) -> int:
+    import msgspec
+
+    from dev.benchmarks.suite_topologies import Event
+
+    decode = msgspec.json.Decoder(Event).decode
+    stop = loop.stops[partition]
+    consumer, producer = clients(loop, partition)
+    producer.init_transactions(_CLIENT_SECONDS)
+    totals: dict[bytes, int] = {}
+    dirty: set[bytes] = set()
+    position = count = committed = 0
+    while position < stop:
+        for message in _consumed(consumer):
+            key = message.key()
+            totals[key] = totals.get(key, 0) + decode(message.value()).amount
+            dirty.add(key)
+            position = message.offset() + 1
+            count += 1
+        if dirty and (count - committed >= _RECORDS_PER_COMMIT or position >= stop):
+            producer.begin_transaction()
+            _write(loop, partition, {key: totals[key] for key in dirty}, producer)
+            _commit(loop, partition, position, consumer, producer)
+            dirty.clear()
+            committed = count
+    consumer.close()
+    return count
+
+
+def _write(loop: Loop, partition: int, totals: Mapping[bytes, int], producer: Any) -> None:
+    """Write what changed, to the changelog and to the sink."""
+    for key, total in totals.items():
+        value = b"%d" % total
+        while True:
+            try:
+                producer.produce(loop.changelog, value, key, partition)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        while True:
+            try:
+                producer.produce(loop.sink, value, key)
+                break
+            except BufferError:
+                producer.poll(0.05)
+
+
+def _consumed(consumer: Any) -> list[Any]:
+    messages: list[Any] = consumer.consume(2_000, 0.05)
+    for message in messages:
+        if message.error() is not None:
+            raise RuntimeError(str(message.error()))
+    return messages
+
+
+def _commit(loop: Loop, partition: int, position: int, consumer: Any, producer: Any) -> None:
+    from confluent_kafka import TopicPartition
+
+    offsets = [TopicPartition(loop.source, partition, position)]
+    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), _CLIENT_SECONDS)
+    producer.commit_transaction(_CLIENT_SECONDS)

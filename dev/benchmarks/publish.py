@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from dev.benchmarks.applications import Event
+from dev.benchmarks.suite_topologies import Event
 
-_KINDS = ("view", "click", "buy", "return")
+KINDS = ("view", "click", "buy", "return")
+
+
+class Message(NamedTuple):
+    """A record to publish.
+
+    :param timestamp_ms: 0 for now.
+    """
+
+    topic: str
+    value: bytes
+    key: bytes
+    timestamp_ms: int = 0
 
 
 def create_topics(bootstrap: str, topics: dict[str, int]) -> None:
@@ -35,10 +48,21 @@ def create_topics(bootstrap: str, topics: dict[str, int]) -> None:
                 raise error
 
 
-def publish_events(
-    bootstrap: str, topic: str, records: int, *, keys: int, progress: Callable[[int], None]
+def publish(
+    bootstrap: str,
+    messages: Iterable[Message],
+    *,
+    count: int,
+    progress: Callable[[int], None],
+    partition: int = -1,
 ) -> None:
-    """Publish events; the same seed gives the same events."""
+    """Publish records.
+
+    :param count: how many there are.
+    :param partition: for all of them; -1 for those that their keys ask for.
+    :param progress: is told now and then how many were sent.
+    :raises RuntimeError: some were not delivered.
+    """
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -47,30 +71,51 @@ def publish_events(
             "queue.buffering.max.messages": 500_000,
             "partitioner": "murmur2_random",
             "acks": "all",
+            # Closing it says that events were left unread, which nobody asked for.
+            "log_level": 2,
         }
     )
-    random_ = random.Random(7)  # noqa: S311 - test data
-    encode = msgspec.json.Encoder().encode
-    names = [f"user-{number:06d}" for number in range(keys)]
-    for number in range(records):
-        user = names[random_.randrange(keys)]
-        value = encode(
-            Event(
-                id=number,
-                user=user,
-                amount=random_.randrange(1000),
-                kind=_KINDS[number & 3],
-                note="lorem ipsum dolor sit",
-            )
-        )
+    for number, message in enumerate(messages):
         while True:
             try:
-                producer.produce(topic, value, user.encode())
+                producer.produce(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    partition=partition,
+                    timestamp=message.timestamp_ms,
+                )
                 break
             except BufferError:
                 producer.poll(0.05)
         if number % 10_000 == 0:
             producer.poll(0)
             progress(number)
-    producer.flush(60)
-    progress(records)
+    left = producer.flush(120)
+    if left:
+        raise RuntimeError(f"{left} records were not delivered")
+    producer.close()
+    progress(count)
+
+
+def publish_events(
+    bootstrap: str, topic: str, records: int, *, keys: int, progress: Callable[[int], None]
+) -> None:
+    """Publish events; the same seed gives the same events."""
+    publish(bootstrap, _events(topic, records, keys), count=records, progress=progress)
+
+
+def _events(topic: str, records: int, keys: int) -> Iterator[Message]:
+    random_ = random.Random(7)  # noqa: S311 - test data
+    encode = msgspec.json.Encoder().encode
+    names = [f"user-{number:06d}" for number in range(keys)]
+    for number in range(records):
+        user = names[random_.randrange(keys)]
+        event = Event(
+            id=number,
+            user=user,
+            amount=random_.randrange(1000),
+            kind=KINDS[number & 3],
+            note="lorem ipsum dolor sit",
+        )
+        yield Message(topic, encode(event), user.encode())

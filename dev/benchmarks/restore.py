@@ -12,10 +12,9 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
-from confluent_kafka import Producer
 from rich.table import Table
 
 from airflow_kstreams.batch.clock import SystemClock
@@ -27,7 +26,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.nodes import Storage
-from dev.benchmarks.publish import create_topics
+from dev.benchmarks.publish import Message, create_topics, publish
 
 APPLICATION_ID = "bench-restore"
 CHANGELOG = f"{APPLICATION_ID}-sums-changelog"
@@ -65,28 +64,13 @@ def topology(storage: Storage) -> Topology:
 def publish_changelog(bootstrap: str, keys: int, progress: Callable[[int], None]) -> None:
     """Write a changelog of so many keys, each once."""
     create_topics(bootstrap, {CHANGELOG: 1})
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "linger.ms": 50,
-            "batch.size": 1_000_000,
-            "queue.buffering.max.messages": 500_000,
-            "acks": "all",
-        }
-    )
+    publish(bootstrap, _changes(keys), count=keys, progress=progress, partition=0)
+
+
+def _changes(keys: int) -> Iterator[Message]:
     for number in range(keys):
         key, value = b"user-%09d" % (number * _STRIDE % keys), b'{"n":%d,"total":%d}' % (number, 3 * number)
-        while True:
-            try:
-                producer.produce(CHANGELOG, value, key, 0)
-                break
-            except BufferError:
-                producer.poll(0.05)
-        if number % 10_000 == 0:
-            producer.poll(0)
-            progress(number)
-    producer.flush(120)
-    progress(keys)
+        yield Message(CHANGELOG, value, key)
 
 
 def measure(bootstrap: str, storage: Storage, keys: int, folder: str) -> Measured:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from confluent_kafka import Consumer, TopicPartition
 from airflow_kstreams.batch.coordinator import Coordinator
 from airflow_kstreams.batch.model import RunSummary
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.spark.executors import SparkExecutors
 from airflow_kstreams.spark.jobs import RunJobs
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
-from dev.benchmarks.hand_written import hand_written
+from dev.benchmarks.hand_written import Loop, hand_written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +61,16 @@ def stops_of(bootstrap: str, topic: str, partitions: int) -> list[int]:
 
 def time_hand_written(session: Any, bootstrap: str, partitions: int) -> Timing:
     """Time the hand-written loop."""
-    stops = stops_of(bootstrap, "bench-events", partitions)
+    loop = Loop(
+        bootstrap=bootstrap,
+        group="bench-hand-written",
+        source="bench-events",
+        sink="bench-out",
+        stops=stops_of(bootstrap, "bench-events", partitions),
+    )
     started = time.monotonic()
     rows = (
-        session.range(0, partitions, 1, partitions)
-        .mapInArrow(hand_written(bootstrap, stops), "report string")
-        .collect()
+        session.range(0, partitions, 1, partitions).mapInArrow(hand_written(loop), "report string").collect()
     )
     seconds = time.monotonic() - started
     return Timing(records=sum(int(row.report) for row in rows), seconds=seconds)
@@ -72,35 +78,51 @@ def time_hand_written(session: Any, bootstrap: str, partitions: int) -> Timing:
 
 def time_topology(session: Any, bootstrap: str, factory: Callable[[], Topology]) -> Timing:
     """Time a whole run of a topology under a fresh application id, exactly once."""
-    source = ApplicationFile.of(factory)
-    settings = ApplicationSettings.parse(
-        f"bench-{factory.__name__}-{uuid.uuid4().hex[:8]}", {"processing.guarantee": "exactly_once"}
+    return run_topology(
+        session,
+        bootstrap,
+        ApplicationFile.of(factory),
+        application_id=f"bench-{factory.__name__}-{uuid.uuid4().hex[:8]}",
     )
+
+
+def run_topology(
+    session: Any,
+    bootstrap: str,
+    source: ApplicationFile,
+    *,
+    application_id: str,
+    run_id: str = "bench",
+    guarantee: str = "exactly_once",
+) -> Timing:
+    """Time a whole run, as a driver makes it."""
+    settings = ApplicationSettings.parse(application_id, {"processing.guarantee": guarantee})
     config = {"bootstrap.servers": bootstrap}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "client.json"
         path.write_text(json.dumps(config), encoding="utf-8")
         cluster = KafkaCluster(config, settings=settings)
-        coordinator = Coordinator(cluster, settings)
         ready = time.monotonic()
-        begun = coordinator.begin("bench", source.topology().plan(settings.application_id), hold_lease=True)
+        coordinator = Coordinator(cluster, settings)
+        begun = coordinator.begin(run_id, source.topology().plan(settings.application_id), hold_lease=True)
         slice_ = begun.slice
         if slice_ is None:
             raise RuntimeError("the benchmark's run is already finished")
         with coordinator.keep_lease(on_superseded=lambda: None) as lease:
+            executors = SparkExecutors(
+                "bench", source, settings=settings, client_config_path=str(path), session=session
+            )
             jobs = RunJobs(
-                session=session,
-                source=source,
-                settings=settings,
                 slice_=slice_,
-                client_config_path=str(path),
+                launch=partial(executors.launch, slice_),
+                cancel=executors.cancel,
                 unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
                 check=lease.check,
             )
             started = time.monotonic()
             reports = jobs.run()
             seconds = time.monotonic() - started
-        summary = coordinator.finish("bench")
+        summary = coordinator.finish(run_id)
         total = time.monotonic() - ready
         coordinator.close()
     return Timing(

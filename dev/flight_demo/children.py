@@ -34,7 +34,7 @@ class Children:
         # Its own session keeps the terminal's Ctrl-C from it, so that the demo ends things in order; should
         # the demo itself be killed, the kernel tells the child.
         prefix = [setpriv, "--pdeathsig", "TERM"] if (setpriv := shutil.which("setpriv")) else []
-        with self.log_of(name).open("wb") as log:
+        with self.log_of(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
                 [*prefix, *command],
                 env=dict(env),
@@ -51,6 +51,15 @@ class Children:
     def ended(self) -> str | None:
         """Return the name of a process that has ended although nobody asked it to."""
         return next((name for name, process in self._running.items() if process.poll() is not None), None)
+
+    def kill(self, name: str) -> None:
+        """End one process and what it has started at once, as ``kill -9`` does."""
+        process = self._running.pop(name)
+        family = _family(process.pid)
+        for member in family:
+            _kill(member)
+        psutil.wait_procs(family, timeout=_GRACE_SECONDS)
+        process.wait()
 
     def stop(self) -> None:
         """End all processes and what they have started, first kindly, then not."""

@@ -22,6 +22,15 @@ _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 180.0
 _REQUEST_SECONDS = 20.0
 _COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+_SINGLE_USER = {
+    "AIRFLOW__CORE__AUTH_MANAGER": (
+        "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
+    ),
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+    "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+}
 
 
 class AirflowError(Exception):
@@ -35,13 +44,23 @@ class LocalAirflow:
     :param folder: everything it writes.
     :param children: starts and ends its processes.
     :param bootstrap: of the broker behind the connection ``kafka_default``.
+    :param config: an ``airflow.cfg``; the environment has the last word.
+    :param empty_database: a SQLite database without history, which is copied.
+    :param database: SQLAlchemy's address of a database without history, to use instead of a copy.
+    :param more: environment of all components besides what they need; None takes a variable away.
     """
 
     folder: Path
     children: Children
     bootstrap: str
+    config: Path = _ROOT / ".airflow" / "airflow.cfg"
+    empty_database: Path = _ROOT / ".setup" / "airflow-empty.db"
+    database: str = ""
+    more: Mapping[str, str | None] = field(default_factory=dict)
     _port: int = 0
     _token: str = field(default="", repr=False)
+    #: Environment of all components: secrets that each would make up for itself are in it.
+    _shared: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def url(self) -> str:
@@ -59,42 +78,54 @@ class LocalAirflow:
         :raises AirflowError: one of them ended, or they are not healthy in time.
         """
         self.folder.mkdir(parents=True)
-        shutil.copy(_ROOT / ".setup" / "airflow-empty.db", self.folder / "airflow.db")
-        shutil.copy(_ROOT / ".airflow" / "airflow.cfg", self.folder / "airflow.cfg")
+        shutil.copy(self.config, self.folder / "airflow.cfg")
+        if not self.database:
+            shutil.copy(self.empty_database, self.folder / "airflow.db")
         self._port = free_port()
-        env = self._environment()
-        airflow = str(Path(sys.executable).parent / "airflow")
+        self._shared = self._environment()
         for component in _COMPONENTS:
-            self.children.start(component, [airflow, component], env)
-        self._wait(self._is_healthy, "its components are healthy")
+            self.start_component(component)
+        self.wait(self._is_healthy, "its components are healthy")
+
+    def start_component(self, component: str) -> None:
+        """Start one component, without waiting for it."""
+        airflow = str(Path(sys.executable).parent / "airflow")
+        self.children.start(component, [airflow, component], self._shared)
 
     def unpause(self, dag_id: str) -> None:
         """Wait until a DAG is parsed, then let the scheduler run it.
 
         :raises AirflowError: the DAG file does not import, or is not parsed in time.
         """
-        self._wait(lambda: self._is_known(dag_id), f"DAG {dag_id} is parsed")
-        self._call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+        self.wait(lambda: self._is_known(dag_id), f"DAG {dag_id} is parsed")
+        self.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
 
-    def trigger(self, dag_id: str, run_id: str, params: Mapping[str, str] | None = None) -> None:
+    def trigger(
+        self,
+        dag_id: str,
+        run_id: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        logical_date: str | None = None,
+    ) -> None:
         """Trigger a dag run."""
-        body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(params or {})}
-        self._call("POST", f"/dags/{dag_id}/dagRuns", body)
+        body = {"dag_run_id": run_id, "logical_date": logical_date, "conf": dict(params or {})}
+        self.call("POST", f"/dags/{dag_id}/dagRuns", body)
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         """Return the state of a dag run: ``queued``, ``running``, ``success`` or ``failed``."""
         self._check_processes()
-        state: str = self._call("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"]
+        state: str = self.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"]
         return state
 
     def unfinished_runs(self, dag_id: str) -> int:
         """Return how many dag runs are queued or running."""
-        count: int = self._call("GET", f"/dags/{dag_id}/dagRuns?state=queued&state=running")["total_entries"]
+        count: int = self.call("GET", f"/dags/{dag_id}/dagRuns?state=queued&state=running")["total_entries"]
         return count
 
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
         """Return task id -> state."""
-        tasks = self._call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
+        tasks = self.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
         return {task["task_id"]: task["state"] or "waiting" for task in tasks}
 
     def execute_seconds(self, run_id: str) -> dict[str, float]:
@@ -105,7 +136,7 @@ class LocalAirflow:
 
     def log_tail(self, dag_id: str, run_id: str, *, lines: int = 15) -> list[str]:
         """Return the end of the log of the first failed task of a dag run."""
-        for task in self._call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]:
+        for task in self.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]:
             if task["state"] in ("failed", "up_for_retry"):
                 return self.task_log(dag_id, run_id, task["task_id"], task["try_number"])[-lines:]
         return []
@@ -113,15 +144,17 @@ class LocalAirflow:
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> list[str]:
         """Return the messages of a task's log."""
         where = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
-        return [line for entry in self._call("GET", where)["content"] for line in _log_lines(entry)]
+        return [line for entry in self.call("GET", where)["content"] for line in _log_lines(entry)]
 
     def _environment(self) -> dict[str, str]:
         log_port = free_port()
         spark = {"conn_type": "spark", "host": "local[2,4]"}
         kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.bootstrap}}
-        return os.environ | {
+        given = os.environ | {
             "AIRFLOW_HOME": str(self.folder),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.folder / 'airflow.db'}",
+            **_SINGLE_USER,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database or f"sqlite:///{self.folder / 'airflow.db'}",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(_ROOT / "dags"),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parent / "airflow_plugins"),
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
@@ -139,23 +172,29 @@ class LocalAirflow:
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
             "KSTREAMS_DEMO_EXECUTE_TIMES": str(self.times_file),
+            **self.more,
         }
+        return {name: value for name, value in given.items() if value is not None}
 
     def _is_healthy(self) -> bool:
         try:
-            health = self._call("GET", "/monitor/health")
+            health = self.call("GET", "/monitor/health")
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
         parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
         return all((health.get(part) or {}).get("status") == "healthy" for part in parts)
 
     def _is_known(self, dag_id: str) -> bool:
-        errors = self._call("GET", "/importErrors")["import_errors"]
+        errors = self.call("GET", "/importErrors")["import_errors"]
         if errors:
             raise AirflowError(f"{errors[0]['filename']} does not import: {errors[0]['stack_trace'].strip()}")
-        return any(dag["dag_id"] == dag_id for dag in self._call("GET", "/dags")["dags"])
+        return any(dag["dag_id"] == dag_id for dag in self.call("GET", "/dags")["dags"])
 
-    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until something is so.
+
+        :raises AirflowError: a component ended, or it is not so in time.
+        """
         deadline = time.monotonic() + _START_SECONDS
         while not condition():
             self._check_processes()
@@ -169,7 +208,8 @@ class LocalAirflow:
             lines = self.children.log_of(name).read_text(errors="replace").strip().splitlines()
             raise AirflowError(f"airflow {name} ended: {lines[-1] if lines else 'without a word'}")
 
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Ask the REST API; answers decoded JSON, or None where there is no content."""
         if not self._token:
             self._token = self._send("GET", "/auth/token", None)["access_token"]
         return self._send(method, f"/api/v2{path}", body)
@@ -184,7 +224,8 @@ class LocalAirflow:
             request.data = json.dumps(body).encode()
         try:
             with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as answer:  # noqa: S310 - as above
-                return json.load(answer)
+                content = answer.read()
+                return json.loads(content) if content else None
         except urllib.error.HTTPError as error:
             raise AirflowError(f"{method} {path}: {error.code} {error.read().decode()[:500]}") from None
 

@@ -62,9 +62,10 @@ def owned_by_engine(package: griffe.Module) -> Mapping[str, str]:
 
 
 def running_code(package: griffe.Module) -> Sequence[str]:
-    """Return the client settings that are refused because they run code."""
-    names: Sequence[str] = ast.literal_eval(str(_constant(package, "settings._RUNS_CODE").value))
-    return names
+    """Return the client settings that are refused, unless an administrator allows them, because they run
+    code.
+    """
+    return tuple(ast.literal_eval(str(_constant(package, "code_settings.RUNS_CODE").value)))
 
 
 def client_defaults(package: griffe.Module) -> list[ClientDefaults]:
@@ -96,7 +97,7 @@ def _default(setting: Setting) -> str:
 
 def _values(name: str, setting: Setting) -> str:
     if isinstance(setting.kind, tuple):
-        return " or ".join(f"`{value}`" for value in setting.kind)
+        return " or ".join(f"`{value}`" if value else "empty" for value in setting.kind)
     if setting.kind is str:
         return "text"
     unit = next((_UNITS[part] for part in reversed(name.split(".")) if part in _UNITS), "whole number")

@@ -1,0 +1,322 @@
+import com.fasterxml.jackson.annotation.JsonIgnoreProperties;
+import com.fasterxml.jackson.databind.DeserializationFeature;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.ObjectReader;
+import com.fasterxml.jackson.databind.ObjectWriter;
+import com.fasterxml.jackson.module.blackbird.BlackbirdModule;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.ProducerConfig;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.Deserializer;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.serialization.Serializer;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
+
+/**
+ * Runs the benchmarks' topologies in Java's Kafka Streams. Each line of standard input is a request, each line of
+ * standard output its answer, both JSON.
+ *
+ * <p>Kafka Streams never stops, so a run lasts from the start of the instance until its group has committed all that
+ * it was asked to read. As soon as the last record is processed every task asks for a commit: nothing of the commit
+ * interval is waited for.
+ */
+public final class KafkaStreamsHost {
+    private static final ObjectMapper JSON = new ObjectMapper()
+            .registerModule(new BlackbirdModule())
+            .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES);
+    private static final Serde<String> TEXT = Serdes.String();
+    private static final long HOUR_MS = 3_600_000L;
+
+    private KafkaStreamsHost() {}
+
+    // Read and written in this order of fields.
+
+    public static final class Event {
+        public long id;
+        public String user;
+        public long amount;
+        public String kind;
+        public String note;
+    }
+
+    public record Slim(long id, String user, long cents) {}
+
+    public record Padded(long id, String user, long cents, String note) {}
+
+    @JsonIgnoreProperties(ignoreUnknown = true)
+    public static final class Flight {
+        public String carrier;
+        public Long flight;
+        public Long dep_delay;
+    }
+
+    @JsonIgnoreProperties(ignoreUnknown = true)
+    public static final class Observation {
+        public String time_hour;
+    }
+
+    public record Departure(String carrier, Long flight, Long dep_delay, String weather) {}
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+        System.setOut(System.err);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        out.println("{\"ready\":true}");
+        out.flush();
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            double seconds = new Run(JSON.readTree(line)).seconds();
+            out.println("{\"seconds\":" + seconds + "}");
+            out.flush();
+        }
+    }
+
+    /** One run of one topology. */
+    private static final class Run {
+        private final JsonNode request;
+        private final long target;
+        private final AtomicLong processed = new AtomicLong();
+        private final Map<TopicPartition, Long> ends = new ConcurrentHashMap<>();
+        private final CountDownLatch done = new CountDownLatch(1);
+        private final AtomicReference<Throwable> failure = new AtomicReference<>();
+
+        Run(JsonNode request) {
+            this.request = request;
+            this.target = request.get("records").asLong();
+        }
+
+        double seconds() throws Exception {
+            Topology topology = topology();
+            try (Admin admin = Admin.create(Map.of("bootstrap.servers", text("bootstrap")))) {
+                admin.describeCluster().clusterId().get();
+                long started = System.nanoTime();
+                KafkaStreams streams = new KafkaStreams(topology, settings());
+                streams.setUncaughtExceptionHandler(error -> {
+                    failure.set(error);
+                    done.countDown();
+                    return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+                });
+                streams.setStateListener((state, before) -> {
+                    if (target == 0 && state == KafkaStreams.State.RUNNING) {
+                        done.countDown();
+                    }
+                });
+                streams.start();
+                done.await();
+                while (failure.get() == null && !committed(admin)) {
+                    Thread.sleep(5);
+                }
+                double seconds = (System.nanoTime() - started) / 1e9;
+                close(streams);
+                if (failure.get() != null) {
+                    throw new IllegalStateException(failure.get());
+                }
+                return seconds;
+            }
+        }
+
+        /** A thread that is closed amid a rebalance spins until its session times out, so that is waited for. */
+        private void close(KafkaStreams streams) throws InterruptedException {
+            for (int tries = 0; tries < 500 && failure.get() == null && !settled(streams); tries++) {
+                Thread.sleep(20);
+            }
+            streams.close(Duration.ofSeconds(60));
+        }
+
+        private boolean settled(KafkaStreams streams) {
+            return streams.state() == KafkaStreams.State.RUNNING
+                    && streams.metadataForLocalThreads().stream()
+                            .allMatch(thread -> thread.threadState().equals("RUNNING")
+                                    && !thread.activeTasks().isEmpty());
+        }
+
+        private boolean committed(Admin admin) throws Exception {
+            Map<TopicPartition, OffsetAndMetadata> offsets = admin.listConsumerGroupOffsets(text("application_id"))
+                    .partitionsToOffsetAndMetadata()
+                    .get();
+            return ends.entrySet().stream().allMatch(end -> {
+                OffsetAndMetadata offset = offsets.get(end.getKey());
+                return offset != null && offset.offset() >= end.getValue();
+            });
+        }
+
+        private Properties settings() {
+            Properties settings = new Properties();
+            settings.put(StreamsConfig.APPLICATION_ID_CONFIG, text("application_id"));
+            settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, text("bootstrap"));
+            settings.put(StreamsConfig.STATE_DIR_CONFIG, text("folder"));
+            settings.put(
+                    StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
+                    text("guarantee").equals("exactly_once")
+                            ? StreamsConfig.EXACTLY_ONCE_V2
+                            : StreamsConfig.AT_LEAST_ONCE);
+            settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
+            // With exactly once, the second stage sees nothing before the first has committed.
+            settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, text("topology").equals("two_stage") ? 1_000 : 5_000);
+            settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 512L << 20);
+            settings.put(StreamsConfig.BUFFERED_RECORDS_PER_PARTITION_CONFIG, 10_000);
+            settings.put(
+                    StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
+                    BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
+            settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
+            settings.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, 10_000);
+            settings.put(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, 4 << 20);
+            settings.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 20);
+            settings.put(StreamsConfig.producerPrefix(ProducerConfig.BATCH_SIZE_CONFIG), 1_000_000);
+            settings.put(StreamsConfig.producerPrefix(ProducerConfig.BUFFER_MEMORY_CONFIG), 128L << 20);
+            settings.put(StreamsConfig.producerPrefix(ProducerConfig.COMPRESSION_TYPE_CONFIG), "lz4");
+            settings.put(StreamsConfig.producerPrefix(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG), 60_000);
+            return settings;
+        }
+
+        private String text(String name) {
+            return request.get(name).asText();
+        }
+
+        // == topologies
+
+        private Topology topology() {
+            StreamsBuilder builder = new StreamsBuilder();
+            switch (text("topology")) {
+                case "stateless" -> builder.stream(input("events"), Consumed.with(TEXT, json(Event.class)))
+                        .processValues(Counter::new)
+                        .filter((key, event) -> event.amount % 10 != 0)
+                        .mapValues(event -> new Slim(event.id, event.user, event.amount * 100))
+                        .to(text("output"), Produced.with(TEXT, json(Slim.class)));
+                case "padded" -> builder.stream(input("events"), Consumed.with(TEXT, json(Event.class)))
+                        .processValues(Counter::new)
+                        .filter((key, event) -> event.amount % 10 != 0)
+                        .mapValues(event -> new Padded(event.id, event.user, event.amount * 100, event.note))
+                        .to(text("output"), Produced.with(TEXT, json(Padded.class)));
+                case "sum_by_key" -> {
+                    KTable<String, Long> totals = builder.stream(
+                                    input("events"), Consumed.with(TEXT, json(Event.class)))
+                            .processValues(Counter::new)
+                            .groupByKey(Grouped.with(TEXT, json(Event.class)))
+                            .aggregate(
+                                    () -> 0L,
+                                    (key, event, total) -> total + event.amount,
+                                    Materialized.with(TEXT, json(Long.class)));
+                    totals.toStream().to(text("output"), Produced.with(TEXT, json(Long.class)));
+                }
+                case "two_stage" -> {
+                    KTable<String, Long> totals = builder.stream(
+                                    input("events"), Consumed.with(TEXT, json(Event.class)))
+                            .map((key, event) -> KeyValue.pair(event.kind + "-" + event.amount, event.amount))
+                            .repartition(org.apache.kafka.streams.kstream.Repartitioned.with(TEXT, json(Long.class)))
+                            .processValues(Counter::new)
+                            .groupByKey(Grouped.with(TEXT, json(Long.class)))
+                            .reduce(Long::sum, Materialized.with(TEXT, json(Long.class)));
+                    totals.toStream().to(text("output"), Produced.with(TEXT, json(Long.class)));
+                }
+                case "join" -> {
+                    KStream<String, Flight> flights = builder.stream(
+                                    input("flights"), Consumed.with(TEXT, json(Flight.class)))
+                            .processValues(Counter::new);
+                    KStream<String, Observation> weather = builder.stream(
+                                    input("weather"), Consumed.with(TEXT, json(Observation.class)))
+                            .processValues(Counter::new);
+                    flights.join(
+                                    weather,
+                                    (flight, observation) -> new Departure(
+                                            flight.carrier, flight.flight, flight.dep_delay, observation.time_hour),
+                                    JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, Duration.ofHours(1))
+                                            .before(Duration.ofMillis(HOUR_MS - 1)),
+                                    StreamJoined.with(TEXT, json(Flight.class), json(Observation.class)))
+                            .to(text("output"), Produced.with(TEXT, json(Departure.class)));
+                }
+                default -> throw new IllegalArgumentException(request.toString());
+            }
+            return builder.build();
+        }
+
+        private String input(String name) {
+            return request.get("inputs").get(name).asText();
+        }
+
+        /** Counts what is processed, and notes how far. */
+        private final class Counter<V> extends ContextualFixedKeyProcessor<String, V, V> {
+            private TopicPartition partition;
+            private boolean asked;
+
+            @Override
+            public void init(FixedKeyProcessorContext<String, V> context) {
+                super.init(context);
+                context.schedule(Duration.ofMillis(10), PunctuationType.WALL_CLOCK_TIME, time -> {
+                    if (!asked && done.getCount() == 0) {
+                        asked = true;
+                        context.commit();
+                    }
+                });
+            }
+
+            @Override
+            public void process(FixedKeyRecord<String, V> record) {
+                context().forward(record);
+                context().recordMetadata().ifPresent(place -> {
+                    if (partition == null) {
+                        partition = new TopicPartition(place.topic(), place.partition());
+                    }
+                    ends.put(partition, place.offset() + 1);
+                });
+                if (processed.incrementAndGet() == target) {
+                    done.countDown();
+                }
+            }
+        }
+    }
+
+    private static <T> Serde<T> json(Class<T> type) {
+        ObjectReader reader = JSON.readerFor(type);
+        ObjectWriter writer = JSON.writerFor(type);
+        Serializer<T> serializer = (topic, value) -> {
+            try {
+                return value == null ? null : writer.writeValueAsBytes(value);
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        };
+        Deserializer<T> deserializer = (topic, data) -> {
+            try {
+                return data == null ? null : reader.readValue(data);
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        };
+        return Serdes.serdeFrom(serializer, deserializer);
+    }
+}

@@ -1,0 +1,175 @@
+"""The bars that this engine must reach, each with its figure from the stored results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from dev.benchmarks.results import Result
+
+_EXACTLY_ONCE, _AT_LEAST_ONCE = "exactly_once", "at_least_once"
+
+
+class NotMeasuredError(Exception):
+    """A line that a bar needs is not in the results."""
+
+
+class Lines:
+    """Finds lines among results."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self._lines = {result.key: result for result in results}
+
+    def of(self, workload: str, system: str = "airflow-kstreams", guarantee: str = _EXACTLY_ONCE) -> Result:
+        """Return a line.
+
+        :raises NotMeasuredError: it is not there.
+        """
+        if (workload, system, guarantee) not in self._lines:
+            raise NotMeasuredError(f"{workload}, {system}, {guarantee} was not measured yet")
+        return self._lines[workload, system, guarantee]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """Something to reach.
+
+    :param limit: the figure must be so much at least, or at most.
+    :param at_most: which of the two.
+    :param workloads: that it needs.
+    """
+
+    text: str
+    figure: Callable[[Lines], float]
+    limit: float
+    workloads: tuple[str, ...]
+    at_most: bool = False
+    unit: str = "x"
+
+    def reached(self, figure: float) -> bool:
+        """Tell whether a figure is enough."""
+        return figure <= self.limit if self.at_most else figure >= self.limit
+
+    @property
+    def command(self) -> str:
+        """Measures it anew."""
+        return f"dev/bench --workload {' '.join(self.workloads)}"
+
+
+def _peer(workload: str, system: str, guarantee: str = _EXACTLY_ONCE) -> Callable[[Lines], float]:
+    return lambda lines: lines.of(workload, system, guarantee).ours_ratio
+
+
+def _cost_of_exactly_once(workload: str) -> Callable[[Lines], float]:
+    """Return how much longer exactly once took, in percent of the time of at least once."""
+    return lambda lines: 100 * (1 / lines.of(workload, guarantee=_AT_LEAST_ONCE).ours_ratio - 1)
+
+
+def _growth(lines: Lines) -> float:
+    small, large = lines.of("memory-1m"), lines.of("memory-16m")
+    return large.details["worker_peak_memory_mb"] / small.details["worker_peak_memory_mb"]
+
+
+BARS = (
+    Bar(
+        text="compiled DSL against the hand-written loop, stateless",
+        figure=_peer("stateless", "hand-written"),
+        limit=0.75,
+        workloads=("stateless",),
+    ),
+    Bar(
+        text="compiled DSL against the hand-written loop, sum by key",
+        figure=_peer("sum-50k", "hand-written"),
+        limit=0.75,
+        workloads=("sum-50k",),
+    ),
+    Bar(
+        text="stateless exactly once against Spark AvailableNow",
+        figure=_peer("stateless", "spark-available-now", _AT_LEAST_ONCE),
+        limit=1.5,
+        workloads=("stateless",),
+    ),
+    Bar(
+        text="stateless exactly once against Kafka Streams exactly once",
+        figure=_peer("stateless", "kafka-streams"),
+        limit=1.2,
+        workloads=("stateless",),
+    ),
+    Bar(
+        text="sum by key against Kafka Streams exactly once",
+        figure=_peer("sum-50k", "kafka-streams"),
+        limit=3.0,
+        workloads=("sum-50k",),
+    ),
+    Bar(
+        text="stateless against Quix Streams exactly once",
+        figure=_peer("stateless", "quix-streams"),
+        limit=10.0,
+        workloads=("stateless",),
+    ),
+    Bar(
+        text="sum by key against Quix Streams exactly once",
+        figure=_peer("sum-50k", "quix-streams"),
+        limit=10.0,
+        workloads=("sum-50k",),
+    ),
+    Bar(
+        text="cost of exactly once over at least once, stateless",
+        figure=_cost_of_exactly_once("stateless"),
+        limit=10.0,
+        workloads=("stateless",),
+        at_most=True,
+        unit="%",
+    ),
+    Bar(
+        text="cost of exactly once over at least once, sum by key",
+        figure=_cost_of_exactly_once("sum-50k"),
+        limit=10.0,
+        workloads=("sum-50k",),
+        at_most=True,
+        unit="%",
+    ),
+    Bar(
+        text="a run of 10,000 records, two subtopologies, session ready to finished marker",
+        figure=lambda lines: lines.of("hourly").wall_seconds,
+        limit=2.0,
+        workloads=("hourly",),
+        at_most=True,
+        unit="s",
+    ),
+    Bar(
+        text="an empty run, the three operators' execute",
+        figure=lambda lines: lines.of("empty").wall_seconds,
+        limit=2.0,
+        workloads=("empty",),
+        at_most=True,
+        unit="s",
+    ),
+    Bar(
+        text="memory of a task's worker, 16 M records against 1 M",
+        figure=_growth,
+        limit=1.1,
+        workloads=("memory-1m", "memory-16m"),
+        at_most=True,
+    ),
+)
+
+
+def table_of(results: Sequence[Result]) -> tuple[Table, bool]:
+    """Return every bar with its figure, and whether all are reached."""
+    table, lines, good = Table("bar", "limit", "figure", "", "measured anew by"), Lines(results), True
+    for bar in BARS:
+        try:
+            figure = bar.figure(lines)
+        except NotMeasuredError as error:
+            shown, said = "-", str(error)
+            good = False
+        else:
+            reached = bar.reached(figure)
+            good = good and reached
+            shown, said = f"{figure:.2f} {bar.unit}", "reached" if reached else "MISSED"
+        sign = "at most" if bar.at_most else "at least"
+        table.add_row(bar.text, f"{sign} {bar.limit:g} {bar.unit}", shown, said, bar.command)
+    return table, good

@@ -1,0 +1,220 @@
+"""The processes that run systems: one request, one answer a line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from dev import embedded
+from dev.benchmarks.memory import PeakMemory
+
+_FOLDER = Path(__file__).parent
+_ROOT = _FOLDER.parents[1]
+_QUIX_REQUIREMENTS = _FOLDER / "quix-requirements.txt"
+_JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseG1GC", "-Dlog4j2.level=ERROR")
+
+
+class HostError(Exception):
+    """A host did not start or gave no answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a host says about one run.
+
+    :param seconds: wall time of the run.
+    :param peak_memory_mb: of the host's processes meanwhile.
+    :param details: whatever else it measured.
+    """
+
+    seconds: float
+    peak_memory_mb: float
+    details: Mapping[str, float]
+
+
+class Host:
+    """A process that runs requests one after the other.
+
+    :param kind: a key of :data:`HOSTS`.
+    :param folder: for all that it writes; its standard error goes to ``KIND.log``.
+    :raises HostError: what it needs is not here.
+
+    It comes up while others do; whether it did is seen when it runs something.
+    """
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self._log = folder / f"{kind}.log"
+        work = folder / kind
+        work.mkdir(exist_ok=True)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                _parent_bound(HOSTS[kind](work)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                cwd=work,
+                start_new_session=True,
+            )
+        self._is_ready = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, request: Mapping[str, Any]) -> Answer:
+        """Run what is asked, and wait for its end.
+
+        :raises HostError: the process ended instead.
+        """
+        stdin = self._process.stdin
+        if stdin is None:
+            raise HostError(f"{self.kind} has no standard input")
+        self.wait_until_ready()
+        with PeakMemory(self._process.pid) as memory:
+            with contextlib.suppress(BrokenPipeError):  # the answer that does not come tells
+                stdin.write(json.dumps(request) + "\n")
+                stdin.flush()
+            details = self._read()
+        return Answer(seconds=details.pop("seconds"), peak_memory_mb=memory.megabytes, details=details)
+
+    def wait_until_ready(self) -> None:
+        """Wait until it takes requests.
+
+        :raises HostError: the process ended instead.
+        """
+        if not self._is_ready:
+            self._read()
+            self._is_ready = True
+
+    def close(self) -> None:
+        """End the process; never raises."""
+        with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
+            self._process.communicate(timeout=60)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def _read(self) -> dict[str, Any]:
+        stdout = self._process.stdout
+        line = stdout.readline() if stdout is not None else ""
+        if not line:
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+            self.close()
+            raise HostError(
+                f"{self.kind} ended with {self._process.returncode}: "
+                + "\n".join(lines[-15:] or ["no output"])
+            )
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def _parent_bound(command: Sequence[str]) -> list[str]:
+    """Let the kernel end the process with this one."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", *command] if setpriv else list(command)
+
+
+def _spark(kind: str, folder: Path) -> list[str]:
+    return [sys.executable, "-m", "dev.benchmarks.spark_host", kind, str(folder)]
+
+
+def _airflow(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "dev.benchmarks.empty_host", str(folder)]
+
+
+def _kafka_streams(_folder: Path) -> list[str]:
+    return [
+        str(_java()),
+        *_JAVA_OPTIONS,
+        "-cp",
+        f"{embedded.kafka_libraries()}/*",
+        str(_FOLDER / "KafkaStreamsHost.java"),
+    ]
+
+
+def _quix(_folder: Path) -> list[str]:
+    return [str(quix_python()), str(_FOLDER / "quix_host.py")]
+
+
+def quix_python() -> Path:
+    """Return the Python of Quix Streams' own environment, which is made at its first use: its requirements
+    clash with ours.
+
+    :raises HostError: it cannot be made.
+    """
+    folder = _ROOT / ".setup" / "bench-quix"
+    python, ready = folder / "bin" / "python", folder / "ready"
+    wanted = _QUIX_REQUIREMENTS.read_text()
+    if ready.exists() and ready.read_text() == wanted:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    requirements = str(_QUIX_REQUIREMENTS)
+    uv = str(Path(sys.executable).with_name("uv"))
+    by_uv = [uv, "pip", "install", "--quiet", "--python", str(python), "-r", requirements]
+    by_pip = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "-r",
+        requirements,
+    ]
+    # uv only makes it faster; where it does not know the machine's pip configuration, pip does the same.
+    if _failure([sys.executable, "-m", "venv", str(folder)]) or _failure(by_uv):
+        failure = _failure(by_pip)
+        if failure:
+            raise HostError(f"Quix Streams cannot be installed: {failure}")
+    ready.write_text(wanted)
+    return python
+
+
+def _failure(command: Sequence[str]) -> str:
+    """Run a command; return the end of what it says when it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        return str(error)
+    return (done.stderr.strip()[-500:] or "no output") if done.returncode else ""
+
+
+def _java() -> Path:
+    for home in _java_homes():
+        if (home / "bin" / "javac").exists():
+            return home / "bin" / "java"
+    raise HostError(
+        "Kafka Streams as a peer needs Java's compiler: install openjdk-17-jdk-headless (Debian, Ubuntu) or "
+        "java-17-openjdk-devel (Fedora, RHEL), or set JAVA_HOME to a JDK of 17 or newer"
+    )
+
+
+def _java_homes() -> Iterator[Path]:
+    if named := os.environ.get("JAVA_HOME"):
+        yield Path(named)
+    if compiler := shutil.which("javac"):
+        yield Path(compiler).resolve().parent.parent
+
+
+#: Commands by kind.
+HOSTS = {
+    "engine": lambda folder: _spark("engine", folder),
+    "engine-fresh-workers": lambda folder: _spark("engine-fresh-workers", folder),
+    "connector": lambda folder: _spark("connector", folder),
+    "airflow": _airflow,
+    "kafka-streams": _kafka_streams,
+    "quix-streams": _quix,
+}

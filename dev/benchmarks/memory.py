@@ -1,0 +1,57 @@
+"""Peak memory of a process and all its children, while something runs."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+_INTERVAL_SECONDS = 0.25
+
+
+class PeakMemory:
+    """Samples proportional set sizes (memory that processes share counts once) as long as the block runs.
+
+    :param pid: of the process; its descendants count, too.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="peak-memory", daemon=True)
+        self._peak_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._sample()
+
+    @property
+    def megabytes(self) -> float:
+        """The highest sample."""
+        return self._peak_bytes / 1e6
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_INTERVAL_SECONDS):
+            self._sample()
+
+    def _sample(self) -> None:
+        total = 0
+        try:
+            processes = [self._process, *self._process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+        for process in processes:
+            try:
+                total += process.memory_full_info().pss
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue  # it ended between the two looks
+        self._peak_bytes = max(self._peak_bytes, total)

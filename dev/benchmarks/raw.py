@@ -1,0 +1,76 @@
+"""Raw consume and raw produce in Spark tasks: the physical limit of client and broker, no work on records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from dev.benchmarks.hand_written import Loop, clients
+
+#: So many of the input's own records are written again and again: compression finds nothing to gain.
+_SAMPLE = 100_000
+
+
+def raw(kind: str, loop: Loop) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the ``mapInArrow`` function: partition numbers in, seconds of the loop alone out.
+
+    :param kind: ``consume`` or ``produce``.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        loops = {"consume": _consume, "produce": _produce}
+        for batch in batches:
+            for partition in batch.column(0).to_pylist():
+                seconds = loops[kind](loop, partition)
+                yield pa.RecordBatch.from_arrays([pa.array([str(seconds)])], names=["report"])
+
+    return run
+
+
+def _consume(loop: Loop, partition: int) -> float:
+    started = time.monotonic()
+    consumer, _ = clients(loop, partition)
+    position, stop = 0, loop.stops[partition]
+    while position < stop:
+        messages = consumer.consume(2_000, 0.05)
+        if messages:
+            position = _checked(messages[-1]).offset() + 1
+    consumer.close()
+    return time.monotonic() - started
+
+
+def _produce(loop: Loop, partition: int) -> float:
+    consumer, _ = clients(loop, partition)
+    stop = loop.stops[partition]
+    sample: list[tuple[bytes, bytes]] = []
+    while len(sample) < min(stop, _SAMPLE):
+        sample += [(_checked(message).key(), message.value()) for message in consumer.consume(2_000, 0.05)]
+    consumer.close()
+    return _timed_produce(loop, partition, stop, sample)
+
+
+def _timed_produce(loop: Loop, partition: int, records: int, sample: list[tuple[bytes, bytes]]) -> float:
+    started = time.monotonic()
+    _, producer = clients(loop, partition)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    produce, sink, written = producer.produce, loop.sink, 0
+    while written < records:
+        for key, value in sample[: records - written]:
+            try:
+                produce(sink, value, key)
+            except BufferError:
+                producer.poll(0.05)
+                produce(sink, value, key)
+        written += len(sample)
+    producer.commit_transaction(60)
+    return time.monotonic() - started
+
+
+def _checked(message: Any) -> Any:
+    if message.error() is not None:
+        raise RuntimeError(str(message.error()))
+    return message

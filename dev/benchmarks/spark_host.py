@@ -1,0 +1,165 @@
+"""A Spark session that runs what it is asked: this engine, the hand-written loops, or Spark's own queries.
+
+Each line of standard input is a request, each line of standard output its answer, both JSON. This engine and
+Spark's own queries each have a process of their own, so that the memory of one is not counted with the other.
+
+usage: python -m dev.benchmarks.spark_host engine|engine-fresh-workers|connector FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from dev.benchmarks import spark_peers, suite_topologies
+from dev.benchmarks.hand_written import Loop, hand_written
+from dev.benchmarks.raw import raw
+from dev.benchmarks.runs import run_topology, stops_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Request = Mapping[str, Any]
+
+
+def main() -> int:
+    """Open the session, then answer requests until standard input ends."""
+    kind, folder = sys.argv[1:]
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever Spark prints is no answer
+    session = _session(kind, folder)
+    _answer(answers, {"ready": True})
+    for line in sys.stdin:
+        request = json.loads(line)
+        _answer(answers, _SYSTEMS[request["system"]](session, request))
+    session.stop()
+    return 0
+
+
+def _answer(answers: Any, answer: Mapping[str, Any]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+def _session(kind: str, folder: str) -> SparkSession:
+    if kind == "connector":
+        return _connector_session(folder)
+    from airflow_kstreams.spark.session import open_session
+
+    submit = [
+        *("--conf", f"spark.local.dir={folder}"),
+        *("--conf", f"spark.python.worker.reuse={'false' if kind == 'engine-fresh-workers' else 'true'}"),
+        "pyspark-shell",
+    ]
+    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join(submit)
+    session = open_session("bench")
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _connector_session(folder: str) -> SparkSession:
+    """Open a session as Spark's users have it: whole-stage code generation, a heap of 4 GB."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    jars = sorted(Path(os.environ["KSTREAMS_DEV_SPARK_KAFKA_LIBS"]).glob("*.jar"))
+    session = (
+        SparkSession.builder.master(f"local[{os.cpu_count() or 2}]")
+        .appName("bench")
+        .config("spark.jars", ",".join(map(str, jars)))
+        .config("spark.driver.memory", "4g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.local.dir", folder)
+        .config("spark.sql.warehouse.dir", str(Path(folder) / "warehouse"))
+        .config("spark.sql.shuffle.partitions", str(spark_peers.SHUFFLE_PARTITIONS))
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _engine(session: SparkSession, request: Request) -> Mapping[str, Any]:
+    timing = run_topology(
+        session,
+        request["bootstrap"],
+        application_of(request),
+        application_id=request["application_id"],
+        run_id=request["run_id"],
+        guarantee=request["guarantee"],
+    )
+    return {
+        "seconds": timing.run_seconds,
+        "processing_seconds": timing.seconds,
+        "worker_peak_memory_mb": timing.peak_memory_mb,
+    }
+
+
+def application_of(request: Request) -> ApplicationFile:
+    """Return the application file with the topics of this run in it."""
+    source = ApplicationFile.of(suite_topologies.TOPOLOGIES[request["topology"]])
+    text = source.text
+    for name, topic in {**request["inputs"], "output": request["output"]}.items():
+        line = f'{name.upper()} = "bench-{name}"\n'
+        if text.count(line) != 1:
+            raise ValueError(f"{source.filename} does not have exactly one line {line!r}")
+        text = text.replace(line, f'{name.upper()} = "{topic}"\n')
+    return ApplicationFile(filename=source.filename, text=text, function=source.function)
+
+
+def _hand_written(session: SparkSession, request: Request) -> Mapping[str, Any]:
+    return {"seconds": _timed(session, request, lambda loop: hand_written(loop, request["topology"]))}
+
+
+def _raw(kind: str) -> Callable[[SparkSession, Request], Mapping[str, Any]]:
+    def run(session: SparkSession, request: Request) -> Mapping[str, Any]:
+        loop = _loop(request)
+        rows = _launch(session, len(loop.stops), raw(kind, loop))
+        return {"seconds": max(float(row.report) for row in rows)}
+
+    return run
+
+
+def _timed(session: SparkSession, request: Request, function: Callable[[Loop], Any]) -> float:
+    started = time.monotonic()
+    loop = _loop(request)
+    _launch(session, len(loop.stops), function(loop))
+    return time.monotonic() - started
+
+
+def _launch(session: SparkSession, partitions: int, function: Any) -> list[Any]:
+    spread = session.range(0, partitions, 1, partitions)
+    return list(spread.mapInArrow(function, "report string").collect())
+
+
+def _loop(request: Request) -> Loop:
+    source = request["inputs"]["events"]
+    return Loop(
+        bootstrap=request["bootstrap"],
+        group=request["application_id"],
+        source=source,
+        sink=request["output"],
+        stops=stops_of(request["bootstrap"], source, request["partitions"]),
+        changelog=request["changelog"],
+    )
+
+
+_SYSTEMS: Mapping[str, Callable[[SparkSession, Request], Mapping[str, Any]]] = {
+    "airflow-kstreams": _engine,
+    "hand-written": _hand_written,
+    "raw-consume": _raw("consume"),
+    "raw-produce": _raw("produce"),
+    "spark-available-now": lambda session, request: {"seconds": spark_peers.available_now(session, request)},
+    "spark-batch": lambda session, request: {"seconds": spark_peers.batch(session, request)},
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""Runs workloads: every system in turn, round after round, on one broker and the same input topics."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+
+from dev.benchmarks import outputs, results
+from dev.benchmarks.hosts import Answer, Host, HostError
+from dev.benchmarks.inputs import Inputs
+from dev.benchmarks.outputs import Digest
+from dev.benchmarks.publish import create_topics
+from dev.benchmarks.results import Figure, Result
+from dev.benchmarks.workloads import OURS, System, Workload
+
+_WARM_UP_RECORDS = 50_000
+
+
+class WrongOutputError(Exception):
+    """A system's output is not equal to ours: its figure does not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """One application of one system: what stays from run to run.
+
+    :param inputs: topics by the names they have in topologies.
+    :param output: topic.
+    :param folder: for its state.
+    """
+
+    application_id: str
+    inputs: Mapping[str, str]
+    output: str
+    folder: Path
+
+
+@dataclass(kw_only=True)
+class Suite:
+    """Measures workloads.
+
+    :param folder: for all that systems write.
+    :param say: prints a line.
+    :param machine: noted with every result.
+    """
+
+    bootstrap: str
+    folder: Path
+    inputs: Inputs
+    say: Callable[[str], None]
+    machine: str
+    #: What went wrong; such a system has no result.
+    failures: list[str] = field(default_factory=list)
+    _hosts: dict[str, Host] = field(default_factory=dict)
+    _applications: int = 0
+    #: Of the workload that is measured: our output, and whatever has failed.
+    _expected: Digest | None = None
+    _failed: set[System] = field(default_factory=set)
+
+    def close(self) -> None:
+        """End all hosts."""
+        for host in self._hosts.values():
+            host.close()
+        self._hosts.clear()
+
+    def measure(self, workload: Workload) -> list[Result]:
+        """Run all rounds of a workload."""
+        self.say(f"{workload.name}: {workload.shows}")
+        rounds = {"hourly": self._again, "empty": self._again}.get(workload.kind, self._at_once)
+        figures: dict[System, list[Figure]] = {system: [] for system in workload.systems}
+        records = workload.records
+        for number, (system, figure, count) in rounds(workload):
+            figures[system].append(figure)
+            records = count
+            self.say(
+                f"  round {number + 1}: {system.label:<36} {count / figure.seconds:>11,.0f}/s "
+                f"{figure.seconds:>8.2f} s {figure.peak_memory_mb:>7,.0f} MB"
+            )
+        if not figures[OURS]:
+            return []
+        return [
+            results.result_of(
+                (workload.name, system.name, system.guarantee),
+                figures[system],
+                figures[OURS],
+                records=records,
+                machine=self.machine,
+            )
+            for system in workload.systems
+            if figures[system] and system not in self._failed
+        ]
+
+    # == much input at once
+
+    def _at_once(self, workload: Workload) -> Iterator[tuple[int, tuple[System, Figure, int]]]:
+        inputs, records = self.inputs.of(workload, workload.records)
+        self._begin()
+        if workload.kind == "throughput":
+            self._start_hosts(workload)
+            self._warm_up(workload)
+        for number, system in _turns(workload):
+            if system in self._failed:
+                continue
+            with self._failing(workload, system), self._application(workload, system, inputs) as application:
+                answer = self._run_once(workload, system, application, records)
+                self._check(workload, system, application, records)
+                yield number, (system, _figure(answer), records)
+
+    def _run_once(self, workload: Workload, system: System, application: Application, records: int) -> Answer:
+        if workload.kind == "throughput":
+            return self._run(system.host, workload, system, application, records)
+        kind = "engine-fresh-workers" if workload.kind == "memory" else system.host
+        started = time.monotonic()
+        with Host(kind, self.folder) as host:
+            answer = host.run(self._request(workload, system, application, records))
+            seconds = time.monotonic() - started
+        if workload.kind == "memory":
+            return answer
+        # From the start of the processes to the end of the run: what a scheduler waits for.
+        return Answer(seconds=seconds, peak_memory_mb=answer.peak_memory_mb, details=answer.details)
+
+    def _warm_up(self, workload: Workload) -> None:
+        """Let every system run once on a little: workers are started, and code is compiled."""
+        inputs, records = self.inputs.of(workload, min(_WARM_UP_RECORDS, workload.records))
+        for system in workload.systems:
+            if not system.rounds:  # code that is interpreted needs no warming
+                with (
+                    self._failing(workload, system),
+                    self._application(workload, system, inputs) as application,
+                ):
+                    answer = self._run(system.host, workload, system, application, records)
+                    self.say(f"  warm-up: {system.label:<36} {answer.seconds:>21.2f} s")
+
+    # == a little more, or nothing more, than in the run before
+
+    def _again(self, workload: Workload) -> Iterator[tuple[int, tuple[System, Figure, int]]]:
+        self._begin()
+        self._start_hosts(workload)
+        topic = f"bench-{workload.name}-{uuid.uuid4().hex[:6]}"
+        inputs = self.inputs.fresh(workload, topic)
+        self.inputs.append(workload, topic, 0, workload.before)
+        applications: dict[System, Application] = {}
+        for system in workload.systems:
+            with self._failing(workload, system):
+                applications[system] = self._new_application(workload, system, inputs)
+                self._run(system.host, workload, system, applications[system], workload.before)
+        published = workload.before
+        for number in range(workload.rounds):
+            self.inputs.append(workload, topic, published, workload.records)
+            published += workload.records
+            self._expected = None
+            for system in workload.systems:
+                if system in self._failed:
+                    continue
+                with self._failing(workload, system):
+                    # An empty run of this engine is what Airflow's worker does: Spark is not started.
+                    empty = workload.kind == "empty" and system.name == OURS.name
+                    host = "airflow" if empty else system.host
+                    answer = self._run(host, workload, system, applications[system], workload.records)
+                    self._check(workload, system, applications[system], workload.records)
+                    yield number, (system, _figure(answer), workload.records)
+        for application in applications.values():
+            self._delete(application)
+
+    # == one run
+
+    def _run(
+        self, kind: str, workload: Workload, system: System, application: Application, records: int
+    ) -> Answer:
+        host = self._host(kind)
+        try:
+            return host.run(self._request(workload, system, application, records))
+        except HostError:
+            self._hosts.pop(kind, host).close()
+            raise
+
+    def _start_hosts(self, workload: Workload) -> None:
+        """Start what is not up yet, all at once."""
+        for system in workload.systems:
+            with self._failing(workload, system):
+                self._host(system.host)
+
+    def _host(self, kind: str) -> Host:
+        if kind not in self._hosts:
+            self._hosts[kind] = Host(kind, self.folder)
+        return self._hosts[kind]
+
+    def _request(
+        self, workload: Workload, system: System, application: Application, records: int
+    ) -> dict[str, Any]:
+        return {
+            "system": system.name,
+            "guarantee": system.guarantee,
+            "topology": workload.topology,
+            "records": records,
+            "bootstrap": self.bootstrap,
+            "application_id": application.application_id,
+            "run_id": uuid.uuid4().hex[:8],
+            "inputs": dict(application.inputs),
+            "output": application.output,
+            "changelog": f"{application.application_id}-changelog",
+            "partitions": workload.partitions,
+            "folder": str(application.folder),
+        }
+
+    def _new_application(self, workload: Workload, system: System, inputs: Mapping[str, str]) -> Application:
+        self._applications += 1
+        name = f"bench-{workload.name}-{system.name}-{self._applications}-{uuid.uuid4().hex[:6]}"
+        application = Application(
+            application_id=name, inputs=inputs, output=f"{name}-output", folder=self.folder / name
+        )
+        application.folder.mkdir()
+        topics = {application.output: workload.partitions}
+        if system.name == "hand-written" and workload.topology == "sum_by_key":
+            topics[f"{name}-changelog"] = workload.partitions
+        create_topics(self.bootstrap, topics)
+        return application
+
+    @contextmanager
+    def _application(
+        self, workload: Workload, system: System, inputs: Mapping[str, str]
+    ) -> Iterator[Application]:
+        application = self._new_application(workload, system, inputs)
+        try:
+            yield application
+        finally:
+            self._delete(application)
+
+    def _delete(self, application: Application) -> None:
+        """Delete an application's topics: what was written need not be kept."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        names = [name for name in admin.list_topics(timeout=30).topics if application.application_id in name]
+        if names:
+            for deleted in admin.delete_topics(names).values():
+                deleted.result(30)
+
+    # == outputs
+
+    def _begin(self) -> None:
+        self._expected = None
+        self._failed = set()
+
+    def _check(self, workload: Workload, system: System, application: Application, records: int) -> None:
+        """Compare what a system wrote with what ours did.
+
+        :raises WrongOutputError: it is not equal.
+        """
+        if system.output == "none":
+            return
+        found = outputs.digest(
+            outputs.read(self.bootstrap, application.output),
+            table=workload.table and system.output == "compared",
+        )
+        if system.output == "counted":
+            if found.records != records:
+                raise WrongOutputError(f"{found.records:,} records, not {records:,}")
+            return
+        if self._expected is None:
+            if system != OURS:
+                raise WrongOutputError("there is no output of ours to compare with")
+            if not found.records:
+                raise WrongOutputError("ours is empty")
+            self._expected = found
+        if difference := outputs.differences(self._expected, found):
+            raise WrongOutputError(difference)
+
+    @contextmanager
+    def _failing(self, workload: Workload, system: System) -> Iterator[None]:
+        """Note a failure: the system has no result, the others go on."""
+        try:
+            yield
+        except (HostError, WrongOutputError, ValueError) as error:
+            self._failed.add(system)
+            self.failures.append(f"{workload.name}, {system.label}: {error}")
+            self.say(f"  FAILED {self.failures[-1]}")
+
+
+def _turns(workload: Workload) -> Iterator[tuple[int, System]]:
+    """Every system in turn, A B A B."""
+    for number in range(workload.rounds):
+        for system in workload.systems:
+            if workload.kind != "throughput" or not system.rounds or number < system.rounds:
+                yield number, system
+
+
+def _figure(answer: Answer) -> Figure:
+    return Figure(seconds=answer.seconds, peak_memory_mb=answer.peak_memory_mb, details=answer.details)

@@ -1,0 +1,231 @@
+"""What the suite measures: systems and workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Guarantee = Literal["exactly_once", "at_least_once", "none"]
+#: ``throughput``: much input at once; ``cold``: processes are started, too; ``hourly``: a little more than in
+#: the run before; ``empty``: nothing more; ``memory``: one run in fresh workers.
+Kind = Literal["throughput", "cold", "hourly", "empty", "memory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """Something that is measured.
+
+    :param host: the process that runs it, see :mod:`dev.benchmarks.hosts`.
+    :param rounds: at most of throughput, for what is so slow that more would take the suite's time; 0 for no
+        limit.
+    :param output: whether its output is compared with ours: all of it, its number of records, or none.
+    """
+
+    name: str
+    title: str
+    guarantee: Guarantee
+    host: str
+    rounds: int = 0
+    output: Literal["compared", "counted", "none"] = "compared"
+
+    @property
+    def label(self) -> str:
+        """Its name and, where there are two, its guarantee."""
+        return f"{self.title}, {self.guarantee.replace('_', ' ')}" if self.guarantee != "none" else self.title
+
+
+OURS = System(name="airflow-kstreams", title="airflow_kstreams", guarantee="exactly_once", host="engine")
+OURS_AT_LEAST_ONCE = System(
+    name="airflow-kstreams", title="airflow_kstreams", guarantee="at_least_once", host="engine"
+)
+HAND_WRITTEN = System(name="hand-written", title="hand-written loop", guarantee="exactly_once", host="engine")
+AVAILABLE_NOW = System(
+    name="spark-available-now", title="Spark AvailableNow", guarantee="at_least_once", host="connector"
+)
+SPARK_BATCH = System(
+    name="spark-batch", title="Spark batch read", guarantee="at_least_once", host="connector"
+)
+KAFKA_STREAMS = System(
+    name="kafka-streams", title="Kafka Streams", guarantee="exactly_once", host="kafka-streams"
+)
+KAFKA_STREAMS_AT_LEAST_ONCE = System(
+    name="kafka-streams", title="Kafka Streams", guarantee="at_least_once", host="kafka-streams"
+)
+QUIX = System(
+    name="quix-streams", title="Quix Streams", guarantee="exactly_once", host="quix-streams", rounds=1
+)
+RAW_CONSUME = System(name="raw-consume", title="raw consume", guarantee="none", host="engine", output="none")
+RAW_PRODUCE = System(
+    name="raw-produce", title="raw produce", guarantee="none", host="engine", output="counted"
+)
+
+PEERS = (AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS, KAFKA_STREAMS_AT_LEAST_ONCE, QUIX)
+RAW = (RAW_CONSUME, RAW_PRODUCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One thing that systems do, side by side.
+
+    :param shows: in a line.
+    :param topology: a key of ``suite_topologies.TOPOLOGIES``.
+    :param records: input records of a measured run.
+    :param before: input records of an earlier run of the same application, not measured.
+    :param keys: different ones; 0 for flights and weather.
+    :param value_bytes: size of a record's value; 0 for whatever it takes.
+    :param table: whether outputs are equal when their last values per key are.
+    """
+
+    name: str
+    shows: str
+    topology: str
+    records: int
+    systems: tuple[System, ...]
+    kind: Kind = "throughput"
+    before: int = 0
+    keys: int = 50_000
+    value_bytes: int = 0
+    rounds: int = 3
+    table: bool = False
+
+    @property
+    def partitions(self) -> int:
+        """Of every input topic."""
+        return 2
+
+
+_OURS_BOTH = (OURS, OURS_AT_LEAST_ONCE)
+
+_ALL = (
+    Workload(
+        name="stateless",
+        shows="JSON filter and map, records of about 90 bytes",
+        topology="stateless",
+        records=4_000_000,
+        systems=(*_OURS_BOTH, HAND_WRITTEN, *PEERS, *RAW),
+    ),
+    Workload(
+        name="sum-50k",
+        shows="sum by key, 50,000 keys",
+        topology="sum_by_key",
+        records=2_000_000,
+        systems=(*_OURS_BOTH, HAND_WRITTEN, *PEERS),
+        table=True,
+    ),
+    Workload(
+        name="sum-2m",
+        shows="sum by key, 2 million keys",
+        topology="sum_by_key",
+        records=4_000_000,
+        keys=2_000_000,
+        systems=(OURS, HAND_WRITTEN, AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS),
+        table=True,
+    ),
+    Workload(
+        name="join",
+        shows="windowed join of flights and weather, six copies of 2013's three airports",
+        topology="join",
+        records=2_000_000,
+        keys=0,
+        systems=(*_OURS_BOTH, *PEERS),
+    ),
+    Workload(
+        name="two-stage",
+        shows="another key through a repartition topic, then sum",
+        topology="two_stage",
+        records=2_000_000,
+        systems=(*_OURS_BOTH, *PEERS),
+        table=True,
+    ),
+    Workload(
+        name="bytes-100",
+        shows="JSON filter and map that keeps sizes, records of 100 bytes",
+        topology="padded",
+        records=2_000_000,
+        value_bytes=100,
+        systems=(OURS, HAND_WRITTEN, AVAILABLE_NOW, KAFKA_STREAMS, *RAW),
+    ),
+    Workload(
+        name="bytes-2k",
+        shows="JSON filter and map that keeps sizes, records of 2,000 bytes",
+        topology="padded",
+        records=400_000,
+        value_bytes=2_000,
+        systems=(OURS, HAND_WRITTEN, AVAILABLE_NOW, KAFKA_STREAMS, *RAW),
+    ),
+    Workload(
+        name="cold",
+        shows="first run of 10,000 records, two stages, processes started for it",
+        kind="cold",
+        topology="two_stage",
+        records=10_000,
+        keys=5_000,
+        systems=(OURS, AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS, QUIX),
+        table=True,
+    ),
+    Workload(
+        name="empty",
+        shows="nothing new since the run before, two stages",
+        kind="empty",
+        topology="two_stage",
+        records=0,
+        before=100_000,
+        keys=5_000,
+        systems=(OURS, AVAILABLE_NOW, KAFKA_STREAMS, QUIX),
+        rounds=5,
+        table=True,
+    ),
+    Workload(
+        name="hourly",
+        shows="10,000 records more than in the run before, two stages",
+        kind="hourly",
+        topology="two_stage",
+        records=10_000,
+        before=100_000,
+        keys=5_000,
+        systems=(*_OURS_BOTH, AVAILABLE_NOW, KAFKA_STREAMS, KAFKA_STREAMS_AT_LEAST_ONCE, QUIX),
+        rounds=5,
+        table=True,
+    ),
+    Workload(
+        name="memory-1m",
+        shows="sum by key of 1 million records in fresh workers",
+        kind="memory",
+        topology="sum_by_key",
+        records=1_000_000,
+        systems=(OURS,),
+        rounds=1,
+        table=True,
+    ),
+    Workload(
+        name="memory-16m",
+        shows="sum by key of 16 million records in fresh workers",
+        kind="memory",
+        topology="sum_by_key",
+        records=16_000_000,
+        systems=(OURS,),
+        rounds=1,
+        table=True,
+    ),
+    Workload(
+        name="guard-stateless",
+        shows="the short form of `stateless` that guards speed in CI",
+        topology="stateless",
+        records=300_000,
+        systems=(OURS, HAND_WRITTEN),
+        rounds=5,
+    ),
+    Workload(
+        name="guard-sum",
+        shows="the short form of `sum-50k` that guards speed in CI",
+        topology="sum_by_key",
+        records=300_000,
+        systems=(OURS, HAND_WRITTEN),
+        rounds=5,
+        table=True,
+    ),
+)
+WORKLOADS: Mapping[str, Workload] = {workload.name: workload for workload in _ALL}
+GUARDS = tuple(workload for workload in _ALL if workload.name.startswith("guard-"))
+SYSTEMS = tuple(dict.fromkeys(system for workload in _ALL for system in workload.systems))
