@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from cryptography.fernet import Fernet
+
 _HOME_PREFIX = "kstreams-airflow-"
 #: Folder of the DAGs that integration tests run.
 TEST_DAGS = Path(__file__).parent / "integration" / "airflow" / "dags"
@@ -32,6 +34,8 @@ def prepare() -> Path:
             "AIRFLOW_HOME": str(made),
             "AIRFLOW__CORE__DAGS_FOLDER": str(TEST_DAGS),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            # As in any deployment: without a key, Airflow keeps connections in its database as they are.
+            "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),
             "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{made / 'airflow.db'}",
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(made / "logs"),

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from dev import embedded
+from dev.secured import SecuredBroker
 
 # An example that takes longer on a busy machine is no failure: the suites judge nothing by the clock.
 hypothesis.settings.register_profile("no-deadline", deadline=None)
@@ -34,6 +35,7 @@ EXPECTED_FOLDERS = (
     "simulation",
     "integration/kafka",
     "integration/schema_registry",
+    "integration/security",
     "integration/spark",
     "integration/airflow",
     "integration/java",
@@ -105,7 +107,9 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Broker]:
     """A real broker of this session's own; the kernel ends it too when the session is killed."""
-    with embedded.Broker(port=embedded.free_port(), folder=tmp_path_factory.mktemp("broker")) as running:
+    port = embedded.free_port(5)
+    folder = tmp_path_factory.mktemp("broker")
+    with embedded.Broker(port=port, folder=folder, proxy_port=port + 3) as running:
         yield running
 
 
@@ -119,6 +123,16 @@ def kafka(broker: embedded.Broker) -> str:
 def sasl_bootstrap(broker: embedded.Broker) -> str:
     """``bootstrap.servers`` of its SASL/PLAIN listener (user alice, password alice-secret)."""
     return broker.sasl_bootstrap
+
+
+@pytest.fixture(scope="session")
+def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """A real broker with users, TLS and access control; started by the first test that asks for it."""
+    users = {"carol": f"canary-{uuid.uuid4().hex}"}
+    port = embedded.free_port(SecuredBroker.PORTS)
+    folder = tmp_path_factory.mktemp("secured-broker")
+    with SecuredBroker(port=port, folder=folder, heap="256m", users=users) as running:
+        yield running
 
 
 @pytest.fixture

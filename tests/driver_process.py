@@ -61,6 +61,10 @@ class DriverProcess:
         os.kill(self._running().pid, signal.SIGKILL)
         self._running().wait(30)
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send the driver's Python process a signal."""
+        os.kill(self._running().pid, number)
+
     def wait(self, seconds: float = 120) -> int:
         """Wait for the end and return the exit code."""
         return self._running().wait(seconds)
@@ -84,6 +88,16 @@ class DriverProcess:
         """Process id of the driver."""
         return self._running().pid
 
+    @property
+    def client_config(self) -> Path:
+        """The file of client settings that it is given."""
+        return Path(self.arguments[self.arguments.index("--client-config") + 1])
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, None while it runs."""
+        return self._running().poll()
+
     def check_alive(self) -> None:
         """Fail with its output if it has ended."""
         if self.process is not None and self.process.poll() is not None:
@@ -106,8 +120,12 @@ class DriverProcess:
 def driver(
     application: Path, folder: Path, *, bootstrap: str, application_id: str, run_id: str, **settings: str
 ) -> DriverProcess:
-    """Describe a driver for a local broker; settings by their names with underscores."""
-    config = folder / "client.json"
+    """Describe a driver for a local broker; settings by their names with underscores.
+
+    It runs a batch unless ``autostop_at`` is given as empty.
+    """
+    settings = {"autostop_at": "eol", **settings}
+    config = folder / f"client-{uuid.uuid4().hex[:8]}.json"
     config.write_text(json.dumps({"bootstrap.servers": bootstrap}))
     arguments = ["--application-id", application_id, "--run-id", run_id, "--client-config", str(config)]
     for name, value in settings.items():

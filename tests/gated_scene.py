@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,10 @@ KEYS = 7
 
 @dataclass(kw_only=True)
 class Scene:
-    """An application with its topics, gates and the oracle of its results."""
+    """An application with its topics, gates and the oracle of its results.
+
+    :param launch: environment of its drivers, besides what the application file reads.
+    """
 
     bootstrap: str
     application_id: str
@@ -32,6 +35,7 @@ class Scene:
     consume_all: Callable[..., list[Any]]
     sent: list[tuple[str, dict[str, Any]]]
     drivers: list[DriverProcess]
+    launch: dict[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -69,7 +73,7 @@ class Scene:
             run_id=run_id,
             **settings,
         )
-        made.environment = self.environment
+        made.environment = {**self.environment, **self.launch}
         self.drivers.append(made)
         return made.start()
 
@@ -98,6 +102,7 @@ class Scene:
 
 @pytest.fixture
 def scene(
+    request: pytest.FixtureRequest,
     kafka: str,
     application_id: str,
     topic_name: Callable[..., str],
@@ -106,11 +111,13 @@ def scene(
     consume_all: Callable[..., list[Any]],
     tmp_path: Path,
 ) -> Iterator[Scene]:
+    """The scene; an indirect parameter is the number of partitions of both topics, two by default."""
+    partitions = getattr(request, "param", 2)
     made = Scene(
         bootstrap=kafka,
         application_id=application_id,
-        source=create_topic(topic_name("in"), 2),
-        target=create_topic(topic_name("out"), 2),
+        source=create_topic(topic_name("in"), partitions),
+        target=create_topic(topic_name("out"), partitions),
         folder=tmp_path,
         produce=produce,
         consume_all=consume_all,

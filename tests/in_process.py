@@ -1,4 +1,6 @@
-"""A whole run without Spark: begin, every task in turn, finish, in this process and on the real broker."""
+"""A whole run without Spark: begin, every task in turn, finish, in this process; on the real broker, or on
+any cluster.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from airflow_kstreams.batch.task_attempt import TaskAssignment
 from airflow_kstreams.batch.task_runner import TaskRunner
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -21,12 +24,17 @@ class Application:
     """One application on a broker.
 
     :param settings: by dotted name; exactly_once unless given.
+    :param client: client settings besides the address.
+    :param on: another cluster than the broker, with its clock.
     """
 
-    bootstrap: str
     application_id: str
     topology: Topology
+    bootstrap: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict)
+    on: ClusterPort | None = None
+    clock: Clock | None = None
 
     @property
     def checked(self) -> ApplicationSettings:
@@ -36,13 +44,14 @@ class Application:
         )
 
     @property
-    def cluster(self) -> KafkaCluster:
+    def cluster(self) -> ClusterPort:
         """The cluster."""
-        return KafkaCluster({"bootstrap.servers": self.bootstrap}, settings=self.checked)
+        ours = {"bootstrap.servers": self.bootstrap, **self.client}
+        return self.on or KafkaCluster(ours, settings=self.checked)
 
     def begin(self, run_id: str, order: tuple[int, int] = (0, 1)) -> Slice:
         """Begin a run as a driver does and let go of the lease, as a crashed driver's would have expired."""
-        coordinator = Coordinator(self.cluster, self.checked)
+        coordinator = Coordinator(self.cluster, self.checked, clock=self.clock)
         try:
             begun = coordinator.begin(
                 run_id,
@@ -69,6 +78,7 @@ class Application:
             ),
             cluster=self.cluster,
             settings=self.checked,
+            clock=self.clock,
         ).run()
 
     def tasks(self, slice_: Slice) -> list[TaskReport]:
@@ -83,7 +93,7 @@ class Application:
 
     def finish(self, run_id: str) -> RunSummary:
         """Finish a run."""
-        coordinator = Coordinator(self.cluster, self.checked)
+        coordinator = Coordinator(self.cluster, self.checked, clock=self.clock)
         try:
             return coordinator.finish(run_id)
         finally:

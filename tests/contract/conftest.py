@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from random import Random
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
+from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.ports import (
     AdminPort,
+    Clock,
     ClusterPort,
     Isolation,
     ReaderPort,
@@ -23,10 +27,12 @@ from airflow_kstreams.streams.ports import (
     TopicSpec,
     WriterPort,
 )
-from airflow_kstreams.testing import InMemoryKafka
+from airflow_kstreams.testing import InMemoryKafka, ManualClock
 
 CLUSTERS = ("memory", "memory varied", "broker")
 _SECONDS = 30.0
+#: Transaction markers are dated by the clock.
+_EPOCH_MS = 1_700_000_000_000
 _numbers = itertools.count()
 
 
@@ -35,17 +41,18 @@ class Contract:
     """A cluster, and clients that are closed after the test."""
 
     cluster: ClusterPort
-    sleep: Callable[[float], None]
-    monotonic: Callable[[], float]
+    clock: Clock
+    bootstrap: str = ""
     group: str = field(default_factory=lambda: f"group-{next(_numbers)}-{uuid.uuid4().hex[:4]}")
     opened: list[Any] = field(default_factory=list)
 
-    @property
+    @cached_property
     def admin(self) -> AdminPort:
-        return self.cluster.admin()
+        self.opened.append(self.cluster.admin())
+        return self.opened[-1]  # type: ignore[no-any-return]
 
-    def topic(self, partitions: int = 1, **configs: str) -> str:
-        name = f"contract-{next(_numbers)}-{uuid.uuid4().hex[:4]}"
+    def topic(self, partitions: int = 1, *, name: str = "", **configs: str) -> str:
+        name = name or f"contract-{next(_numbers)}-{uuid.uuid4().hex[:4]}"
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
         self.admin.create_topics([TopicSpec(name=name, partitions=partitions, configs=dotted)])
         return name
@@ -64,11 +71,11 @@ class Contract:
         return writer
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
-        deadline = self.monotonic() + _SECONDS
+        deadline = self.clock.monotonic_seconds() + _SECONDS
         while not (value := condition()):
-            if self.monotonic() > deadline:
+            if self.clock.monotonic_seconds() > deadline:
                 pytest.fail(f"waited in vain for {what}")
-            self.sleep(0.02)
+            self.clock.sleep(0.02)
         return value
 
     def read(
@@ -107,6 +114,29 @@ class Contract:
             self.admin.end_offsets([tp], isolation="read_uncommitted")[tp],
         )
 
+    @contextmanager
+    def member(self, topic: str, *, protocol: str) -> Iterator[str]:
+        """Have a plain consumer join the group, and return its client id."""
+        if isinstance(self.cluster, InMemoryKafka):
+            self.cluster.join_group(self.group, "a-consumer")
+            yield "a-consumer"
+            self.cluster.leave_group(self.group)
+            return
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": self.group,
+                "client.id": "a-consumer",
+                "group.protocol": protocol,
+            }
+        )
+        try:
+            consumer.subscribe([topic])
+            self.until(lambda: consumer.poll(0.1) or consumer.assignment(), "the consumer to join")
+            yield "a-consumer"
+        finally:
+            consumer.close()
+
     def settled(self, tp: TopicPartition, high: int) -> None:
         """Wait until every transaction's marker is in the log, which then ends at ``high``."""
         self.until(lambda: self.ends(tp) == (high, high), f"{tp} to end at {high}, ends {self.ends(tp)}")
@@ -115,12 +145,13 @@ class Contract:
 @pytest.fixture(params=CLUSTERS)
 def contract(request: pytest.FixtureRequest) -> Iterator[Contract]:
     if request.param == "broker":
-        cluster: ClusterPort = KafkaCluster({"bootstrap.servers": request.getfixturevalue("kafka")})
-        made = Contract(cluster=cluster, sleep=time.sleep, monotonic=time.monotonic)
+        bootstrap = request.getfixturevalue("kafka")
+        cluster: ClusterPort = KafkaCluster({"bootstrap.servers": bootstrap})
+        made = Contract(cluster=cluster, clock=SystemClock(), bootstrap=bootstrap)
     else:
-        memory = InMemoryKafka(random=Random(request.node.name) if "varied" in request.param else None)
-        clock = memory.clock
-        made = Contract(cluster=memory, sleep=clock.sleep, monotonic=clock.monotonic_seconds)
+        random = Random(request.node.name) if "varied" in request.param else None
+        memory = InMemoryKafka(clock=ManualClock(now_ms=_EPOCH_MS), random=random)
+        made = Contract(cluster=memory, clock=memory.clock)
     yield made
     for client in made.opened:
         client.close()

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import TopicPartition, TopicSpec
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition, TopicSpec
 from tests.contract.conftest import Contract
 
 
@@ -48,12 +48,49 @@ def test_settings_are_told_with_the_defaults(contract: Contract) -> None:
         "cleanup.policy": "delete",
         "delete.retention.ms": "86400000",
         "max.message.bytes": "1048588",
+        "message.timestamp.after.max.ms": "3600000",
+        "message.timestamp.before.max.ms": str(2**63 - 1),
+        "message.timestamp.type": "CreateTime",
+        "min.insync.replicas": "1",
+        "retention.bytes": "-1",
         "retention.ms": "604800000",
+        "unclean.leader.election.enable": "false",
     }
     assert contract.admin.topic_configs(contract.topic()).items() >= defaults.items()
     with pytest.raises(KafkaClientError) as caught:
         contract.admin.topic_configs(f"missing-{uuid.uuid4().hex}")
     assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
+
+
+def test_settings_of_the_broker_are_told_with_the_defaults(contract: Contract) -> None:
+    expected = {
+        "default.replication.factor": "1",
+        "message.max.bytes": "1048588",
+        "offsets.retention.minutes": "10080",
+        "transaction.max.timeout.ms": "900000",
+        "transactional.id.expiration.ms": "604800000",
+    }
+    found = contract.admin.broker_configs()
+    assert found.items() >= expected.items()
+    assert found["process.roles"] == "broker,controller"
+
+
+def test_replicas_are_told_when_a_topic_is_described(contract: Contract) -> None:
+    topic = contract.topic(2)
+    assert contract.admin.describe_topics([topic])[topic].replicas == 1
+
+
+def test_committed_offsets_go_with_their_topic_when_it_is_deleted(contract: Contract) -> None:
+    kept, gone = TopicPartition(contract.topic(), 0), TopicPartition(contract.topic(), 0)
+    contract.reader().commit({kept: CommittedOffset(5, "kept"), gone: CommittedOffset(5, "gone")})
+    contract.admin.delete_topics([gone.topic])
+    contract.admin.create_topics([TopicSpec(name=gone.topic, partitions=1)])
+    reader = contract.reader()
+    deadline = contract.clock.monotonic_seconds() + 30
+    while gone in (found := reader.committed([kept, gone])):
+        assert contract.clock.monotonic_seconds() < deadline
+        contract.clock.sleep(0.05)
+    assert found == {kept: CommittedOffset(5, "kept")}
 
 
 def test_both_ends_are_told_while_a_transaction_is_open(contract: Contract) -> None:
@@ -96,9 +133,64 @@ def test_missing_partition_is_an_error_when_offsets_are_asked_for(contract: Cont
     for ask in (
         lambda: contract.admin.end_offsets([tp], isolation="read_committed"),
         lambda: contract.admin.start_offsets([tp]),
+        lambda: contract.admin.offsets_for_times({tp: 1}),
         lambda: contract.admin.delete_records({tp: 1}),
     ):
         with pytest.raises(KafkaClientError, match="no such topic or partition") as caught:
             ask()
         assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
         assert not caught.value.is_retriable
+
+
+def test_names_of_topics_are_told(contract: Contract) -> None:
+    topic, admin = contract.topic(), contract.admin
+    assert topic in admin.topic_names()
+    admin.delete_topics([topic])
+    assert topic not in admin.topic_names()
+
+
+def test_first_offset_at_or_after_a_time_is_told_when_records_are_out_of_order(contract: Contract) -> None:
+    topic, admin = contract.topic(2), contract.admin
+    tp, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    writer = contract.writer(None)
+    for timestamp_ms in (1_000, 3_000, 2_000, 4_000):
+        writer.produce(topic, b"v", b"k", 0, timestamp_ms)
+        writer.flush()  # in a batch of its own
+    found = {time_ms: admin.offsets_for_times({tp: time_ms}) for time_ms in (1, 1_000, 1_001, 2_000, 3_001)}
+    assert found == {1: {tp: 0}, 1_000: {tp: 0}, 1_001: {tp: 1}, 2_000: {tp: 1}, 3_001: {tp: 3}}
+    assert admin.offsets_for_times({tp: 4_001, empty: 1}) == {}
+    assert admin.offsets_for_times({}) == {}
+    admin.delete_records({tp: 2})
+    assert admin.offsets_for_times({tp: 1, empty: 1}) == {tp: 2}
+
+
+def test_marker_is_dated_when_it_was_written_when_a_time_is_looked_up(contract: Contract) -> None:
+    tp, admin = TopicPartition(contract.topic(), 0), contract.admin
+    writer = contract.writer()
+    for committed in (True, False):
+        writer.begin()
+        writer.produce(tp.topic, b"v", b"k", 0, 1_000)
+        writer.flush()
+        assert admin.offsets_for_times({tp: 1_001}) == ({} if committed else {tp: 1})
+        (writer.commit if committed else writer.abort)()
+    contract.settled(tp, 4)
+    assert admin.offsets_for_times({tp: 1}) == {tp: 0}
+    assert admin.offsets_for_times({tp: 1_001}) == {tp: 1}
+
+
+def test_group_is_listed_without_members_when_only_offsets_were_committed(contract: Contract) -> None:
+    tp = TopicPartition(contract.topic(), 0)
+    assert contract.group not in contract.admin.group_ids()
+    assert contract.admin.group_members(contract.group) == ()
+    contract.reader().commit({tp: CommittedOffset(0)})
+    assert contract.group in contract.admin.group_ids()
+    assert contract.admin.group_members(contract.group) == ()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_are_told_when_consumers_joined_the_group(contract: Contract, protocol: str) -> None:
+    with contract.member(contract.topic(), protocol=protocol) as client_id:
+        (member,) = contract.admin.group_members(contract.group)
+        assert member.client_id == client_id
+        assert str(member) == f"{client_id} at 127.0.0.1"
+    contract.until(lambda: contract.admin.group_members(contract.group) == (), "the member to leave")

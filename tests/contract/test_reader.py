@@ -197,6 +197,15 @@ def test_nothing_comes_from_a_partition_while_it_is_paused(contract: Contract) -
     assert next_records() == {first}
 
 
+def test_partition_is_read_again_when_it_was_paused_before_it_was_assigned_anew(contract: Contract) -> None:
+    tp = filled(contract)
+    reader = contract.reader()
+    contract.read({tp: 0}, {tp: 1}, reader)
+    reader.pause([tp])
+    reader.assign({})
+    contract.read({tp: 0}, {tp: 1}, reader)
+
+
 @pytest.mark.parametrize("position", ["past the end", "before the start"])
 def test_position_outside_the_log_is_an_error(contract: Contract, position: str) -> None:
     tp = filled(contract)

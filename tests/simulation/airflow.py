@@ -7,11 +7,12 @@ from functools import partial
 
 from airflow_kstreams.batch.coordinator import Coordinator
 from airflow_kstreams.batch.run_spec import RunSpec
+from airflow_kstreams.spark.driver import Driver
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.simulation.injector import FaultInjector
-from tests.simulation.spark import SimulatedDriver
+from tests.simulation.spark import SimulatedExecutors
 from tests.simulation.world import Process
 
 #: With a bounded number of faults, nothing needs more tries than this.
@@ -97,7 +98,7 @@ class Scheduler:
         raise RunFailedError(f"{role} of {run_id} was tried {MAX_TRIES} times; last: {error or 'died'}")
 
     def _capture(self, process: Process, run_id: str, order: tuple[int, int]) -> None:
-        coordinator = Coordinator(self._injector.cluster(process), self._settings)
+        coordinator = Coordinator(self._injector.cluster(process), self._settings, clock=self._world)
         app = self._settings.application_id
         try:
             coordinator.begin(
@@ -121,13 +122,19 @@ class Scheduler:
             topology_hash=self._topology.plan(self._settings.application_id).topology_hash,
             finish=not self._separate_finish,
         )
-        driver = SimulatedDriver(
-            spec, self._topology, settings=self._settings, injector=self._injector, process=process
-        )
-        driver.run()
+        Driver(
+            spec,
+            self._topology,
+            settings=self._settings,
+            cluster=self._injector.cluster(process),
+            executors=SimulatedExecutors(
+                self._topology, settings=self._settings, injector=self._injector, driver=process
+            ),
+            clock=self._world,
+        ).run()
 
     def _finish(self, process: Process, run_id: str, order: tuple[int, int]) -> None:
-        coordinator = Coordinator(self._injector.cluster(process), self._settings)
+        coordinator = Coordinator(self._injector.cluster(process), self._settings, clock=self._world)
         try:
             coordinator.finish(run_id)
         finally:

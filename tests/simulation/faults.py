@@ -43,7 +43,17 @@ _SPECIAL: dict[str, set[Fault]] = {
     "writer.abort": _OF_TRANSACTION | {Fault.REPEATED},
 }
 #: No protocol calls these; a run in which one is called fails, so that this list stays true.
-UNCALLED = frozenset({"admin.delete_topics", "admin.topic_configs", "reader.commit"})
+UNCALLED = frozenset(
+    {
+        "admin.delete_topics",
+        "admin.group_ids",
+        "admin.group_members",
+        "admin.offsets_for_times",
+        "admin.topic_configs",
+        "admin.topic_names",
+        "reader.commit",
+    }
+)
 
 #: How often a call is made in a run, roughly, so that plans hit the whole of it.
 _OFTEN = {

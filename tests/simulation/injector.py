@@ -43,6 +43,7 @@ class FaultInjector:
     :param random: of the faults' details.
     :param second_owner: starts another scheduler.
     :param trace: takes one line per port call; None for no trace.
+    :ivar slots: how many tasks of one driver may run at the same time; 0 for any number.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class FaultInjector:
         self.random = random
         self.second_owner = second_owner
         self.trace = trace
+        self.slots = 0
         self.fired: Counter[tuple[str, Fault]] = Counter()
         self.calls: Counter[str] = Counter()
         self.children: dict[Process, list[Process]] = {}

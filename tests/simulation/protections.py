@@ -15,6 +15,7 @@ from unittest import mock
 
 from airflow_kstreams.batch import offsets
 from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.known import Known
 from airflow_kstreams.batch.ledger import read_ledger
 from airflow_kstreams.batch.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.model import RunState
@@ -279,6 +280,21 @@ def _stops_before_the_last_commit() -> SwitchedOff:
     return mock.patch.object(TaskLoop, "_process", committing)
 
 
+def _nothing_is_remembered() -> SwitchedOff:
+    """Where committed offsets expired, a run starts at the beginning of the log."""
+
+    def remembered(self: Known, partition: TopicPartition) -> int | None:
+        return self.committed[partition].offset if partition in self.committed else None
+
+    return _both(
+        mock.patch.object(Known, "remembered", remembered), mock.patch.object(Known, "was_read", _never)
+    )
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
 @contextmanager
 def _both(*patches: SwitchedOff) -> Iterator[None]:
     with ExitStack() as stack:
@@ -310,6 +326,7 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="decide after claiming", section="4 begin", off=_decide_before_claiming),
         Protection(name="stop at the stable offset", section="4 stop", off=_stop_at_the_high_watermark),
         Protection(name="unfinished runs come first", section="4 begin 0", off=_others_are_dropped),
+        Protection(name="ledger for expired offsets", section="4 start", off=_nothing_is_remembered),
         Protection(name="read committed", section="4 stop", off=_read_uncommitted),
     )
 }

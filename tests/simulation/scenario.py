@@ -20,7 +20,7 @@ from tests.simulation.airflow import RunFailedError, Scheduler
 from tests.simulation.applications import APPLICATION_ID, APPLICATIONS, Application
 from tests.simulation.checkers import Expectations, ViolationError, check
 from tests.simulation.faults import CYCLE, Fault, PlannedFault, plan_of
-from tests.simulation.history import History
+from tests.simulation.history import METADATA, History
 from tests.simulation.injector import FaultInjector
 from tests.simulation.producers import Producers
 from tests.simulation.threads import running_in
@@ -39,6 +39,7 @@ class Scenario:
     :param writes_on: whether records arrive while runs go on.
     :param cleans: whether the log cleaner runs.
     :param separate_finish: whether an operator of its own finishes the run, or the driver does.
+    :param forgets: what Kafka loses between two runs: committed offsets, the metadata topic.
     """
 
     seed: int
@@ -49,6 +50,7 @@ class Scenario:
     writes_on: bool
     cleans: bool
     separate_finish: bool
+    forgets: frozenset[str]
     plan: tuple[PlannedFault, ...]
 
     @property
@@ -59,7 +61,8 @@ class Scenario:
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.application.name} {self.partitions}, {self.runs} runs, "
-            f"{self.settings}, faults: {'; '.join(map(str, self.plan))}"
+            f"{self.settings}, forgotten between runs: {sorted(self.forgets) or 'nothing'}, "
+            f"faults: {'; '.join(map(str, self.plan))}"
         )
 
 
@@ -87,6 +90,7 @@ def scenario_of(seed: int) -> Scenario:
     # Neighbouring seeds take different cells, and every cell comes again after as many seeds as there are.
     cell = CYCLE[seed * 7919 % len(CYCLE)]
     settings: dict[str, Any] = {
+        "autostop.at": "eol",
         "processing.guarantee": random.choice(("exactly_once",) * 5 + ("at_least_once",)),
         "commit.interval.ms": random.choice((1, 20, 5_000)),
         "commit.every.records": random.choice((0, 1, 2, 3)),
@@ -126,6 +130,7 @@ def scenario_of(seed: int) -> Scenario:
         cleans=random.random() < 0.4,
         separate_finish=random.random() < 0.5,
         plan=tuple(plan_of(cell, random)),
+        forgets=frozenset(random.choice(((), (), (), ("offsets",), ("metadata",), ("offsets", "metadata")))),
     )
 
 
@@ -200,6 +205,8 @@ class _Run:
         if self._scenario.cleans:
             self._world.start("cleaner", "cleaner", self._clean_logs)
         for number in range(self._scenario.runs):
+            if number:
+                self._forget()
             self._producers.batch()
             if self._scenario.writes_on:
                 self._others.append(self._world.start("producers", "producer", self._producers.keep_writing))
@@ -209,6 +216,21 @@ class _Run:
             ending = other.wait()
             if ending.error is not None:
                 raise ending.error
+
+    def _forget(self) -> None:
+        """Lose what a run leaves behind, if every run that was started is over.
+
+        Dead tasks and superseded drivers may still live. Between two runs nothing of it is missed; while one
+        is under way it would be refused, which no scheduler can mend.
+        """
+        if any(other.ending is None for other in self._others):
+            return
+        if "offsets" in self._scenario.forgets:
+            known = [tp for topic in self._kafka.topics() for tp in self._kafka.partitions(topic)]
+            kept = self._random.choice((0.0, 0.5))
+            self._kafka.expire_offsets(APPLICATION_ID, [tp for tp in known if self._random.random() >= kept])
+        if "metadata" in self._scenario.forgets:
+            self._kafka.admin().delete_topics([METADATA])
 
     def expectations(self) -> Expectations:
         """Return what the checkers must know."""

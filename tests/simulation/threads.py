@@ -160,14 +160,12 @@ _THREADING = SimpleNamespace(RLock=Lock, Event=Event, Thread=BackgroundThread)
 _RESOURCE = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=0))
 _REPLACED: dict[str, Any] = {
     "airflow_kstreams.batch.task_commit.resource": _RESOURCE,
-    "airflow_kstreams.batch.coordinator.SystemClock": lambda: _world(),
     "airflow_kstreams.batch.lease.threading": _THREADING,
     "airflow_kstreams.batch.session.threading": _THREADING,
     "airflow_kstreams.batch.fence.ThreadPoolExecutor": Executor,
     "airflow_kstreams.spark.jobs.threading": _THREADING,
     "airflow_kstreams.spark.jobs.ThreadPoolExecutor": Executor,
     "airflow_kstreams.spark.jobs.wait": wait,
-    "airflow_kstreams.spark.jobs.cancel_jobs": lambda session: session.cancel(),
 }
 _PATCHES: list[Any] = []
 

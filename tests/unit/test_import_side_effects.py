@@ -95,7 +95,43 @@ def test_import_loads_no_framework_and_no_client_when_only_the_package_is_import
     assert loaded.isdisjoint({"airflow", "pyspark", "confluent_kafka", "pandas", "pyarrow"})
 
 
-@pytest.mark.parametrize("dag", ["flight_delays_hourly", "flight_delays_report"])
+#: Each name is asked for first by somebody: no other may have to come before it.
+_NAMES = """
+import importlib, json, sys
+homes = importlib.import_module("airflow_kstreams.streams")._HOMES
+first_of_each_home = {home: name for name, home in homes.items()}
+for name in first_of_each_home.values():
+    for loaded in [loaded for loaded in sys.modules if loaded.partition(".")[0] == "airflow_kstreams"]:
+        del sys.modules[loaded]
+    getattr(importlib.import_module("airflow_kstreams.streams"), name)
+module = importlib.import_module("airflow_kstreams.streams")
+print(json.dumps([name for name in module.__all__ if getattr(module, name, None) is None]))
+"""
+
+
+def test_each_name_of_the_engine_can_be_asked_for_first(tmp_path: Path) -> None:
+    assert _run(_NAMES, tmp_path) == []
+
+
+#: What a triggerer imports on its event loop when it makes a trigger.
+_TRIGGERS = """
+import json, sys
+import airflow.triggers.base, airflow.triggers.shared_stream
+from airflow.sdk import BaseHook
+before = set(sys.modules)
+import airflow_kstreams.triggers.condition, airflow_kstreams.triggers.finished_runs
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def test_a_triggerer_loads_neither_the_dsl_nor_a_client_when_it_makes_a_trigger(tmp_path: Path) -> None:
+    loaded = _run(_TRIGGERS, tmp_path)
+    parts = [".".join(name.split(".")[:3]) for name in loaded]
+    assert {"airflow_kstreams.streams.kstream", "airflow_kstreams.streams.state"}.isdisjoint(parts)
+    assert "confluent_kafka" not in loaded
+
+
+@pytest.mark.parametrize("dag", ["flight_delays_hourly", "flight_delays_report", "flight_delays_followed"])
 def test_dag_file_loads_nothing_heavy_when_airflow_is_loaded(dag: str, tmp_path: Path) -> None:
     found = _run(_AIRFLOW_SIDE, tmp_path, str(_ROOT / "dags" / f"{dag}.py"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -51,10 +52,11 @@ class DagRunOutcome:
 
 @pytest.fixture(scope="session")
 def airflow_database() -> Path:
-    """Airflow's metadata database, made once."""
+    """Airflow's home with its metadata database, made once; ``airflow-empty.db`` stays without history."""
     subprocess.run(
         [sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True, timeout=180
     )
+    shutil.copy(HOME / "airflow.db", HOME / "airflow-empty.db")
     return HOME
 
 

@@ -21,7 +21,7 @@ def kill_driver_of(worker_pid: int) -> None:
     driver.kill()  # not waited for: that would take its exit code from the operator, which is its parent
 
 
-def test_airflows_retry_resumes_the_slice_when_the_driver_was_killed(
+def test_airflows_retry_resumes_the_subtopology_when_its_driver_was_killed(
     scene: Scene, run_dag: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
 ) -> None:
     for name, value in scene.environment.items():
@@ -41,12 +41,16 @@ def test_airflows_retry_resumes_the_slice_when_the_driver_was_killed(
     striker = threading.Thread(target=strike)
     striker.start()
     done = run_dag(
-        "increments_retried", {"application_id": scene.application_id, "application": str(APPLICATION)}
+        "increments_in_parts", {"application_id": scene.application_id, "application": str(APPLICATION)}
     )
     striker.join(60)
 
     assert done.state == "success", done.error_text()
-    assert done.tries["batch.run_topology"] == 2
+    tries = {name.removeprefix("batch."): count for name, count in done.tries.items()}
+    assert tries["run_subtopology_0"] == 2
+    assert tries["run_subtopology_1"] == 1, "the subtopology that failed was tried again alone"
+    assert done.results["batch.run_subtopology_0"]["records_in"] == 2_000
+    assert not done.results["batch.run_subtopology_1"]["finished"]
     assert [scene.stops()] == frozen, "the retried run keeps the stop offsets it began with"
     assert done.results["batch.finish_run"]["record_span"] == 2_000
     assert scene.results() == scene.sums(in_slice)

@@ -51,6 +51,43 @@ def test_each_run_adds_only_what_is_new_when_data_keeps_arriving(
     assert totals(consume_all(words.sink)) == words.expected
 
 
+def _asset_events(run_id: str) -> list[dict[str, Any]]:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found = session.query(AssetEvent).filter_by(source_run_id=run_id).order_by(AssetEvent.id)
+        return [dict(event.extra) for event in found]
+
+
+def test_asset_event_names_run_and_offsets_and_a_repeated_one_is_the_same_when_a_run_is_cleared(
+    words: WordTotals, run_dag: RunDag
+) -> None:
+    words.publish(30)
+    first = run_dag("increments", words.conf)
+    assert first.state == "success", first.error_text()
+    run_dag("increments", words.conf, again=first)
+
+    event, repeated = _asset_events(first.run_id)
+
+    assert event == repeated
+    assert (event["application_id"], event["run_id"]) == (words.application_id, first.run_id)
+    spans = event["offsets"][words.source].values()
+    assert sum(stop - start for start, stop in spans) == 30
+
+
+def test_no_asset_event_comes_when_the_run_is_not_finished(
+    words: WordTotals, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words.publish(5)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", NO_SPARK)
+
+    failed = run_dag("increments", words.conf)
+
+    assert failed.state == "failed"
+    assert _asset_events(failed.run_id) == []
+
+
 def test_nothing_is_processed_again_when_a_finished_run_is_cleared(
     words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any]
 ) -> None:

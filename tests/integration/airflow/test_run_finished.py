@@ -12,13 +12,14 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.hooks.conditions import RunFinished, condition_to_json
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.ledger import finished_run, last_values
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
-from airflow_kstreams.triggers.run_finished import RunFinishedTrigger
+from airflow_kstreams.triggers.condition import ConditionTrigger
 from tests.integration.airflow.word_totals import WordTotals
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -43,11 +44,10 @@ def finish_empty_run(words: WordTotals, kafka: str) -> Callable[[str], None]:
     return finish
 
 
-def _trigger(words: WordTotals, **arguments: Any) -> RunFinishedTrigger:
-    return RunFinishedTrigger(
+def _trigger(words: WordTotals, **arguments: Any) -> ConditionTrigger:
+    return ConditionTrigger(
         **{
-            "application_id": words.application_id,
-            "run_id": "wanted",
+            "condition": condition_to_json(RunFinished(application_id=words.application_id, run_id="wanted")),
             "kafka_conn_id": "kafka_default",
             "poke_interval": 0.05,
             "deadline": time.time() + 60,
@@ -56,7 +56,7 @@ def _trigger(words: WordTotals, **arguments: Any) -> RunFinishedTrigger:
     )
 
 
-async def _first_event(trigger: RunFinishedTrigger) -> Any:
+async def _first_event(trigger: ConditionTrigger) -> Any:
     async for event in trigger.run():
         return event.payload
     raise AssertionError("the trigger ended without an event")
@@ -126,7 +126,7 @@ def test_trigger_fires_once_the_run_is_finished_when_it_was_not_at_first(
 
     event = asyncio.run(scenario())
 
-    assert event["status"] == "finished"
+    assert event["status"] == "holds"
     assert event["result"]["run_id"] == "wanted"
     assert json.loads(json.dumps(event)) == event
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.java.peer import KafkaStreamsPeer
+from tests.integration.java.peer import KafkaClients, KafkaStreamsPeer
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +13,11 @@ def kafka_streams() -> Iterator[KafkaStreamsPeer]:
     peer = KafkaStreamsPeer()
     yield peer
     peer.close()
+
+
+@pytest.fixture(scope="session")
+def java(kafka: str) -> Iterator[KafkaClients]:
+    """Java's clients and tools on the session's broker, one process for all tests."""
+    clients = KafkaClients(kafka)
+    yield clients
+    clients.close()

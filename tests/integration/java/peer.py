@@ -1,4 +1,6 @@
-"""Java's Kafka Streams in a process of its own, ``KafkaStreamsPeer.java``: one request, one answer a line."""
+"""Java's Kafka Streams and Java's clients in processes of their own, ``KafkaStreamsPeer.java`` and
+``KafkaClients.java``: one request, one answer a line.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dev import embedded
 
-_SOURCE = Path(__file__).with_name("KafkaStreamsPeer.java")
+_FOLDER = Path(__file__).parent
 
 #: For a process that lives some seconds.
 _OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-Dlog4j2.level=OFF")
@@ -23,59 +26,36 @@ class PeerError(Exception):
     """Java's part cannot run."""
 
 
-class KafkaStreamsPeer:
-    """Asks the peer, which compiles itself as it starts.
+class JavaProcess:
+    """Asks a peer, which compiles itself as it starts.
 
+    :param source: name of its file.
     :raises PeerError: there is no compiler, a jar is missing, or the process ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
         libraries = embedded.kafka_libraries()
         if not any(libraries.glob("kafka-streams-test-utils-*.jar")):
             raise PeerError(f"Kafka Streams is not in {libraries}: run dev/setup")
+        self._source = source
         self._process = subprocess.Popen(
-            [str(_java()), *_OPTIONS, "-cp", f"{libraries}/*", str(_SOURCE)],
+            [str(java()), *_OPTIONS, "-cp", f"{libraries}/*", str(_FOLDER / source)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
         )
 
-    def run(
-        self, topology: str, parameters: Mapping[str, Any], records: Sequence[Sequence[Any]]
-    ) -> list[list[Any]]:
-        """Return [index of the record, topic, key, value, timestamp, headers] of each result; bytes as hex.
-
-        :param records: (topic, key, value, timestamp_ms) of each.
-        """
-        answer: list[list[Any]] = self._ask(
-            {"topology": topology, "parameters": parameters, "records": records}
-        )
-        return answer
-
-    def description(self, topology: str, parameters: Mapping[str, Any]) -> str:
-        """Return what ``Topology.describe`` says."""
-        text: str = self._ask({"description": topology, "parameters": parameters})[0]
-        return text
-
-    def serialized(self, requests: Sequence[Sequence[Any]]) -> list[bytes]:
-        """Return what Java's serializers write.
-
-        :param requests: (kind, value), of windowed keys also start and end.
-        """
-        return [bytes.fromhex(data) for data in self._ask({"bytes": requests})]
-
-    def partitions(self, requests: Sequence[tuple[bytes, int]]) -> list[tuple[int, int]]:
-        """Return (murmur2 hash, partition) of each (key, number of partitions)."""
-        answers = self._ask({"partitions": [(key.hex(), count) for key, count in requests]})
-        return [(hashed, partition) for hashed, partition in answers]
-
     def close(self) -> None:
         """End the process."""
         with contextlib.suppress(BrokenPipeError):
             self._process.communicate(timeout=30)
 
-    def _ask(self, request: Mapping[str, Any]) -> Any:
+    def ask(self, request: Mapping[str, Any]) -> Any:
+        """Send a request and wait for its answer.
+
+        :raises PeerError: the process ended instead.
+        """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         with contextlib.suppress(BrokenPipeError):  # the answer that does not come tells
@@ -84,13 +64,133 @@ class KafkaStreamsPeer:
         answer = stdout.readline()
         if not answer:
             raise PeerError(
-                f"Java's Kafka Streams ended with {self._process.wait()}; stderr says why it gave no answer "
-                f"to {request}"
+                f"{self._source} ended with {self._process.wait()}; stderr says why it gave no answer to "
+                f"{str(request)[:1000]}"
             )
         return json.loads(answer)
 
 
-def _java() -> Path:
+class KafkaStreamsPeer(JavaProcess):
+    """Kafka Streams, without a broker."""
+
+    def __init__(self) -> None:
+        super().__init__("KafkaStreamsPeer.java")
+
+    def run(
+        self, topology: str, parameters: Mapping[str, Any], records: Sequence[Sequence[Any]]
+    ) -> list[list[Any]]:
+        """Return [index of the record, topic, key, value, timestamp, headers] of each result; bytes as hex.
+
+        :param records: (topic, key, value, timestamp_ms) of each.
+        """
+        answer: list[list[Any]] = self.ask(
+            {"topology": topology, "parameters": parameters, "records": records}
+        )
+        return answer
+
+    def description(self, topology: str, parameters: Mapping[str, Any]) -> str:
+        """Return what ``Topology.describe`` says."""
+        text: str = self.ask({"description": topology, "parameters": parameters})[0]
+        return text
+
+    def serialized(self, requests: Sequence[Sequence[Any]]) -> list[bytes]:
+        """Return what Java's serializers write.
+
+        :param requests: (kind, value), of windowed keys also start and end.
+        """
+        return [bytes.fromhex(data) for data in self.ask({"bytes": requests})]
+
+    def partitions(self, requests: Sequence[tuple[bytes, int]]) -> list[tuple[int, int]]:
+        """Return (murmur2 hash, partition) of each (key, number of partitions)."""
+        answers = self.ask({"partitions": [(key.hex(), count) for key, count in requests]})
+        return [(hashed, partition) for hashed, partition in answers]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaRecord:
+    """A record as Java writes or reads it; keys and values are texts, bytes as hex.
+
+    :param kinds: of key and value: string, int32, int64, double, bytes, json.
+    :param place: partition and offset, when it was read.
+    """
+
+    topic: str
+    key: str | None
+    value: str | None
+    kinds: tuple[str, str] = ("bytes", "bytes")
+    timestamp_ms: int | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    place: tuple[int, int] = (-1, -1)
+
+
+class KafkaClients(JavaProcess):
+    """Java's producer, consumer and tools.
+
+    :param bootstrap: of the broker that they talk to.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__("KafkaClients.java")
+        self._bootstrap = bootstrap
+
+    def produce(
+        self, records: Sequence[JavaRecord], *, ending: str = "plain", **settings: str
+    ) -> list[tuple[int, int]]:
+        """Write records with a producer of their own; return the partition and offset of each.
+
+        :param ending: plain, commit or abort.
+        :param settings: of the producer; underscores stand for dots.
+        """
+        rows = [
+            [
+                record.topic,
+                record.kinds[0],
+                record.key,
+                record.kinds[1],
+                record.value,
+                record.timestamp_ms,
+                [(name, data.hex()) for name, data in record.headers],
+            ]
+            for record in records
+        ]
+        answer = self.ask({"produce": rows, "ending": ending, "settings": self._settings(settings)})
+        return [(partition, offset) for partition, offset in answer]
+
+    def consume(self, topic: str, kinds: tuple[str, str]) -> list[JavaRecord]:
+        """Read all committed records of a topic."""
+        key, value = kinds
+        settings = self._settings({"isolation_level": "read_committed"})
+        rows = self.ask({"consume": topic, "key": key, "value": value, "settings": settings})
+        return [
+            JavaRecord(
+                topic=topic,
+                key=key,
+                value=value,
+                kinds=kinds,
+                timestamp_ms=timestamp_ms,
+                headers=tuple((name, bytes.fromhex(data)) for name, data in headers),
+                place=(partition, offset),
+            )
+            for partition, offset, key, value, timestamp_ms, headers in rows
+        ]
+
+    def tool(self, java_class: str, *arguments: str) -> str:
+        """Run one of Kafka's command line tools and return what it prints.
+
+        :raises PeerError: it failed.
+        """
+        told = ("--bootstrap-server", self._bootstrap, *arguments)
+        code, printed = self.ask({"tool": java_class, "arguments": told})
+        if code:
+            raise PeerError(f"{java_class} {' '.join(told)} failed with {code}: {printed}")
+        return str(printed)
+
+    def _settings(self, settings: Mapping[str, str]) -> dict[str, str]:
+        named = {name.replace("_", "."): text for name, text in settings.items()}
+        return {"bootstrap.servers": self._bootstrap, **named}
+
+
+def java() -> Path:
     """Return the java of a JDK of 17 or newer, whose launcher compiles a source file."""
     for home in _java_homes():
         release = home / "release"
@@ -99,7 +199,7 @@ def _java() -> Path:
             if version.isdigit() and int(version) >= 17:
                 return home / "bin" / "java"
     raise PeerError(
-        "the comparison with Kafka Streams needs Java's compiler: install openjdk-17-jdk-headless (Debian, "
+        "the comparison with Java needs Java's compiler: install openjdk-17-jdk-headless (Debian, "
         "Ubuntu) or java-17-openjdk-devel (Fedora, RHEL), or set JAVA_HOME to a JDK of 17 or newer"
     )
 

@@ -382,7 +382,7 @@ def test_finish_is_refused_with_positions_when_a_partition_is_not_at_its_stop(
     for group in range(2):
         app.upstream(slice_, group)
     app.downstream(slice_, 0)
-    with pytest.raises(RunError, match=rf"{app.repartition}-1 is at no offset, expected \d+"):
+    with pytest.raises(RunError, match=rf"{app.repartition}-1 is at 0, expected \d+"):
         coordinator.finish("run-1")
     app.downstream(slice_, 1)
     coordinator.finish("run-1")

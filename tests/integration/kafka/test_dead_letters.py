@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams.batch.replay import DeadLetterReplay
+from airflow_kstreams.batch.replay_records import Replay
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, RecordError
+from airflow_kstreams.streams.ports import TopicPartition
 from tests.in_process import Application
 
 Produce = Callable[..., None]
@@ -19,10 +22,15 @@ DEAD = {
 }
 
 
-def inverses(source: str, target: str, on_value: Callable[[int], None] = lambda _: None) -> Topology:
+def inverses(
+    source: str,
+    target: str,
+    on_value: Callable[[int], None] = lambda _: None,
+    by: Callable[[int], int] = lambda value: 12 // value,
+) -> Topology:
     def inverse(value: int) -> int:
         on_value(value)
-        return 12 // value
+        return by(value)
 
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(int))
     builder.stream(source).map_values(inverse).send_to(target)
@@ -62,6 +70,60 @@ def test_bad_records_become_dead_letters_with_their_bytes_when_the_run_goes_on(
     assert [(row.key, row.value) for row in letters] == [(b"b", b"no number"), (b"c", b"0")]
     assert [dict(row.headers)["__streams.errors.offset"] for row in letters] == [b"1", b"2"]
     assert [task.records_dead_lettered for task in summary.tasks] == [2]
+
+
+def test_mended_application_processes_them_when_dead_letters_were_brought_back(
+    kafka: str,
+    application_id: str,
+    topic_name: Callable[..., str],
+    create_topic: Callable[..., str],
+    target: str,
+    produce: Produce,
+    consume_all: Consume,
+) -> None:
+    source = create_topic(topic_name("in"), 3)
+    rows = [
+        {
+            "key": f"k{n}",
+            "value": str(n % 3).encode(),
+            "headers": [("n", str(n).encode())],
+            "partition": n % 3,
+        }
+        for n in range(90)
+    ]
+    produce(source, [{**row, "timestamp_ms": 1_000 + n} for n, row in enumerate(rows)])
+    application = Application(
+        bootstrap=kafka, application_id=application_id, topology=inverses(source, target), settings=DEAD
+    )
+    application.run("run-1")
+    assert len(consume_all(f"{application_id}-dead-letter")) == 30
+
+    def replay(replay_id: str) -> Replay:
+        return DeadLetterReplay(application.cluster, application.checked, replay_id=replay_id).run()
+
+    first, again, second = replay("r1"), replay("r1"), replay("r2")
+
+    assert first.records_per_topic == {source: 30}
+    assert again == first
+    assert second.records == 0
+    consumed, back = consume_all(source)[:30], consume_all(source)[30:60]
+    assert [(row.partition, row.value) for row in (*consumed, *back)] == [(0, b"0")] * 60
+    for old, new in zip(consumed, back, strict=True):
+        assert (old.key, old.timestamp_ms, old.headers) == (new.key, new.timestamp_ms, new.headers)
+    group = application.cluster.reader(group_id=f"{application_id}-dead-letter-replay")
+    try:
+        partition = TopicPartition(f"{application_id}-dead-letter", 0)
+        assert group.committed([partition])[partition].offset >= 30
+    finally:
+        group.close()
+    mended = Application(
+        bootstrap=kafka,
+        application_id=application_id,
+        topology=inverses(source, target, by=lambda value: -1),
+        settings=DEAD,
+    )
+    assert mended.run("run-2").records_in == 30
+    assert sum(row.json() == -1 for row in consume_all(target)) == 30
 
 
 def test_dead_letter_is_not_there_when_its_transaction_was_aborted(

@@ -249,7 +249,7 @@ def test_loss_is_an_error_when_a_tasks_log_ends_before_its_stop(
     folded = Folded(state=RunState.RUNNING, slice=slice_)
     admin, reader = app.cluster.admin(), app.cluster.reader(group_id=application_id)
     try:
-        assert task_slice(slice_, folded, TaskId(subtopology=0, group=1), reader, admin).done is False
+        assert task_slice(slice_, folded, TaskId(subtopology=0, group=1), reader, admin).done is True
         with pytest.raises(
             DataLossError, match=f"{source}-0: the log ends at 10, but run 'run-1' stops at 15"
         ):

@@ -86,7 +86,7 @@ def test_credentials_are_blamed_when_they_are_wrong(
         KSTREAMS_TEST_IN="a",
         KSTREAMS_TEST_OUT="b",
     )
-    (tmp_path / "client.json").write_text(
+    made.client_config.write_text(
         json.dumps(
             {
                 "bootstrap.servers": sasl_bootstrap,
@@ -187,7 +187,7 @@ def test_client_setting_is_named_when_it_is_owned_or_unknown(
 ) -> None:
     made = prepared(tmp_path, bootstrap="127.0.0.1:1", application_id=application_id)
     made.environment |= {"KSTREAMS_TEST_IN": "a", "KSTREAMS_TEST_OUT": "b"}
-    (tmp_path / "client.json").write_text(json.dumps({"bootstrap.servers": "127.0.0.1:1", name: "x"}))
+    made.client_config.write_text(json.dumps({"bootstrap.servers": "127.0.0.1:1", name: "x"}))
     outcome = outcome_of(made)
     assert outcome.code == RETRY_CANNOT_HELP
     assert cause in outcome.cause

@@ -27,7 +27,7 @@ def prepared(
         "schema.registry.basic.auth.user.info": f"alice:{PASSWORD}",
         "schema.registry.max.retries": "0",
     }
-    (folder / "client.json").write_text(json.dumps(settings))
+    made.client_config.write_text(json.dumps(settings))
     return made
 
 

@@ -6,13 +6,17 @@ from typing import Any
 import pytest
 from airflow.sdk import Connection
 
-from airflow_kstreams.hooks.kafka import KafkaHook, client_config_of, secrets_of
+from airflow_kstreams.hooks.kafka import KafkaHook, checked_settings, secrets_of, settings_in
 from airflow_kstreams.streams.errors import ConfigError
 
 
 def _connection(extra: dict[str, Any] | str | None = None, **fields: Any) -> Connection:
     text = extra if isinstance(extra, str) or extra is None else json.dumps(extra)
     return Connection(conn_id="my_kafka", conn_type="kafka", extra=text, **fields)
+
+
+def client_config_of(connection: Connection) -> dict[str, str]:
+    return checked_settings(settings_in(connection), conn_id=connection.conn_id)
 
 
 def test_client_settings_are_the_extra_when_it_is_complete() -> None:
@@ -84,6 +88,39 @@ def test_connection_is_refused_by_name_when_a_setting_is_wrong(extra: Any, found
     assert found in raised.value.cause
     assert remedy in raised.value.fix
     assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["plugin.library.paths", "ssl.engine.location", "sasl.kerberos.kinit.cmd", "oauth_cb", "error_cb"]
+)
+def test_connection_is_refused_when_its_editor_would_run_code(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"connection 'my_kafka': client setting '{name}'") as raised:
+        client_config_of(_connection({"bootstrap.servers": "h:1", name: "os.system"}))
+
+    assert "os.system" not in str(raised.value)
+
+
+def test_setting_that_runs_code_is_accepted_when_the_deployments_option_allows_its_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    extra = {"bootstrap.servers": "h:1", "sasl.kerberos.kinit.cmd": "kinit -k"}
+    monkeypatch.setenv(
+        "AIRFLOW__KSTREAMS__ALLOWED_CLIENT_SETTINGS", '{"sasl.kerberos.kinit.cmd": "kinit -k"}'
+    )
+    monkeypatch.setenv("AIRFLOW_CONN_MY_KAFKA", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    assert KafkaHook("my_kafka").cluster().bootstrap == "h:1"
+    with pytest.raises(ConfigError, match="another value"):
+        client_config_of(_connection({**extra, "sasl.kerberos.kinit.cmd": "kinit -k; id"}))
+
+
+def test_word_of_the_processes_environment_does_not_count_when_airflow_reads_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KSTREAMS_ALLOWED_CLIENT_SETTINGS", "oauth_cb")
+
+    with pytest.raises(ConfigError, match="runs code"):
+        client_config_of(_connection({"bootstrap.servers": "h:1", "oauth_cb": "os.system"}))
 
 
 def test_hook_names_the_connection_and_how_to_add_it_when_it_is_not_defined() -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import re
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -10,11 +15,24 @@ from airflow.sdk import DAG, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.model import BeginResult, RunPlan, RunSummary, Slice
+from airflow_kstreams.batch.run_spec import RunSpec
+from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
+from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.incremental_batch import incremental_batch
-from airflow_kstreams.operators.run_topology import RunTopologyOperator
+from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
+from airflow_kstreams.operators.reset_application import ResetApplicationOperator
+from airflow_kstreams.operators.run_topology import RunTopologyOperator, _number
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
+from airflow_kstreams.streams.errors import ConfigError, ReportedError, RunError
+from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.testing import InMemoryKafka
+from tests.reset_scene import APP, ResetScene
 
 
 def _operators(**arguments: Any) -> list[BaseOperator]:
@@ -23,10 +41,12 @@ def _operators(**arguments: Any) -> list[BaseOperator]:
         CaptureStopOffsetsOperator(task_id="capture", application="app.py", **common),
         RunTopologyOperator(task_id="run", application="app.py", **common),
         FinishRunOperator(task_id="finish", **common),
+        ResetApplicationOperator(task_id="reset", **common),
+        ReplayDeadLettersOperator(task_id="replay", **common),
     ]
 
 
-@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("index", range(5))
 def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     with DAG(dag_id="d", schedule=None):
         operator = _operators(
@@ -42,10 +62,24 @@ def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     assert operator.settings == {"commit.interval.ms": "7"}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("index", range(5))
 def test_operator_fails_for_good_and_says_how_to_run_it_when_there_is_no_dag_run(index: int) -> None:
     with pytest.raises(AirflowFailException, match=r"without a dag run"):
         _operators()[index].execute(Context())
+
+
+@pytest.mark.parametrize("unset", [None, ""])
+def test_continuous_mode_is_refused_when_an_operator_is_asked_for_it(unset: str | None) -> None:
+    with pytest.raises(ConfigError, match="cannot run continuously") as caught:
+        batch_settings("app", {"autostop.at": unset})
+    assert "outside Airflow" in caught.value.fix
+
+
+@pytest.mark.parametrize("given", [None, {}, {"autostop.at": "eol"}])
+def test_operators_run_batches_when_nothing_is_said(given: dict[str, str] | None) -> None:
+    settings = batch_settings("app", given)
+    assert not settings.continuous
+    assert settings.to_dict() == {"autostop.at": "eol"}, "the driver is told"
 
 
 def test_run_operator_keeps_the_providers_templates_when_it_adds_its_own() -> None:
@@ -68,6 +102,28 @@ def test_run_operator_takes_the_providers_parameters_when_given() -> None:
     assert operator.name == "app"
     assert operator.conf == {"spark.x": "y"}
     assert operator._executor_memory == "3g"
+
+
+def test_driver_is_told_what_the_deployment_allows_when_a_dag_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIRFLOW__KSTREAMS__ALLOWED_CLIENT_SETTINGS", "ssl.providers")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+    operator = RunTopologyOperator(
+        task_id="run",
+        application_id="app",
+        application="a.py",
+        env_vars={"KSTREAMS_ALLOWED_CLIENT_SETTINGS": "oauth_cb", "OTHER": "kept"},
+    )
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        SparkSubmitOperator, "execute", lambda self, _: seen.append(dict(self.env_vars or {}))
+    )
+
+    operator._submit(Context(), RunSpec(application_id="app", run_id="r"), {"bootstrap.servers": "b:1"})
+
+    assert seen[0]["KSTREAMS_ALLOWED_CLIENT_SETTINGS"] == "ssl.providers"
+    assert seen[0]["OTHER"] == "kept"
 
 
 def test_kill_does_nothing_when_spark_was_not_submitted() -> None:
@@ -113,3 +169,250 @@ def test_dag_is_the_same_when_airflow_serialized_it() -> None:
     assert sorted(again.task_dict) == sorted(_dag().task_dict)
     settings = getattr(again.task_dict["batch.run_topology"], "settings", None)
     assert settings == {"processing.guarantee": "exactly_once"}
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_every_parameter_is_documented(index: int) -> None:
+    operator = type(_operators()[index])
+    text = inspect.getdoc(operator) or ""
+
+    parameters = set(inspect.signature(operator.__init__).parameters) - {"self"}
+
+    assert {name for name in parameters if f":param {name}:" not in text} == set()
+    assert ":return:" in text
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_templates_hold_neither_secrets_nor_callables(index: int) -> None:
+    operator = _operators()[index]
+
+    assert not any(callable(getattr(operator, name, None)) for name in operator.template_fields)
+    assert not {
+        name for name in operator.template_fields if re.search(r"callable|password|secret|auth", name)
+    }
+
+
+_THREE_PARTS = """
+import sys
+
+from airflow_kstreams.streams import KStreamBuilder, serdes
+
+print("loaded by", sys.argv)
+
+def topology():
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("b").through("c").send_to("d")
+    builder.stream("a").send_to("b")
+    return builder.build()
+"""
+
+
+def _parts(
+    application: str, per_subtopology: bool | list[int], application_id: str = "app"
+) -> dict[str, Any]:
+    with DAG(dag_id="d", schedule=None) as dag:
+        incremental_batch(
+            group_id="batch",
+            application_id=application_id,
+            application=application,
+            per_subtopology=per_subtopology,
+        )
+    return dag.task_dict
+
+
+def test_tasks_follow_the_topology_when_each_subtopology_has_one(tmp_path: Path) -> None:
+    file = tmp_path / "application.py"
+    file.write_text(_THREE_PARTS)
+
+    tasks = _parts(str(file), True, application_id="{{ params.app }}")
+
+    names = ["capture_stop_offsets", "run_subtopology_2", "run_subtopology_0", "run_subtopology_1"]
+    chain = [f"batch.{name}" for name in (*names, "finish_run")]
+    assert list(tasks) == chain, (
+        "the one that was written last runs first, because others read what it writes"
+    )
+    for before, after in pairwise(chain):
+        assert tasks[before].downstream_task_ids == {after}
+    assert [tasks[name].subtopology for name in chain[1:4]] == [2, 0, 1]
+    given = _parts("{{ params.file }}", [2, 0, 1])
+    assert {name: task.downstream_task_ids for name, task in given.items()} == {
+        name: task.downstream_task_ids for name, task in tasks.items()
+    }
+
+
+def test_application_file_is_not_touched_when_the_subtopologies_are_given(tmp_path: Path) -> None:
+    tasks = _parts(str(tmp_path / "nowhere.py"), [0, 1])
+
+    assert [name for name in tasks if "subtopology" in name] == [
+        "batch.run_subtopology_0",
+        "batch.run_subtopology_1",
+    ]
+
+
+def test_parsing_says_what_to_do_when_the_application_file_cannot_be_known(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a template") as caught:
+        _parts("{{ params.file }}", True)
+    assert "per_subtopology=[0, 1]" in caught.value.fix
+    file = tmp_path / "application.py"
+    file.write_text("raise ValueError('surprise')")
+    with pytest.raises(ReportedError, match=r"surprise(?s:.)*"):
+        _parts(str(file), True)
+
+
+@pytest.mark.parametrize("given", ["x", "1.5"])
+def test_subtopology_must_be_a_number(given: str) -> None:
+    with pytest.raises(ConfigError, match=f"subtopology is '{given}', not a number"):
+        _number(given)
+
+
+class Scenes:
+    """Operators on an in-memory Kafka, as Airflow executes them."""
+
+    def __init__(self, scene: ResetScene) -> None:
+        self.scene = scene
+
+    def execute(self, operator: BaseOperator, *, try_number: int = 1, clear_number: int = 0) -> Any:
+        instance = SimpleNamespace(dag_id="d", task_id=operator.task_id, try_number=try_number, map_index=-1)
+        dag_run = SimpleNamespace(
+            run_id="r", clear_number=clear_number, data_interval_start=None, data_interval_end=None
+        )
+        return operator.execute(cast("Context", {"ti": instance, "dag_run": dag_run}))
+
+
+@pytest.fixture
+def scenes(monkeypatch: pytest.MonkeyPatch) -> Scenes:
+    scene = ResetScene(partitions=1)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: scene.kafka)
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
+    return Scenes(scene)
+
+
+def test_offsets_are_shifted_once_however_often_the_task_is_tried(scenes: Scenes) -> None:
+    scene = scenes.scene
+    scene.send("a", "b", "c")
+    scene.run("r1")
+
+    def reset() -> BaseOperator:
+        return ResetApplicationOperator(
+            task_id="reset",
+            application_id=APP,
+            input_topics="in",
+            intermediate_topics=["mid"],
+            offsets={"shift-by": "-1"},
+        )
+
+    first = scenes.execute(reset())
+    again = scenes.execute(reset(), try_number=2)
+
+    assert scene.offsets("in") == [2]
+    assert first["partitions_per_topic"] == {"in": 1, "mid": 1}
+    assert (first["topics_deleted"], first["runs_taken_back"], first["done_before"]) == (2, 1, False)
+    assert again["done_before"]
+    scenes.execute(reset(), clear_number=1)
+    assert scene.offsets("in") == [1]
+
+
+def test_reset_is_refused_for_good_or_for_now_as_the_command_does(scenes: Scenes) -> None:
+    scene = scenes.scene
+    scene.send("a")
+    scene.begin("r1")
+    reset = ResetApplicationOperator(task_id="reset", application_id=APP, input_topics=["in"])
+    with pytest.raises(RunError, match="is unfinished"):
+        scenes.execute(reset)
+    reset = ResetApplicationOperator(
+        task_id="reset", application_id=APP, input_topics="in, ", delete_stop_offsets=True
+    )
+    assert scenes.execute(reset)["dropped_run"] == "r1"
+    wrong = ResetApplicationOperator(task_id="reset", application_id=APP, input_topics="nowhere")
+    with pytest.raises(AirflowFailException, match="nowhere"):
+        scenes.execute(wrong)
+
+
+def test_letters_are_back_once_however_often_the_task_is_tried(scenes: Scenes) -> None:
+    kafka = scenes.scene.kafka
+    kafka.create_topic("app-dead-letter")
+    headers: Headers = [("__streams.errors.topic", b"in"), ("__streams.errors.partition", b"0")]
+
+    def letter(value: bytes) -> None:
+        kafka.append("app-dead-letter", value, b"k", headers=headers)
+
+    letter(b"a")
+    replay = ReplayDeadLettersOperator(task_id="replay", application_id=APP)
+    first = scenes.execute(replay)
+    letter(b"b")
+
+    assert scenes.execute(replay, try_number=2) == first
+    assert kafka.values("in") == [b"a"]
+    assert (first["records"], first["records_per_topic"]) == (1, {"in": 1})
+    assert scenes.execute(replay, clear_number=1)["records"] == 1
+    assert kafka.values("in") == [b"a", b"b"]
+
+
+def test_spark_is_not_started_when_the_subtopology_is_at_its_stop_offsets(scenes: Scenes) -> None:
+    scene = scenes.scene
+    scene.send("a", "b")
+    scene.tasks(scene.begin("r"), [0])
+
+    def run(subtopology: int | str) -> BaseOperator:
+        return RunTopologyOperator(
+            task_id="run",
+            application_id=APP,
+            application="nowhere.py",
+            spark_conn_id="undefined",
+            subtopology=subtopology,
+        )
+
+    result = scenes.execute(run("0"))
+
+    assert (result["finished"], result["records_in"], result["records_out"]) == (False, 2, 2)
+    with pytest.raises(AirflowFailException, match="'undefined' is not defined"):
+        scenes.execute(run(1))
+    with pytest.raises(AirflowFailException, match="no subtopology 9"):
+        scenes.execute(run(9))
+
+
+WARNING = "in-0: a transaction open for 12 min holds the last stable offset at 2"
+
+
+def test_warnings_of_a_slice_are_in_the_log_when_capture_has_frozen_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plan = RunPlan(
+        topology=TopologyPlan(application_id="app", topology_hash="h", subtopologies=()),
+        partitions={},
+        topic_ids={},
+        tasks={},
+        stop_hash="s",
+        transactional_ids=(),
+        begun_ms=1,
+        warnings=(WARNING,),
+    )
+    begun = BeginResult(slice=Slice(run_id="r", generation=0, plan=plan, inputs=()), created=True)
+    capture = CaptureStopOffsetsOperator(task_id="capture", application="app.py", application_id="app")
+
+    capture._report("r", begun)
+
+    assert f"[warning  ] Run r: {WARNING}" in capsys.readouterr().out
+
+
+def test_warnings_of_a_run_are_in_the_log_when_it_is_finished(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = RunSummary(
+        run_id="r",
+        application_id="app",
+        begun_ms=1,
+        finished_ms=2,
+        generation=1,
+        empty=True,
+        inputs=(),
+        warnings=(WARNING,),
+    )
+    identity = RunIdentity(run_id="r", clear_number=0, try_number=1, owner="test")
+    monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: InMemoryKafka())
+    monkeypatch.setattr(RunIdentity, "of", lambda context: identity)
+    monkeypatch.setattr(Coordinator, "finish", lambda self, run_id: summary)
+
+    FinishRunOperator(task_id="finish", application_id="app").execute(Context())
+
+    assert f"[warning  ] Run r: {WARNING}" in capsys.readouterr().out

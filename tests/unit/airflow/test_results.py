@@ -1,11 +1,22 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from airflow_kstreams.batch.model import FrozenPartition, RunPlan, RunSummary, Slice, TaskReport
-from airflow_kstreams.hooks.results import MAX_RESULT_BYTES, result_of_slice, result_of_summary
+from airflow_kstreams.batch.replay_records import Replay
+from airflow_kstreams.batch.reset_plan import OffsetChange, ResetPlan, ResetRequest
+from airflow_kstreams.hooks.results import (
+    MAX_RESULT_BYTES,
+    new_data_result,
+    replay_result,
+    reset_result,
+    result_of_slice,
+    result_of_summary,
+    stop_offsets_result,
+)
 from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 
@@ -52,6 +63,52 @@ def test_result_fits_and_keeps_the_largest_topics_when_there_are_many(topics: in
     assert result["topics_omitted"] + len(result["records_per_topic"]) == topics
     assert result["record_span"] == sum(2 * topic for topic in range(topics))
     assert max(result["records_per_topic"].values()) == 2 * (topics - 1)
+
+
+@pytest.mark.parametrize("topics", [1, 700])
+def test_every_kind_of_result_fits_when_there_are_many_topics_and_partitions(topics: int) -> None:
+    inputs = _inputs(topics, partitions=20)
+    tasks = tuple(TaskReport(task_id=f"0_{group}", records_in=1) for group in range(500))
+    run_id = "manual__" + "\N{SNOWMAN}" * 150
+    summary = RunSummary(
+        run_id=run_id,
+        application_id="app",
+        begun_ms=1,
+        finished_ms=2,
+        generation=1,
+        empty=False,
+        inputs=inputs,
+        tasks=tasks,
+    )
+    counts = {part.topic: part.stop_offset for part in inputs}
+    replay = Replay(
+        replay_id=run_id,
+        dead_letter_topic="app-dead-letter",
+        topic_id="t",
+        begun_ms=1,
+        stops={},
+        records_per_topic=counts,
+    )
+    changes = tuple(OffsetChange(partition=p.topic_partition, before=0, asked=1, after=1) for p in inputs)
+    done = ResetPlan(request=ResetRequest(application_id="app"), offsets=changes)
+    stops = {part.topic_partition: part.stop_offset for part in inputs}
+    results: list[Any] = [
+        result_of_slice(_slice(inputs), tasks),
+        result_of_summary(summary),
+        replay_result("app", replay),
+        reset_result(done),
+        new_data_result("app", counts, 1),
+        stop_offsets_result("app", run_id, 0, stops),
+    ]
+
+    for result in results:
+        assert len(json.dumps(result).encode()) <= MAX_RESULT_BYTES
+        if "topics_omitted" in result:
+            per_topic = next(value for name, value in result.items() if name.endswith("_per_topic"))
+            assert len(per_topic) + result["topics_omitted"] in (topics, topics - 1)
+            assert per_topic
+    assert results[2]["records"] == sum(counts.values())
+    assert results[0]["records_in"] == results[1]["records_in"] == 500
 
 
 def test_records_of_all_tasks_count_when_a_run_is_finished() -> None:

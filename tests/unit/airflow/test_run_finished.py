@@ -17,9 +17,10 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
+from airflow_kstreams.hooks.conditions import RunFinished, condition_from_json, condition_to_json
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, ReportedError, RunBusyError
-from airflow_kstreams.triggers.run_finished import RunFinishedTrigger
+from airflow_kstreams.triggers.condition import ConditionTrigger
 
 if TYPE_CHECKING:
     from airflow.triggers.base import TriggerEvent
@@ -57,7 +58,7 @@ def _error_event(error: KStreamsError) -> dict[str, Any]:
     return {"status": "error", "error": error.to_dict()}
 
 
-async def _events(trigger: RunFinishedTrigger) -> list[TriggerEvent]:
+async def _events(trigger: ConditionTrigger) -> list[TriggerEvent]:
     return [event async for event in trigger.run()]
 
 
@@ -70,13 +71,43 @@ def test_trigger_is_the_same_when_it_was_serialized(monkeypatch: pytest.MonkeyPa
 
     path, arguments = trigger.serialize()
     text = json.dumps(arguments)
-    again = RunFinishedTrigger(**json.loads(text))
-    assert path == f"{RunFinishedTrigger.__module__}.{RunFinishedTrigger.__qualname__}"
+    again = ConditionTrigger(**json.loads(text))
+    assert path == f"{ConditionTrigger.__module__}.{ConditionTrigger.__qualname__}"
     assert again.serialize() == trigger.serialize()
-    assert (again.application_id, again.run_id, again.poke_interval) == ("app", "r1", 7)
+    assert condition_from_json(again.condition) == RunFinished(application_id="app", run_id="r1")
+    assert again.poke_interval == 7
     assert before + 60 <= again.deadline <= time.time() + 60
     assert again.silent_fail
     assert "hush-hush" not in text
+
+
+def test_run_of_a_data_interval_is_meant_when_the_interval_is_given() -> None:
+    sensor = _sensor(
+        data_interval_start="2026-01-01T00:00:00+00:00", data_interval_end="2026-01-01T01:00:00+00:00"
+    )
+
+    assert sensor.condition() == RunFinished(
+        application_id="app", interval_ms=(1_767_225_600_000, 1_767_229_200_000)
+    )
+
+
+@pytest.mark.parametrize(
+    ("interval", "found"),
+    [
+        ({"data_interval_start": "2026-01-01T00:00:00+00:00"}, "only one was given"),
+        ({"data_interval_start": "yesterday", "data_interval_end": "today"}, "'yesterday' is not a time"),
+        (
+            {"data_interval_start": "2026-01-01T00:00:00", "data_interval_end": "2026-01-01T01:00:00"},
+            "not a time with zone",
+        ),
+    ],
+)
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_sensor_fails_for_good_when_the_interval_cannot_be_used(
+    deferrable: bool, interval: dict[str, str], found: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=found):
+        _sensor(deferrable=deferrable, **interval).execute(_NO_CONTEXT)
 
 
 def test_airflow_waits_longer_than_the_trigger_when_the_sensor_defers() -> None:
@@ -88,7 +119,9 @@ def test_airflow_waits_longer_than_the_trigger_when_the_sensor_defers() -> None:
 
 @pytest.mark.parametrize("run_id", [None, ""])
 def test_the_last_finished_run_is_meant_when_no_run_is_named(run_id: str | None) -> None:
-    assert _deferral(_sensor(run_id=run_id)).trigger.run_id is None
+    condition = condition_from_json(_deferral(_sensor(run_id=run_id)).trigger.condition)
+
+    assert condition == RunFinished(application_id="app", run_id=None)
 
 
 @pytest.mark.parametrize("refused", [{"exponential_backoff": True}, {"mode": "reschedule"}])
@@ -98,11 +131,11 @@ def test_sensor_refuses_by_name_when_a_setting_would_be_lost_in_deferral(refused
 
 
 def test_sensor_returns_the_result_when_the_trigger_found_the_run() -> None:
-    assert _sensor().execute_complete(_NO_CONTEXT, {"status": "finished", "result": _RESULT}) == _RESULT
+    assert _sensor().execute_complete(_NO_CONTEXT, {"status": "holds", "result": _RESULT}) == _RESULT
 
 
 def test_sensor_times_out_as_when_not_deferred_when_the_trigger_says_so() -> None:
-    with pytest.raises(AirflowSensorTimeout, match=r"r1 .*app .*60 s"):
+    with pytest.raises(AirflowSensorTimeout, match=r"60 s .*r1 .*app"):
         _sensor().execute_complete(_NO_CONTEXT, {"status": "timeout"})
 
 
@@ -159,9 +192,8 @@ def test_trigger_fires_an_error_that_stays_when_the_connection_is_wrong(
 ) -> None:
     if extra is not None:
         monkeypatch.setenv("AIRFLOW_CONN_MY_KAFKA", json.dumps({"conn_type": "kafka", "extra": extra}))
-    trigger = RunFinishedTrigger(
-        application_id="app",
-        run_id="r",
+    trigger = ConditionTrigger(
+        condition=condition_to_json(RunFinished(application_id="app", run_id="r")),
         kafka_conn_id="my_kafka",
         poke_interval=1,
         deadline=time.time() + 60,

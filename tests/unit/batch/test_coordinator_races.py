@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 
 from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.ledger import ledger_topic
 from airflow_kstreams.batch.metadata_records import FINISHED, metadata_topic
 from airflow_kstreams.batch.model import Slice
 from airflow_kstreams.batch.task_attempt import TaskAssignment
@@ -199,3 +200,66 @@ def test_run_is_not_finished_when_a_task_has_not_made_its_last_commit(
     assert not steps.left
     coordinator.finish("run")
     assert coordinator.begin("next", topology.plan(APP), hold_lease=True).created
+
+
+def test_nobody_is_refused_when_the_lease_was_released_a_moment_ago(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    owner = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    begun = owner.begin("run", topology.plan(APP), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock)
+    steps = Steps()
+    # The first look sees the lease in force, as a reader does before the markers of the release are there.
+    steps.left += [
+        Step("reader.assign", ledger_topic(APP), lambda: None),
+        Step("reader.assign", ledger_topic(APP), owner.release),
+    ]
+    next_one = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+
+    found = next_one.begin("next", topology.plan(APP), hold_lease=True).slice
+
+    assert found is not None
+    assert found.run_id == "run", "the unfinished run comes first"
+    assert not steps.left
+    with pytest.raises(RunBusyError):
+        Coordinator(kafka, SETTINGS, clock=kafka.clock).begin("third", topology.plan(APP), hold_lease=True)
+
+
+def _lost() -> None:
+    raise KafkaClientError("no answer", fix="retry", code="_TIMED_OUT", retriable_code=True)
+
+
+def test_lease_is_released_when_its_owners_writer_may_not_be_used_again(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    steps = Steps()
+    owner = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    owner.begin("run", topology.plan(APP), hold_lease=True)
+    steps.left.append(Step("writer.commit", "", _lost))
+    with pytest.raises(KafkaClientError):
+        owner.renew()
+
+    owner.release()
+
+    next_one = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    assert next_one.begin("next", topology.plan(APP), hold_lease=True).slice is not None
+
+
+def test_lease_of_a_new_owner_stays_when_the_old_one_releases_late(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    steps = Steps()
+    owner = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    owner.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
+    steps.left.append(Step("writer.commit", "", _lost))
+    with pytest.raises(KafkaClientError):
+        owner.renew()
+    retry = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    retry.begin("run", topology.plan(APP), order=(0, 2), hold_lease=True)
+
+    owner.release()
+
+    with pytest.raises(RunBusyError):
+        Coordinator(kafka, SETTINGS, clock=kafka.clock).begin("next", topology.plan(APP), hold_lease=True)
+    retry.renew()

@@ -127,6 +127,13 @@ def test_plan_that_cannot_be_read_is_an_error_when_the_marker_is_ours() -> None:
         folded([marker._replace(headers=headers)])
 
 
+def test_marker_of_another_format_is_an_error_and_never_taken_for_a_bare_one() -> None:
+    marker = completed_record(a_slice(), owner="x")
+    headers = [(n, b"2" if n == "kstreams.version" else v) for n, v in marker.headers or ()]
+    with pytest.raises(KafkaClientError, match="written in format '2', expected '1'"):
+        folded([*records_of(a_slice())[:-1], marker._replace(headers=headers)], TOPICS)
+
+
 # == the spec's own pictures, written by someone else
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.data_loss import data_loss
+from airflow_kstreams.batch.known import Known
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.offsets import Known, LogBounds, any_record, freeze_inputs, start_of
+from airflow_kstreams.batch.offsets import LogBounds, any_record, find_losses, freeze_inputs, start_of
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -35,7 +37,10 @@ def freeze(
         topic_ids=IDS if before is None else before,
     )
     settings = ApplicationSettings.parse("app", {"first.run.offsets": first})
-    (part,) = freeze_inputs({A0: bounds}, known, IDS, run_id="run-1", settings=settings)
+    losses = find_losses({A0: bounds}, known, IDS)
+    if losses:
+        raise data_loss(losses, "app", run_id="run-1")
+    (part,) = freeze_inputs({A0: bounds}, known, settings)
     return part.start_offset, part.stop_offset
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from airflow_kstreams.batch.model import Assignment, GroupedPartitions
 from airflow_kstreams.batch.topics import ensure_protocol_topics, ensure_topics
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
-from airflow_kstreams.streams.ports import TopicDescription, TopicSpec
+from airflow_kstreams.streams.ports import TopicDescription, TopicPartition, TopicSpec
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
@@ -30,6 +30,9 @@ class Topics:
             for name in names
             if name in self.partitions
         }
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        assert not any(before.values())
 
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
         for topic in topics:

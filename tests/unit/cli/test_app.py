@@ -120,6 +120,8 @@ def test_exit_code_is_130_when_interrupted(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Whoever runs the tests in the background may have it ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert running.stderr is not None
     assert running.stderr.readline() == "ready\n"  # what the file prints stays out of the output

@@ -14,7 +14,7 @@ def callbacks(events: ClientEvents) -> dict[str, Any]:
     return events.callbacks()
 
 
-def statistics(**brokers: tuple[int, int, int]) -> str:
+def statistics(brokers: dict[str, tuple[int, int, int]]) -> str:
     return json.dumps(
         {
             "name": "rdkafka#producer-1",
@@ -29,13 +29,19 @@ def statistics(**brokers: tuple[int, int, int]) -> str:
 
 def test_disconnects_are_counted_per_broker_when_statistics_arrive() -> None:
     events = ClientEvents()
-    callbacks(events)["stats_cb"](statistics(one=(1, 2, 0), two=(2, 0, 5)))
+    callbacks(events)["stats_cb"](statistics({"host:1/1": (1, 2, 0), "host:2/2": (2, 0, 5)}))
     assert events.disconnects == 7
+
+
+def test_disconnects_are_counted_when_they_are_the_transaction_coordinators() -> None:
+    events = ClientEvents()
+    callbacks(events)["stats_cb"](statistics({"TxnCoordinator": (-1, 1, 2)}))
+    assert (events.disconnects, events.statistics) == (3, 1)
 
 
 def test_bootstrap_connections_are_not_counted_when_they_are_dropped() -> None:
     events = ClientEvents()
-    callbacks(events)["stats_cb"](statistics(bootstrap=(-1, 4, 0)))
+    callbacks(events)["stats_cb"](statistics({"host:1/bootstrap": (-1, 4, 0)}))
     assert events.disconnects == 0
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from airflow_kstreams.batch.model import RunPlan, Slice, TaskReport
 from airflow_kstreams.spark import jobs
-from airflow_kstreams.spark.jobs import RunJobs, dependencies, error_in, spread
+from airflow_kstreams.spark.executors import spread
+from airflow_kstreams.spark.failures import error_in
+from airflow_kstreams.spark.jobs import RunJobs, dependencies
 from airflow_kstreams.spark.session import check_session
 from airflow_kstreams.streams.errors import (
     ERROR_MARKER,
@@ -15,10 +17,9 @@ from airflow_kstreams.streams.errors import (
     KStreamsError,
     ReportedError,
     RunSupersededError,
+    SparkSessionError,
     TaskFencedError,
 )
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 
@@ -65,34 +66,30 @@ def test_no_error_is_found_when_the_trace_is_sparks_own() -> None:
     assert error_in("java.lang.OutOfMemoryError\n\tat x.y") is None
 
 
-class ScriptedJobs(RunJobs):
-    """Jobs whose launches end as a script says: an error, or the groups that are left then."""
+class Script:
+    """Launches that end as a script says: an error, or the groups that are left then."""
 
     def __init__(self, script: list[KStreamsError | list[int]]) -> None:
         self.script = script
         self.left = [0, 1]
         self.launched: list[list[int]] = []
-        super().__init__(
-            session=FakeSession(),  # type: ignore[arg-type]
-            source=ApplicationFile(filename="app.py", text=""),
-            settings=ApplicationSettings.parse("app"),
+
+    def run(self) -> list[TaskReport]:
+        return RunJobs(
             slice_=a_slice(),
-            client_config_path="",
+            launch=self.launch,
+            cancel=lambda: None,
             unfinished=lambda _: self.left,
             check=lambda: None,
-        )
+        ).run()
 
-    def _launch(self, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
+    def launch(self, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
         self.launched.append(list(groups))
         outcome = self.script.pop(0)
         if isinstance(outcome, KStreamsError):
             raise outcome
         self.left = outcome
         return [TaskReport(task_id=f"{subtopology}_{group}") for group in groups if group not in outcome]
-
-
-class FakeSession:
-    def interruptAll(self) -> None: ...
 
 
 def a_slice() -> Slice:
@@ -114,17 +111,17 @@ def fenced() -> TaskFencedError:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_pause_seconds", lambda _: 0.0)
+    monkeypatch.setattr(jobs, "pause_seconds", lambda _: 0.0)
 
 
 def test_unfinished_tasks_are_launched_again_when_a_job_failed_in_passing() -> None:
-    made = ScriptedJobs([fenced(), [1], []])
+    made = Script([fenced(), [1], []])
     assert [report.task_id for report in made.run()] == ["0_0", "0_1"]
     assert made.launched == [[0, 1], [0, 1], [1]]
 
 
 def test_last_error_is_raised_when_no_launch_helped() -> None:
-    made = ScriptedJobs([fenced(), fenced(), fenced()])
+    made = Script([fenced(), fenced(), fenced()])
     with pytest.raises(TaskFencedError):
         made.run()
     assert len(made.launched) == 3
@@ -136,10 +133,11 @@ def test_last_error_is_raised_when_no_launch_helped() -> None:
         ReportedError.from_dict({"type": "RecordError", "cause": "c", "fix": "f", "retriable": True}),
         ConfigError("c", fix="f"),
         RunSupersededError("c", fix="f", run_id="r"),
+        SparkSessionError("c", fix="f"),
     ],
 )
 def test_nothing_is_launched_again_when_another_launch_cannot_help(error: KStreamsError) -> None:
-    made = ScriptedJobs([error])
+    made = Script([error])
     with pytest.raises(type(error)):
         made.run()
     assert len(made.launched) == 1

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark import cloudpickle
 from pyspark.core.files import SparkFiles
 
 from airflow_kstreams.kafka import schema_registry
@@ -41,6 +42,54 @@ def test_registry_is_known_to_the_process_when_a_host_starts_its_tasks(tmp_path:
         assert SchemaRegistry().client() is registry.client()
     finally:
         schema_registry.configure({})
+
+
+_APPLICATION = """
+from airflow_kstreams.streams import TopologyBuilder
+
+def topology():
+    return TopologyBuilder().add_source("in", "words").add_sink("out", "copies", "in").build()
+"""
+
+
+def test_executor_obeys_the_drivers_list_when_its_own_environment_allows_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KSTREAMS_ALLOWED_CLIENT_SETTINGS", "sasl.kerberos.kinit.cmd")
+    path = tmp_path / "client.json"
+    path.write_text(json.dumps({"bootstrap.servers": "b:1", "sasl.kerberos.kinit.cmd": "canary"}))
+    host = TaskHost(
+        source=ApplicationFile(filename="copies_application.py", text=_APPLICATION),
+        settings=ApplicationSettings.parse("app"),
+        subtopology=0,
+        assignment=((0,),),
+        run_id="r",
+        generation=1,
+        client_config_path=str(path),
+    )
+    (report,) = host.run((0,))
+    assert report.error is not None
+    assert report.error["type"] == "ConfigError"
+    assert "runs code in this process" in report.error["cause"]
+    assert "canary" not in str(report.error)
+
+
+def test_closure_holds_no_secret_when_spark_pickles_it(tmp_path: Path) -> None:
+    path = tmp_path / "client.json"
+    path.write_text(json.dumps({"bootstrap.servers": "b:1", "sasl.password": "canary"}))
+    assert load_client_config(str(path))["sasl.password"] == "canary"
+    host = TaskHost(
+        source=ApplicationFile(filename="copies_application.py", text=_APPLICATION),
+        settings=ApplicationSettings.parse("app"),
+        subtopology=0,
+        assignment=((0,),),
+        run_id="r",
+        generation=1,
+        client_config_path=str(path),
+    )
+    pickled: bytes = cloudpickle.dumps(host.function())  # type: ignore[no-untyped-call]
+    assert b"client.json" in pickled
+    assert b"canary" not in pickled
 
 
 def test_shipped_copy_is_read_when_the_drivers_file_is_on_another_machine(

@@ -4,7 +4,8 @@ import pytest
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.kafka.schema_registry.settings import client_config, registry_settings
-from airflow_kstreams.kafka.settings import check_client_settings, redact
+from airflow_kstreams.kafka.secrets import redact
+from airflow_kstreams.kafka.settings import check_client_settings
 from airflow_kstreams.streams.errors import ConfigError
 
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}

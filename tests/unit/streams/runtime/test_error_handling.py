@@ -225,3 +225,44 @@ def test_engine_errors_end_the_task_when_a_handler_is_set() -> None:
 def test_setting_is_refused_when_the_policy_is_unknown() -> None:
     with pytest.raises(ConfigError, match="fail, skip, dead-letter"):
         ApplicationSettings.parse("app", {"processing.exception.handler": "ignore"})
+
+
+def _parsed(value: Any) -> int:
+    return int(value)
+
+
+@pytest.mark.parametrize("settings", [SKIP, DEAD])
+def test_values_stay_out_of_the_log_when_pythons_error_repeats_them(
+    settings: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in").map_values(_parsed).send_to("out")
+    with TopologyTestDriver(builder.build(), application_id="app", settings=settings) as driver:
+        driver.pipe_input("in", key="a", value="canary", timestamp_ms=0)
+    assert "invalid literal for int() with base 10: '***'" in caplog.text
+    assert "canary" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("value", "function", "said"),
+    [
+        ({"card": "canary"}, lambda value: {}[value["card"]], "KeyError: '***'"),
+        ({"card": "canary"}, lambda value: value["amount"], "KeyError: 'amount'"),
+        ({"card": 987654}, lambda value: [][value["card"]], "IndexError: list index out of range"),
+        ("canary", lambda value: value.amount, "'str' object has no attribute 'amount'"),
+    ],
+)
+def test_values_stay_out_of_errors_and_names_in_when_a_function_fails(
+    value: Any, function: Any, said: str
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in").map_values(function).send_to("out")
+    with (
+        TopologyTestDriver(builder.build(), application_id="app") as driver,
+        pytest.raises(RecordError) as caught,
+    ):
+        driver.pipe_input("in", key="a", value=value, timestamp_ms=0)
+    assert said in caught.value.cause
+    assert "canary" not in str(caught.value)
+    assert "987654" not in str(caught.value)

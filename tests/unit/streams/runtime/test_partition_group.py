@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
+from airflow_kstreams.streams.runtime.record_queue import UNBOUNDED
 from tests.records import FakeRecord
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -128,3 +129,48 @@ def test_stop_stays_when_it_would_move_back() -> None:
     group.extend(A, 2)
     assert group.complete
     assert group.stops() == {A: 3}
+
+
+def test_quiet_partition_keeps_no_other_waiting_when_it_has_caught_up() -> None:
+    group = PartitionGroup({A: (0, UNBOUNDED), B: (4, UNBOUNDED)}, buffered=2, timed=True)
+    group.add_live(A, records(A, (0, 1)))
+    assert group.choose(100) is None, "nothing is known of the other one yet"
+    group.caught_up(B, 6)
+    assert group.choose(100) is None, "more may be on its way: it has neither a full buffer nor an end"
+    group.caught_up(A, 1)
+    assert drain(group) == [("a", 0)]
+    assert group.positions() == {A: 1, B: 6}, "past what readers do not see"
+    assert group.complete, "for now"
+
+
+def test_partition_counts_again_when_a_record_comes_after_it_had_caught_up() -> None:
+    group = PartitionGroup({A: (0, UNBOUNDED), B: (0, UNBOUNDED)}, buffered=2)
+    group.caught_up(A, 0)
+    group.caught_up(B, 0)
+    group.add_live(B, records(B, (0, 9)))
+    assert not group.complete
+    group.add_live(A, records(A, (0, 1), (1, 5), (2, 10)))
+    assert drain(group) == [], "of the other one, records with smaller timestamps may be on their way"
+    group.caught_up(B, 1)
+    assert drain(group) == [("a", 0), ("a", 1)]
+    group.caught_up(A, 3)
+    assert drain(group) == [("b", 0), ("a", 2)]
+    assert group.positions() == {A: 3, B: 1}
+
+
+def test_end_told_before_the_records_behind_it_came_does_not_count() -> None:
+    group = PartitionGroup({A: (0, UNBOUNDED), B: (0, UNBOUNDED)}, buffered=5, timed=True)
+    group.caught_up(B, 0)
+    group.add_live(A, records(A, (0, 1), (1, 2)))
+    group.caught_up(A, 1)
+    assert group.choose(100) is None
+    group.caught_up(A, 2)
+    assert drain(group) == [("a", 0), ("a", 1)]
+
+
+def test_full_partition_is_ahead_when_another_has_not_caught_up() -> None:
+    group = PartitionGroup({A: (0, UNBOUNDED), B: (0, UNBOUNDED)}, buffered=2)
+    group.add_live(A, records(A, (0, 1), (1, 2), (2, 3)))
+    assert group.ahead() == [A]
+    group.caught_up(B, 0)
+    assert group.ahead() == []

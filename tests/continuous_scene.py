@@ -1,0 +1,178 @@
+"""An application that runs as a batch and continuously in turns, in this process, without Spark.
+
+A continuous run is a thread of tasks whose rounds the test drives; it may stop cleanly, or be killed where it
+stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from airflow_kstreams.batch.continuous_coordinator import ContinuousCoordinator
+from airflow_kstreams.batch.continuous_task import ContinuousTask
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.lease_watch import LeaseWatch, Verdict
+from airflow_kstreams.batch.model import ContinuousRun, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.task_attempt import TaskAssignment
+from airflow_kstreams.batch.task_runner import TaskRunner
+from airflow_kstreams.batch.task_thread import TaskThread
+from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.runtime.stream_task import TaskId
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+APP = "app"
+
+
+@dataclass(kw_only=True)
+class Running:
+    """A continuous run that is under way.
+
+    :param coordinator: of its driver, which holds the lease.
+    :param thread: takes turns with all of its tasks.
+    """
+
+    run: ContinuousRun
+    coordinator: ContinuousCoordinator
+    watch: LeaseWatch
+    thread: TaskThread
+    clock: Clock
+
+    def rounds(self, count: int = 1, *, renew: bool = True) -> None:
+        """Give every task some turns, and let the driver renew its lease."""
+        for _ in range(count):
+            self.thread.round()
+            if renew:
+                self.coordinator.renew()
+            self.watch.look(timeout_seconds=0)
+
+    def stop(self) -> list[TaskReport]:
+        """Stop as a driver does that was told to."""
+        self.coordinator.announce_stop()
+        while (verdict := self.watch.verdict) is Verdict.GO_ON:
+            self.watch.look(timeout_seconds=0.1)
+        assert verdict is Verdict.STOP
+        reports = self.thread.run()
+        self.close()
+        return reports
+
+    def close(self) -> None:
+        """Let go of everything, the lease too."""
+        self.thread.close()
+        self.watch.close()
+        self.coordinator.close()
+
+
+@dataclass(kw_only=True)
+class SwitchingApplication:
+    """See the module.
+
+    :param settings: by dotted name; exactly_once unless given.
+    """
+
+    topology: Topology
+    cluster: ClusterPort
+    clock: Clock
+    application_id: str = APP
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def checked(self) -> ApplicationSettings:
+        """The checked settings."""
+        return ApplicationSettings.parse(
+            self.application_id, {"processing.guarantee": "exactly_once", **self.settings}
+        )
+
+    def coordinator(self) -> Coordinator:
+        """Make a coordinator of batches."""
+        return Coordinator(self.cluster, self.checked, clock=self.clock)
+
+    def begin(self, run_id: str, *, release: bool = True, order: tuple[int, int] = (0, 1)) -> Slice:
+        """Begin a batch as a driver does."""
+        coordinator = self.coordinator()
+        begun = coordinator.begin(
+            run_id,
+            self.topology.plan(self.application_id),
+            order=order,
+            hold_lease=True,
+            groups=partial(self.topology.partition_groups, self.application_id),
+        )
+        if release:
+            coordinator.close()
+        assert begun.slice is not None
+        return begun.slice
+
+    def task(self, slice_: Slice, task_id: TaskId) -> TaskReport:
+        """Run one task of a batch."""
+        return TaskRunner(
+            topology=self.topology,
+            assignment=TaskAssignment(task_id=task_id, run_id=slice_.run_id, generation=slice_.generation),
+            cluster=self.cluster,
+            settings=self.checked,
+            clock=self.clock,
+        ).run()
+
+    def finish(self, run_id: str) -> RunSummary:
+        """Finish a batch."""
+        coordinator = self.coordinator()
+        try:
+            return coordinator.finish(run_id)
+        finally:
+            coordinator.close()
+
+    def batch(self, run_id: str) -> RunSummary:
+        """Run a whole batch."""
+        slice_ = self.begin(run_id)
+        for task_id in tasks_of(slice_) if not slice_.plan.empty else ():
+            self.task(slice_, task_id)
+        return self.finish(run_id)
+
+    def batch_and_what_was_left(self, run_id: str) -> None:
+        """Run a whole batch, after an unfinished one if there is one, as a driver does."""
+        while True:
+            slice_ = self.begin(run_id)
+            for task_id in tasks_of(slice_) if not slice_.plan.empty else ():
+                self.task(slice_, task_id)
+            if self.finish(slice_.run_id).run_id == run_id:
+                return
+
+    def run_continuously(self, run_id: str, order: tuple[int, int] = (0, 1)) -> Running:
+        """Start a continuous run."""
+        coordinator = ContinuousCoordinator(self.cluster, self.checked, clock=self.clock)
+        run = coordinator.begin_continuous(
+            run_id,
+            self.topology.plan(self.application_id),
+            order=order,
+            owner=f"process of {run_id}",
+            groups=partial(self.topology.partition_groups, self.application_id),
+        )
+        coordinator.delete_metadata()
+        watch = LeaseWatch(
+            self.cluster, self.checked, run_id=run_id, generation=run.generation, clock=self.clock
+        )
+        watch.look(timeout_seconds=0)
+        tasks = [self.continuous_task(run, task_id) for task_id in tasks_of(run.slice)]
+        thread = TaskThread(tasks, verdict=lambda: watch.verdict, run_id=run_id)
+        return Running(run=run, coordinator=coordinator, watch=watch, thread=thread, clock=self.clock)
+
+    def continuous_task(self, run: ContinuousRun, task_id: TaskId) -> ContinuousTask:
+        """Make one task of a continuous run."""
+        return ContinuousTask(
+            topology=self.topology,
+            assignment=TaskAssignment(task_id=task_id, run_id=run.run_id, generation=run.generation),
+            cluster=self.cluster,
+            settings=self.checked,
+            clock=self.clock,
+        )
+
+
+def tasks_of(slice_: Slice) -> list[TaskId]:
+    """Return every task, in topological order."""
+    return [
+        TaskId(subtopology=sub.id, group=group)
+        for sub in slice_.plan.topology.subtopologies
+        for group in range(slice_.plan.tasks[str(sub.id)])
+    ]

@@ -1,0 +1,70 @@
+"""Executors of a real standalone cluster are killed in the middle of a run: Spark's retries and ours, on
+other executors, leave nothing out and double nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.driver_process import DriverProcess
+from tests.gated_scene import Scene, reached
+from tests.kafka_tools import hanging_transactions
+from tests.spark_cluster import executor_of, spark_cluster, submit_arguments
+
+RECORDS = 4_000
+#: Spark gives a stage up after so many lost tasks; then it is for the driver to launch the job again.
+TASK_FAILURES = 2
+
+
+def kill_executor_at(
+    marker: Path, driver: DriverProcess, wait_until: Callable[..., Any]
+) -> tuple[psutil.Process, psutil.Process]:
+    """Kill the executor whose task waits at the gate; returns it and the task's process."""
+    wait_until(reached(marker, driver), f"gate {marker.name}", seconds=120)
+    task = psutil.Process(int(marker.read_text()))
+    marker.unlink()
+    executor = executor_of(task)
+    executor.kill()
+    return executor, task
+
+
+def test_run_ends_exactly_when_its_executors_are_killed_again_and_again(
+    scene: Scene, wait_until: Callable[..., Any], tmp_path: Path
+) -> None:
+    scene.publish(0, RECORDS)
+    marker = scene.arm("first", 2_000)
+    with spark_cluster(tmp_path, wait_until) as master:
+
+        def on_cluster(*confs: str) -> Scene:
+            arguments = submit_arguments(master, scene.environment, *confs)
+            launch = {"MASTER": master, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": arguments}
+            return replace(scene, launch=launch)
+
+        refused = on_cluster("spark.speculation=true").start("run-1")
+        assert refused.wait() == 2, refused.output()[-6000:]
+        (told,) = [line for line in refused.output().splitlines() if line.startswith("KSTREAMS-ERROR ")]
+        error = json.loads(told.removeprefix("KSTREAMS-ERROR "))
+        assert (error["type"], "spark.speculation=true" in error["cause"]) == ("ConfigError", True)
+        assert not marker.exists(), "no task was started"
+        frozen = scene.stops()
+        in_slice = list(scene.sent)
+        scene.publish(RECORDS, RECORDS + 500)
+
+        driver = on_cluster(f"spark.task.maxFailures={TASK_FAILURES}").start("run-1")
+        killed = [kill_executor_at(marker, driver, wait_until) for _ in range(TASK_FAILURES)]
+        wait_until(reached(marker, driver), "the gate once more", seconds=120)
+        scene.open_gates()
+        assert driver.wait() == 0, driver.output()[-6000:]
+        assert "launching its unfinished tasks again" in driver.output(), (
+            "the stage was given up, the run not"
+        )
+        assert len({executor.pid for executor, _ in killed}) == TASK_FAILURES
+        assert scene.stops() == frozen, "a run that has begun keeps its stop offsets"
+        assert scene.results() == scene.sums(in_slice)
+    assert hanging_transactions(scene.bootstrap) == []

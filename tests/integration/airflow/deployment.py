@@ -1,0 +1,206 @@
+"""A whole Airflow with a broker of its own, which runs the example DAGs on real flights."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from airflow_kstreams.batch.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.model import RunSummary
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from dev.embedded import Broker, free_port
+from dev.flight_demo import oracle
+from dev.flight_demo.children import Children
+from dev.flight_demo.data import Stretch, records
+from dev.flight_demo.local_airflow import AirflowError, LocalAirflow
+from dev.flight_demo.publisher import create_topics, publish
+from tests.conftest import Row, read_rows
+
+APPLICATION_ID = "flight-delays"
+HOURLY, REPORT, FOLLOWED = "flight_delays_hourly", "flight_delays_report", "flight_delays_followed"
+TELL = "tell_new_runs"
+_CURSOR = f"{APPLICATION_ID}-finished-runs-{FOLLOWED}"
+_SECONDS = 30.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Deployment:
+    """Airflow's components on a database, the example DAGs unpaused.
+
+    :param airflow: the components.
+    :param bootstrap: of the broker.
+    :param lineage_file: where OpenLineage writes its events.
+    :ivar days: how many days of 2013 were published.
+    """
+
+    airflow: LocalAirflow
+    bootstrap: str
+    lineage_file: Path
+    days: int = 0
+    _runs: int = field(default=0, init=False)
+
+    def publish_day(self) -> None:
+        """Publish the flights and the weather of one more day."""
+        day = records(Stretch(first_day=self.days, end_day=self.days + 1))
+        publish(self.bootstrap, day, on_progress=lambda _: None)
+        self.days += 1
+
+    def trigger(self, run_id: str) -> str:
+        """Start a dag run of the hourly DAG with a logical date in the past, and return its id."""
+        self._runs += 1
+        self.airflow.trigger(HOURLY, run_id, logical_date=f"2013-02-01T{self._runs:02}:00:00Z")
+        return run_id
+
+    def ended(self, dag_id: str, run_id: str) -> str:
+        """Wait until a dag run has ended, and return its state."""
+        over = ("success", "failed")
+        self.airflow.wait(lambda: self.airflow.run_state(dag_id, run_id) in over, f"{dag_id} {run_id} ended")
+        return self.airflow.run_state(dag_id, run_id)
+
+    def succeeds(self, run_id: str) -> RunSummary:
+        """Wait for a dag run of the hourly DAG that must succeed, and return what the ledger says of it."""
+        state = self.ended(HOURLY, run_id)
+        assert state == "success", self.airflow.log_tail(HOURLY, run_id, lines=60)
+        return self._ledger().runs[run_id]
+
+    def finished_run(self) -> RunSummary:
+        """Return the last run that was triggered, had records and is finished; make one if there is none."""
+        runs = self._ledger().runs.values()
+        ours = [run for run in runs if not (run.empty or run.run_id.startswith("scheduled"))]
+        if ours:
+            return max(ours, key=lambda run: run.finished_ms)
+        self.publish_day()
+        return self.succeeds(self.trigger("the-only-one"))
+
+    def _ledger(self) -> Ledger:
+        return read_ledger(KafkaCluster({"bootstrap.servers": self.bootstrap}), APPLICATION_ID)
+
+    def results(self) -> list[Row]:
+        """Return every record of the result topic."""
+        rows = read_rows(self.bootstrap, "carrier-delays")
+        return sorted(rows, key=lambda row: (row.partition, row.offset))
+
+    def clear(self, run_id: str, *, only_failed: bool) -> None:
+        """Clear a dag run of the hourly DAG."""
+        body = {"dry_run": False, "only_failed": only_failed}
+        self.airflow.call("POST", f"/dags/{HOURLY}/dagRuns/{run_id}/clear", body)
+
+    def define_spark(self) -> None:
+        """Make the connection to Spark."""
+        body = {"connection_id": "spark_default", "conn_type": "spark", "host": "local[2,4]"}
+        self.airflow.call("POST", "/connections", body)
+
+    def forget_spark(self) -> None:
+        """Take the connection to Spark away."""
+        self.airflow.call("DELETE", "/connections/spark_default")
+
+    def result(self, dag_id: str, run_id: str, task_id: str) -> Any:
+        """Return what a task left in XCom; None if it left nothing."""
+        where = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries"
+        keys = [entry["key"] for entry in self.airflow.call("GET", where)["xcom_entries"]]
+        return self.airflow.call("GET", f"{where}/return_value")["value"] if "return_value" in keys else None
+
+    def differences(self, days: int) -> tuple[str, ...]:
+        """Compare the carrier table with the data set's first days."""
+        return oracle.judge(self.bootstrap, days).differences
+
+    def followers(self) -> dict[str, str]:
+        """Return the state of every dag run of the DAG that follows the finished runs."""
+        runs = self.airflow.call("GET", f"/dags/{FOLLOWED}/dagRuns?limit=100")["dag_runs"]
+        return {run["dag_run_id"]: run["state"] for run in runs}
+
+    def told(self) -> Counter[str]:
+        """Return how often each run was told by the DAG that follows them."""
+        results = [self.result(FOLLOWED, run_id, TELL) for run_id in self.followers()]
+        return Counter(run_id for result in results for run_id in result or ())
+
+    def announced(self, run_id: str) -> list[dict[str, Any]]:
+        """Return what the watcher's asset events say of a run."""
+        events: list[dict[str, Any]] = []
+
+        def shown() -> bool:
+            try:
+                events[:] = self.airflow.call("GET", "/assets/events?limit=100")["asset_events"]
+            except AirflowError as error:
+                if ": 500 " not in str(error):
+                    raise
+                # Airflow 3.3 cannot show an event as long as a run that it created has not started.
+                return False
+            return True
+
+        self.airflow.wait(shown, "asset events are shown")
+        payloads = [event["extra"]["payload"] for event in events if event["extra"].get("from_trigger")]
+        return [payload for payload in payloads if payload["run_id"] == run_id]
+
+    def set_cursor_back(self, run_id: str) -> None:
+        """Move the watcher's cursor before a run, as if its triggerer had died before it moved."""
+        topic = f"{APPLICATION_ID}-runs"
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+        offset = next(row.offset for row in read_rows(self.bootstrap, topic) if row.key == run_id.encode())
+        moved = ConsumerGroupTopicPartitions(_CURSOR, [TopicPartition(topic, 0, offset)])
+        for future in admin.alter_consumer_group_offsets([moved]).values():
+            future.result(_SECONDS)
+
+    def lineage(self, run_id: str) -> dict[str, Any]:
+        """Return OpenLineage's last event of each task of a dag run of the hourly DAG, by task id."""
+        events = map(json.loads, self.lineage_file.read_text().splitlines())
+        return {
+            event["job"]["name"].rpartition(".")[2]: event
+            for event in events
+            if event["run"]["facets"].get("airflow", {}).get("dagRun", {}).get("run_id") == run_id
+            and event["job"]["name"].startswith(HOURLY)
+        }
+
+
+@contextmanager
+def deployed(folder: Path, home: Path, *, database: str = "", **more: str) -> Iterator[Deployment]:
+    """Start broker and Airflow, and unpause the example DAGs; everything ends with the block.
+
+    :param folder: for all that they write.
+    :param home: Airflow's home with the configuration, and with an empty SQLite database.
+    :param database: of another database than SQLite.
+    :param more: environment of all components.
+    """
+    logs = folder / "logs"
+    logs.mkdir()
+    lineage = folder / "lineage.jsonl"
+    with (
+        Broker(port=free_port(Broker.PORTS), folder=folder / "broker", heap="512m") as broker,
+        Children(logs) as children,
+    ):
+        create_topics(broker.bootstrap)
+        airflow = LocalAirflow(
+            folder=folder / "airflow",
+            children=children,
+            bootstrap=broker.bootstrap,
+            config=home / "airflow.cfg",
+            empty_database=home / "airflow-empty.db",
+            database=database,
+            more={
+                # In the database instead, where a test can take it away.
+                "AIRFLOW_CONN_SPARK_DEFAULT": None,
+                # Watchers of a DAG begin with the parse that follows its unpausing.
+                "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+                # A triggerer that was killed is noticed soon.
+                "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
+                "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "4",
+                "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+                    {"type": "file", "log_file_path": str(lineage), "append": True}
+                ),
+                **more,
+            },
+        )
+        airflow.start()
+        deployment = Deployment(airflow=airflow, bootstrap=broker.bootstrap, lineage_file=lineage)
+        deployment.define_spark()
+        for dag_id in (HOURLY, REPORT, FOLLOWED):
+            airflow.unpause(dag_id)
+        yield deployment

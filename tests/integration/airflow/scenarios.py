@@ -1,0 +1,71 @@
+"""What must be so on any deployment, whatever its database."""
+
+from __future__ import annotations
+
+from tests.integration.airflow.deployment import FOLLOWED, HOURLY, REPORT, TELL, Deployment
+
+
+def failed_run_ends_at_its_own_stops_when_cleared(deployment: Deployment) -> None:
+    """Fail a run after its stop offsets are frozen, let more arrive, mend the cause, and clear it."""
+    airflow = deployment.airflow
+    deployment.forget_spark()
+    deployment.publish_day()
+    run_id = deployment.trigger("failing")
+    assert deployment.ended(HOURLY, run_id) == "failed"
+    tasks = airflow.task_states(HOURLY, run_id)
+    assert tasks["flight_delays.capture_stop_offsets"] == "success"
+    assert tasks["flight_delays.run_topology"] == "failed"
+    cause = "\n".join(airflow.task_log(HOURLY, run_id, "flight_delays.run_topology"))
+    assert "connection 'spark_default' is not defined in Airflow" in cause
+    captured = deployment.result(HOURLY, run_id, "flight_delays.capture_stop_offsets")
+    days = deployment.days
+    deployment.publish_day()
+    deployment.define_spark()
+
+    deployment.clear(run_id, only_failed=True)
+    summary = deployment.succeeds(run_id)
+
+    assert sum(part.stop_offset - part.start_offset for part in summary.inputs) == captured["record_span"]
+    assert deployment.differences(days) == (), "the day that came later belongs to the next run"
+
+
+def sensor_and_watcher_go_on(deployment: Deployment, run_id: str) -> None:
+    """Finish a run while the triggerer is dead: a sensor and a watcher that waited for it hear of it."""
+    airflow = deployment.airflow
+    report = f"report of {run_id}".replace(" ", "-")
+    airflow.trigger(REPORT, report, {"run_id": run_id})
+    airflow.wait(
+        lambda: airflow.task_states(REPORT, report)["wait_for_run"] == "deferred", "the sensor is deferred"
+    )
+    airflow.children.kill("triggerer")
+
+    deployment.succeeds(deployment.trigger(run_id))
+    assert airflow.run_state(REPORT, report) == "running"
+    assert deployment.announced(run_id) == []
+    airflow.start_component("triggerer")
+
+    assert deployment.ended(REPORT, report) == "success", airflow.log_tail(REPORT, report)
+    assert deployment.result(REPORT, report, "wait_for_run")["run_id"] == run_id
+    airflow.wait(lambda: deployment.told()[run_id] > 0, f"run {run_id} is told")
+
+
+def repeated_event_is_the_same_and_ignored(deployment: Deployment, run_id: str) -> None:
+    """Kill the triggerer, and let the next one announce a run again that was announced and told."""
+    airflow = deployment.airflow
+    known = set(deployment.followers())
+    airflow.children.kill("triggerer")
+    deployment.set_cursor_back(run_id)
+
+    airflow.start_component("triggerer")
+    airflow.wait(lambda: len(deployment.announced(run_id)) > 1, f"run {run_id} is announced again")
+
+    first, *others = deployment.announced(run_id)
+    assert all(other == first for other in others), "the same run id and offsets"
+    airflow.wait(lambda: bool(set(deployment.followers()) - known), "the follower runs again")
+    for follower in set(deployment.followers()) - known:
+        assert deployment.ended(FOLLOWED, follower) == "success"
+        # On the full hour the schedule itself may have got a run in between, which is news.
+        news = deployment.result(FOLLOWED, follower, TELL) or []
+        assert news or airflow.task_states(FOLLOWED, follower)[TELL] == "skipped"
+        assert run_id not in news
+    assert deployment.told()[run_id] == 1

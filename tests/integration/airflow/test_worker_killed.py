@@ -1,0 +1,171 @@
+"""An Airflow worker that is asked to end, then one that is killed, in the middle of a run on a real Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import pytest
+
+from airflow_kstreams.batch.model import RunState
+from airflow_kstreams.batch.status import read_status
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from tests.gated_scene import Scene
+from tests.integration.airflow.dag_run_process import going_on, run
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+ROOT = Path(__file__).parent.parent.parent.parent
+_WORKER = Path(__file__).parent / "dag_run_process.py"
+_DATE = datetime(2026, 6, 1, tzinfo=UTC)
+_DAG = "gated_inline"
+
+
+@dataclass
+class Worker:
+    """An Airflow worker at work on the dag run.
+
+    :ivar spark: what it has started.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    spark: list[psutil.Process] = field(default_factory=list)
+
+    def remember(self) -> None:
+        self.spark = psutil.Process(self.process.pid).children(recursive=True)
+
+    def left(self) -> list[psutil.Process]:
+        """What it had started and is still alive."""
+        return [process for process in self.spark if _works(process)]
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.remember()
+            self.process.kill()
+        for process in self.left():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait(30)
+
+
+def _works(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def start_worker(
+    scene: Scene, airflow_database: Path, connections: Callable[..., None], tmp_path: Path
+) -> Iterator[Callable[[], Worker]]:
+    workers: list[Worker] = []
+
+    def start() -> Worker:
+        log = tmp_path / f"worker-{len(workers)}.log"
+        conf = json.dumps({"application_id": scene.application_id})
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, str(_WORKER), _DAG, _DATE.isoformat(), conf], stdout=out, stderr=out
+            )
+        workers.append(Worker(process, log))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.end()
+
+
+def _fail_lost_tasks() -> None:
+    """Do what the scheduler does with Airflow tasks whose worker is not heard of any more."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.query(TaskInstance).filter_by(dag_id=_DAG, state="running").update({"state": "failed"})
+
+
+def test_run_goes_on_when_one_worker_was_asked_to_end_and_the_next_was_killed(
+    scene: Scene,
+    start_worker: Callable[[], Worker],
+    dag_module: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[..., Any],
+) -> None:
+    for name, value in {**scene.environment, "PYTHONPATH": str(ROOT)}.items():
+        monkeypatch.setenv(name, value)
+    scene.publish(0, 1_500)
+    in_slice = list(scene.sent)
+    gate = scene.arm("first", 1_000)
+
+    def reach(worker: Worker | None) -> int:
+        def reached() -> bool:
+            if worker is not None and worker.process.poll() is not None:
+                pytest.fail(f"the worker ended early:\n{worker.log.read_text(errors='replace')[-6000:]}")
+            return gate.exists() and bool(gate.read_text())
+
+        wait_until(reached, "the gate", seconds=120)
+        pid = int(gate.read_text())
+        gate.unlink()
+        if worker is not None:
+            worker.remember()
+            assert pid in [process.pid for process in worker.spark]
+        return pid
+
+    # The first worker is asked to end: nothing of Spark stays, the run does.
+    first = start_worker()
+    reach(first)
+    stops = scene.stops()
+    scene.publish(1_500, 2_000)
+    first.process.send_signal(signal.SIGTERM)
+    first.process.wait(60)
+    wait_until(lambda: not first.left(), "the end of all that the worker had started")
+    status = read_status(KafkaCluster({"bootstrap.servers": scene.bootstrap}), scene.application_id)
+    assert status.state is RunState.RUNNING
+    assert scene.stops() == stops
+
+    # The second one is killed: its driver is left behind, and works on.
+    second = start_worker()
+    reach(second)
+    os.kill(second.process.pid, signal.SIGKILL)
+    second.process.wait(30)
+    _fail_lost_tasks()
+    orphans = [process.pid for process in second.left()]
+    assert len(orphans) >= 3, "a JVM, a driver and a Python worker"
+
+    # The third takes the run over, and the driver that was left behind ends itself, before it could finish.
+    orphans_end = threading.Event()
+
+    def watch() -> None:
+        try:
+            reach(None)
+            wait_until(lambda: not second.left(), "the end of the driver that was left behind")
+            orphans_end.set()
+        finally:
+            scene.open_gates()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with going_on():
+        dag_run = run(getattr(dag_module, _DAG), _DATE.isoformat(), {"application_id": scene.application_id})
+    watcher.join(120)
+
+    assert orphans_end.is_set()
+    assert str(dag_run.state) == "success"
+    assert scene.results() == scene.sums(in_slice)
+    last = read_status(KafkaCluster({"bootstrap.servers": scene.bootstrap}), scene.application_id).runs[-1]
+    assert {str(part.topic_partition): part.stop_offset for part in last.inputs} == stops
+    assert last.generation == 3

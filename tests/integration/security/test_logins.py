@@ -1,0 +1,171 @@
+"""Logins over TLS: what is right works, and what is wrong is named with the setting to correct."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError
+from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+from dev.certificates import Authority
+from dev.secured import SecuredBroker
+from tests.access_control import Acls
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+SETTINGS = ApplicationSettings.parse("app", {"client.timeout.ms": 20_000})
+Config = Mapping[str, str]
+
+
+def scram(broker: SecuredBroker, **changes: str) -> dict[str, str]:
+    changed = {name.replace("_", "."): value for name, value in changes.items()}
+    return {**broker.scram_config("carol"), **changed}
+
+
+def tls(broker: SecuredBroker, bootstrap: str) -> dict[str, str]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(broker.authority_file),
+    }
+
+
+#: Name -> settings, what the cause says, what the fix names.
+WRONG: dict[str, tuple[Callable[[SecuredBroker], Config], str, str]] = {
+    "wrong password": (
+        lambda broker: scram(broker, sasl_password="wrong-canary"),
+        "refused the credentials",
+        "sasl.username and sasl.password",
+    ),
+    "unknown user": (
+        lambda broker: scram(broker, sasl_username="nobody"),
+        "refused the credentials",
+        "sasl.username and sasl.password",
+    ),
+    "unsupported mechanism": (
+        lambda broker: scram(broker, sasl_mechanism="PLAIN"),
+        "supported mechanisms: SCRAM-SHA-",
+        "sasl.mechanism",
+    ),
+    "expired certificate": (
+        lambda broker: tls(broker, broker.expired_bootstrap),
+        "has expired",
+        "certificate renewed",
+    ),
+    "certificate for another host": (
+        lambda broker: tls(broker, broker.elsewhere_bootstrap),
+        "is for another host",
+        "bootstrap.servers",
+    ),
+    "client with TLS at a plain listener": (
+        lambda broker: scram(broker, bootstrap_servers=broker.bootstrap),
+        "does not speak TLS, but security.protocol is SASL_SSL",
+        "security.protocol",
+    ),
+    "plain client at a TLS listener": (
+        lambda broker: {"bootstrap.servers": broker.scram_bootstrap},
+        "speaks TLS, but security.protocol is PLAINTEXT",
+        "security.protocol",
+    ),
+    "plain login at a TLS listener": (
+        lambda broker: scram(broker, security_protocol="SASL_PLAINTEXT"),
+        "speaks TLS, but security.protocol is SASL_PLAINTEXT",
+        "set security.protocol to SASL_SSL",
+    ),
+    "no login where one is demanded": (
+        lambda broker: tls(broker, broker.scram_bootstrap),
+        "demands a login, but security.protocol is SSL",
+        "set security.protocol to SASL_SSL",
+    ),
+    "no client certificate where one is demanded": (
+        lambda broker: tls(broker, broker.mutual_bootstrap),
+        "demands a client certificate, and none is given",
+        "ssl.certificate.location",
+    ),
+}
+
+
+def failure(config: Config, call: Callable[[KafkaCluster], object]) -> KafkaClientError:
+    with pytest.raises(KafkaClientError) as caught:
+        call(KafkaCluster(config, settings=SETTINGS))
+    return caught.value
+
+
+def describe(cluster: KafkaCluster) -> object:
+    return cluster.admin().describe_topics(["no-such-topic"])
+
+
+def check(error: KafkaClientError, cause: str, fix: str) -> None:
+    assert cause in error.cause
+    assert fix in error.fix
+    assert not error.is_retriable, "a retry cannot help, and would only hide the cause"
+    assert "\n" not in error.cause + error.fix
+    assert "canary" not in str(error)
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_setting_to_correct_is_named_when_the_connection_is_wrong(
+    secured_broker: SecuredBroker, case: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings, cause, fix = WRONG[case]
+    check(failure(settings(secured_broker), describe), cause, fix)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_authority_is_named_when_it_did_not_sign_the_brokers_certificate(
+    secured_broker: SecuredBroker, tmp_path: Path
+) -> None:
+    stranger = tmp_path / "stranger.pem"
+    stranger.write_text(Authority("a stranger").certificate)
+    error = failure(scram(secured_broker, ssl_ca_location=str(stranger)), describe)
+    check(error, "signed by an authority that this client does not trust", "ssl.ca.location")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda cluster: cluster.reader(group_id="app").committed([TopicPartition("in", 0)]),
+        lambda cluster: cluster.writer(transactional_id="app-0_0").init_transactions(),
+        lambda cluster: cluster.writer(transactional_id=None).begin(),
+    ],
+    ids=["reader", "transactional writer", "idempotent writer"],
+)
+def test_setting_to_correct_is_named_when_any_client_meets_an_expired_certificate(
+    secured_broker: SecuredBroker, call: Callable[[KafkaCluster], object]
+) -> None:
+    error = failure(tls(secured_broker, secured_broker.expired_bootstrap), call)
+    check(error, "has expired", "certificate renewed")
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_user_is_let_in_and_no_further_when_the_password_is_right(
+    secured_broker: SecuredBroker, mechanism: str
+) -> None:
+    error = failure(scram(secured_broker, sasl_mechanism=mechanism), describe)
+    assert isinstance(error, AccessDeniedError)
+    assert "User:carol needs the permission Describe on topic no-such-topic" in error.cause
+
+
+def test_user_is_known_by_certificate_when_the_listener_demands_one(
+    secured_broker: SecuredBroker, kafka_admin: AdminClient
+) -> None:
+    certificate = secured_broker.client_certificate("dave")
+    config = {
+        **tls(secured_broker, secured_broker.mutual_bootstrap),
+        "ssl.certificate.pem": certificate.certificate,
+        "ssl.key.pem": certificate.locked_key("canary"),
+        "ssl.key.password": "canary",
+    }
+    # As whom the broker knows a certificate is the broker's business.
+    assert "User:NAME" in failure(config, describe).fix
+    acls = Acls(kafka_admin, principal="User:CN=dave")
+    acls.allow([Permission(operation=Operation.DESCRIBE, resource=Resource.TOPIC, name="no-such-topic")])
+    assert describe(KafkaCluster(config, settings=SETTINGS)) == {}
+    acls.withdraw()

@@ -1,0 +1,162 @@
+"""The lists of ACLs for everything but batch runs: enough, and nothing to spare."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.doctor.diagnosis import Subject, diagnose
+from airflow_kstreams.batch.permissions import (
+    continuous_permissions,
+    doctor_permissions,
+    run_permissions,
+    watch_permissions,
+)
+from airflow_kstreams.batch.status import read_status
+from airflow_kstreams.hooks.conditions import NewData, RunFinished, StopOffsetsReached
+from airflow_kstreams.hooks.views import ClusterView
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams.errors import AccessDeniedError
+from airflow_kstreams.streams.permissions import Operation, Permission
+from airflow_kstreams.streams.settings import ApplicationSettings
+from dev.secured import SecuredBroker
+from tests.continuous_scene import SwitchingApplication
+from tests.in_process import Application
+
+Allow = Callable[[Iterable[Permission]], None]
+
+
+def counts(app: str) -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    words = builder.stream(f"in-{app}").group_by(lambda key, value: value)
+    words.count(store="counts").to_stream().send_to(f"out-{app}", value_serde=serdes.int64())
+    return builder.build()
+
+
+@pytest.fixture
+def topology(application_id: str, create_topic: Callable[..., str]) -> Topology:
+    for name in ("in", "out"):
+        create_topic(f"{name}-{application_id}", 1)
+    return counts(application_id)
+
+
+@pytest.fixture
+def cluster(secured_broker: SecuredBroker) -> KafkaCluster:
+    """As carol sees it."""
+    return KafkaCluster(
+        {"bootstrap.servers": secured_broker.scram_bootstrap, **secured_broker.scram_config("carol")}
+    )
+
+
+@pytest.fixture
+def finished_and_waiting(
+    kafka: str, application_id: str, topology: Topology, produce: Callable[..., None]
+) -> Application:
+    """By the super user: run-1 is finished, run-2 has begun, and something new has come since."""
+    application = Application(bootstrap=kafka, application_id=application_id, topology=topology)
+    source = f"in-{application_id}"
+    produce(source, [("k", "ant"), ("k", "bee")])
+    application.run("run-1")
+    produce(source, [("k", "ant")])
+    slice_ = application.begin("run-2")
+    application.task(slice_, 0, 0)
+    produce(source, [("k", "cat")])
+    return application
+
+
+def test_continuous_mode_needs_to_delete_the_metadata_topic(
+    cluster: KafkaCluster,
+    topology: Topology,
+    application_id: str,
+    allow: Allow,
+    produce: Callable[..., None],
+    consume_all: Callable[..., list[Any]],
+    wait_until: Callable[..., Any],
+) -> None:
+    application = SwitchingApplication(
+        topology=topology,
+        cluster=cluster,
+        clock=SystemClock(),
+        application_id=application_id,
+        settings={"commit.every.records": 1, "commit.interval.ms": 50, "lease.ms": 3_000},
+    )
+    plan = topology.plan(application_id)
+    allow(run_permissions(plan, application.checked))
+    produce(f"in-{application_id}", [("k", "ant")])
+    application.batch("run-1")
+    (delete,) = continuous_permissions(application_id)
+
+    with pytest.raises(AccessDeniedError) as refused:
+        application.run_continuously("on-1")
+
+    named = refused.value.permission
+    assert (named.operation, named.name) == (Operation.DELETE, delete.name)
+    allow([delete])
+    running = application.run_continuously("on-1", order=(0, 2))
+    produce(f"in-{application_id}", [("k", "ant")])
+
+    def counted() -> bool:
+        running.rounds()
+        return len(consume_all(f"out-{application_id}")) == 2
+
+    wait_until(counted, "the continuous run's result")
+    running.coordinator.purge_processed(running.run)
+    running.stop()
+    running.close()
+    application.batch("run-2")
+
+
+def watch_all(cluster: KafkaCluster, app: str) -> None:
+    """Ask every question that sensors and ``status`` ask."""
+    with ClusterView(cluster) as view:
+        finished = RunFinished(application_id=app, run_id="run-1").evaluate(view)
+        new = NewData(application_id=app).evaluate(view)
+        at_stop = StopOffsetsReached(application_id=app, run_id="run-2", subtopology=0).evaluate(view)
+        behind = StopOffsetsReached(application_id=app, run_id="run-2", subtopology=1).evaluate(view)
+    assert finished is not None
+    assert new is not None
+    assert new["records"] == 1
+    assert at_stop is not None
+    assert behind is None
+    status = read_status(cluster, app)
+    assert [run.run_id for run in status.runs] == ["run-1"]
+    assert sum(status.lag.values()) >= 2
+
+
+def test_watching_needs_exactly_its_list(
+    finished_and_waiting: Application, cluster: KafkaCluster, application_id: str, allow: Allow
+) -> None:
+    listed = watch_permissions(finished_and_waiting.topology.plan(application_id))
+    assert {each.operation for each in listed} == {Operation.READ, Operation.DESCRIBE}
+    given: list[Permission] = []
+    for each in listed:
+        with pytest.raises((AssertionError, AccessDeniedError)):
+            watch_all(cluster, application_id)
+        allow([each])
+        given.append(each)
+    watch_all(cluster, application_id)
+
+
+def test_doctor_sees_everything_with_its_list_and_says_what_it_may_not_see(
+    finished_and_waiting: Application, cluster: KafkaCluster, application_id: str, allow: Allow
+) -> None:
+    plan = finished_and_waiting.topology.plan(application_id)
+    settings = ApplicationSettings.parse(application_id, {})
+    allow(run_permissions(plan, settings))
+
+    def not_seen() -> list[str]:
+        found = diagnose(cluster, Subject(plan=plan, settings=settings))
+        return [each.text for each in found if each.check == "permissions"]
+
+    listed = doctor_permissions(plan)
+    assert len(not_seen()) == 3, "the brokers' own topics, their settings, the settings of topics"
+    for last, each in enumerate(listed, start=1):
+        allow([each])
+        if last < len(listed):
+            assert not_seen(), dataclasses.asdict(each)
+    assert not_seen() == []

@@ -1,0 +1,82 @@
+"""Executors of a real standalone cluster whose Python is not the driver's: one line says what is missing, and
+the archive that ``airflow-kstreams pack`` writes brings it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from airflow_kstreams import __version__
+from tests.driver_process import DriverProcess
+from tests.gated_scene import Scene
+from tests.python_environment import build_wheel, environment_with, install
+from tests.spark_cluster import spark_cluster, submit_arguments
+
+_OTHER_VERSION = "0.0.9"
+
+
+def told(driver: DriverProcess) -> dict[str, Any]:
+    """What the driver tells when it fails; it must be all, without Spark's own words."""
+    assert driver.wait() == 2, driver.output()[-6000:]
+    (line,) = [line for line in driver.output().splitlines() if line.startswith("KSTREAMS-ERROR ")]
+    assert "Traceback" not in driver.output()
+    error: dict[str, Any] = json.loads(line.removeprefix("KSTREAMS-ERROR "))
+    assert "\n" not in error["cause"]
+    assert f"{error['type']}: {error['cause']}\nWhat to do: {error['fix']}\n" in driver.output()
+    return error
+
+
+def pack(folder: Path) -> list[str]:
+    """Build the archive as a user does; returns the settings that the command prints."""
+    command = [sys.executable, "-m", "airflow_kstreams.cli", "pack", "--output", str(folder / "k.tar.gz")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return [line.strip() for line in done.stdout.splitlines() if line.startswith("  spark.")]
+
+
+def test_executors_say_what_they_lack_and_run_when_the_archive_brings_it(
+    scene: Scene, wait_until: Callable[..., Any], tmp_path: Path
+) -> None:
+    scene.publish(0, 500)
+    bare = environment_with(tmp_path / "bare", "pyarrow")
+    other = environment_with(tmp_path / "other", "pyarrow")
+    install(other, build_wheel(tmp_path, version=_OTHER_VERSION), dependencies=False)
+
+    with spark_cluster(tmp_path, wait_until, checkout=False) as master:
+
+        def start(python: Path, *confs: str) -> DriverProcess:
+            launch = {
+                "MASTER": master,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "PYSPARK_PYTHON": str(python),
+                # One executor tells all there is to tell.
+                "PYSPARK_SUBMIT_ARGS": submit_arguments(
+                    master, scene.environment, "spark.cores.max=1", *confs
+                ),
+            }
+            return replace(scene, launch=launch).start("run-1")
+
+        missing = told(start(bare))
+        assert missing["type"] == "ExecutorSetupError"
+        assert missing["cause"].endswith(f"has no airflow_kstreams, the driver has {__version__}")
+        assert str(bare) in missing["cause"]
+        assert "airflow-kstreams pack" in missing["fix"]
+
+        different = told(start(other))
+        assert different["type"] == "ExecutorSetupError"
+        assert f"has airflow_kstreams {_OTHER_VERSION} at " in different["cause"]
+        assert different["cause"].endswith(f"the driver has {__version__}")
+
+        settings = pack(tmp_path)
+        assert [setting.partition("=")[0] for setting in settings] == [
+            "spark.archives",
+            "spark.executorEnv.PYTHONPATH",
+        ]
+        brought = start(bare, *settings)
+        assert brought.wait() == 0, brought.output()[-6000:]
+    assert scene.results() == scene.sums(scene.sent)

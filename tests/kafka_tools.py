@@ -1,0 +1,23 @@
+"""Kafka's own command line tools, asked by tests."""
+
+from __future__ import annotations
+
+import subprocess
+
+from dev.embedded import tool_command
+
+_BROKER_ID = "1"
+
+
+def hanging_transactions(bootstrap: str) -> list[str]:
+    """Return what ``kafka-transactions find-hanging`` lists, however young: one line per open transaction on
+    a partition that its coordinator knows nothing of.
+    """
+    arguments = ["--bootstrap-server", bootstrap, "find-hanging", "--broker-id", _BROKER_ID]
+    arguments += ["--max-transaction-timeout", "0"]
+    command = tool_command("org.apache.kafka.tools.TransactionsCommand", arguments)
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    header, *lines = [line for line in told.stdout.splitlines() if line.strip()]
+    if not header.startswith("Topic"):
+        raise AssertionError(f"not the table of transactions: {told.stdout}{told.stderr}")
+    return lines

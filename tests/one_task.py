@@ -1,0 +1,166 @@
+"""An application of one task whose whole sequence of results is known beforehand, run in this process.
+
+The task, or the coordinator, may be run behind the proxy; everything else goes to the broker directly.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from airflow_kstreams.batch.model import Slice
+from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from dev.kafka_proxy import KafkaProxy
+from tests.conftest import Row
+from tests.in_process import Application
+
+EVERY = 50
+RECORDS = 4 * EVERY
+KEYS = 3
+
+
+class Gate:
+    """A place in the topology where the task waits, in the transaction after the second commit."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def pass_through(self, n: int) -> int:
+        """Return the number; at the gate's, wait."""
+        if n == 2 * EVERY + EVERY // 2:
+            self.reached.set()
+            self.opened.wait()
+        return n
+
+
+def echo_and_sums(source: str, echo: str, target: str, gate: Gate) -> Topology:
+    """Every number at once, and sums by key at each point, from one subtopology."""
+    builder = KStreamBuilder()
+    stream = builder.stream(source, key_serde=serdes.string(), value_serde=serdes.json(int)).map_values(
+        gate.pass_through
+    )
+    stream.send_to(echo, key_serde=serdes.string(), value_serde=serdes.json(int))
+    (
+        stream.group_by_key(key_serde=serdes.string(), value_serde=serdes.json(int))
+        .reduce(lambda total, n: total + n, store="sums", value_serde=serdes.json(int))
+        .to_stream()
+        .send_to(target, key_serde=serdes.string(), value_serde=serdes.json(int))
+    )
+    return builder.build()
+
+
+def expected_sums(count: int) -> dict[str, list[int]]:
+    """The oracle: the sum of each key at each point, if its key came since the last one."""
+    totals: dict[str, int] = defaultdict(int)
+    results: dict[str, list[int]] = defaultdict(list)
+    for point in range(0, count, EVERY):
+        changed = set()
+        for n in range(point, min(point + EVERY, count)):
+            totals[f"key-{n % KEYS}"] += n
+            changed.add(f"key-{n % KEYS}")
+        for key in changed:
+            results[key].append(totals[key])
+    return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneTask:
+    """An application of one task that has its records already.
+
+    :param direct: talks to the broker.
+    :param proxied: talks to the proxy.
+    """
+
+    direct: Application
+    proxied: Application
+    gate: Gate
+    source: str
+    echo: str
+    target: str
+    produce: Callable[..., None]
+    consume_all: Callable[..., list[Row]]
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{self.direct.application_id}-0_0"
+
+    def results(self) -> dict[str, list[int]]:
+        """What readers of committed records see, per key in order."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for row in self.consume_all(self.target):
+            found[row.key.decode()].append(row.json())
+        return found
+
+    def echoed(self, isolation: str = "read_committed") -> list[int]:
+        """The numbers that came through."""
+        return [row.json() for row in self.consume_all(self.echo, isolation=isolation)]
+
+    def publish(self, first: int, last: int) -> None:
+        """Publish the numbers [first, last)."""
+        self.produce(self.source, [(f"key-{n % KEYS}", n) for n in range(first, last)])
+
+    def end(self, slice_: Slice, count: int = RECORDS) -> None:
+        """Finish the run and check all that came of its first so many records."""
+        assert self.direct.begin("run-1", (0, 9)).inputs == slice_.inputs, "the stop offsets stay"
+        read = self.direct.finish("run-1").records_in
+        assert read == count, f"{read} records were read, of {count}"
+        self.check(count)
+
+    def check(self, count: int = RECORDS) -> None:
+        """Check the results of so many records."""
+        results, echoed = self.results(), self.echoed()
+        assert results == expected_sums(count), results
+        assert echoed == list(range(count)), echoed
+
+
+MakeTask = Callable[..., OneTask]
+
+
+@pytest.fixture
+def one_task(
+    kafka: str,
+    proxy: KafkaProxy,
+    topic_name: Callable[..., str],
+    create_topic: Callable[..., str],
+    produce: Callable[..., None],
+    consume_all: Callable[..., list[Row]],
+) -> MakeTask:
+    """Make an application on fresh topics; keyword arguments are client settings with underscores."""
+
+    def make(gate: Gate | None = None, client_timeout_ms: int = 1_500, **client: str) -> OneTask:
+        source, echo, target = (create_topic(topic_name(name)) for name in ("in", "echo", "out"))
+        if gate is None:
+            gate = Gate()
+            gate.opened.set()
+        direct = Application(
+            bootstrap=kafka,
+            application_id=topic_name("app"),
+            topology=echo_and_sums(source, echo, target, gate),
+            settings={"commit.every.records": EVERY, "client.timeout.ms": 30_000},
+        )
+        proxied = replace(
+            direct,
+            bootstrap=proxy.bootstrap,
+            # On a busy machine a short time-out may spoil an attempt that the test means no harm to.
+            settings={**direct.settings, "client.timeout.ms": client_timeout_ms, "task.max.attempts": 50},
+            client={name.replace("_", "."): value for name, value in client.items()},
+        )
+        made = OneTask(
+            direct=direct,
+            proxied=proxied,
+            gate=gate,
+            source=source,
+            echo=echo,
+            target=target,
+            produce=produce,
+            consume_all=consume_all,
+        )
+        made.publish(0, RECORDS)
+        return made
+
+    return make

@@ -1,0 +1,269 @@
+"""An application on the in-memory Kafka that can be run, reset, looked at whole, and crashed anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.metadata import read_metadata
+from airflow_kstreams.batch.model import RunState, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.reset import ApplicationReset
+from airflow_kstreams.batch.reset_plan import ResetPlan, ResetRequest
+from airflow_kstreams.batch.reset_scenario import Scenario, ToEarliest
+from airflow_kstreams.batch.task_attempt import TaskAssignment
+from airflow_kstreams.batch.task_runner import TaskRunner
+from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology
+from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, TopicPartition
+from airflow_kstreams.streams.runtime.stream_task import TaskId
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
+
+T = TypeVar("T")
+
+APP = "app"
+METADATA, LEDGER = f"{APP}-metadata", f"{APP}-runs"
+REPARTITION = f"{APP}-counts-repartition"
+CHANGELOG = f"{APP}-counts-changelog"
+
+
+def counting(store: str | StoreSpec = "counts") -> Topology:
+    """``in`` -> through ``mid`` -> counted by value -> ``out``: three subtopologies, one store."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    grouped = builder.stream("in").through("mid").group_by(lambda key, value: value)
+    grouped.count(store=store).to_stream().send_to("out", value_serde=serdes.int64())
+    return builder.build()
+
+
+@dataclass(kw_only=True)
+class ResetScene:
+    """The application ``app`` on an in-memory Kafka.
+
+    :param settings: by dotted name.
+    :param partitions: of the input and the intermediate topics.
+    """
+
+    partitions: int = 2
+    topology: Topology = field(default_factory=counting)
+    settings: Mapping[str, object] = field(default_factory=dict)
+    clock: ManualClock = field(default_factory=lambda: ManualClock(now_ms=1_700_000_000_000))
+    kafka: InMemoryKafka = field(init=False)
+    _values: int = 0
+
+    def __post_init__(self) -> None:
+        self.kafka = InMemoryKafka(clock=self.clock)
+        for topic in ("in", "mid"):
+            self.kafka.create_topic(topic, partitions=self.partitions)
+        self.kafka.create_topic("out")
+
+    @property
+    def checked(self) -> ApplicationSettings:
+        return ApplicationSettings.parse(
+            APP, {"processing.guarantee": "exactly_once", "commit.every.records": 1, **self.settings}
+        )
+
+    # == records
+
+    def send(self, *values: str) -> None:
+        """Write values to the input, to its partitions in turn, a second apart."""
+        for value in values:
+            self.clock.sleep(1.0)
+            self.kafka.append("in", value.encode(), b"k", partition=self._values % self.partitions)
+            self._values += 1
+
+    def counts(self) -> list[tuple[str, int]]:
+        """What the output says of each value, in the order it was said, since the last call."""
+        records = self.kafka.records("out")
+        told = [((r.key() or b"").decode(), int.from_bytes(r.value() or b"", "big")) for r in records]
+        self.kafka.expire({TopicPartition("out", 0): records[-1].offset() + 1} if records else {})
+        return told
+
+    # == runs
+
+    def coordinator(self, cluster: ClusterPort | None = None) -> Coordinator:
+        return Coordinator(cluster or self.kafka, self.checked, clock=self.clock)
+
+    def begin(self, run_id: str, *, coordinator: Coordinator | None = None, order: int = 1) -> Slice:
+        """Begin a run as a driver does; without a coordinator of one's own the lease is let go."""
+        ours = coordinator or self.coordinator()
+        try:
+            begun = ours.begin(
+                run_id,
+                self.topology.plan(APP),
+                order=(0, order),
+                owner=f"driver of {run_id}",
+                hold_lease=True,
+                groups=partial(self.topology.partition_groups, APP),
+            )
+        finally:
+            if coordinator is None:
+                ours.close()
+        assert begun.slice is not None, f"run {run_id} is finished: {begun.finished}"
+        return begun.slice
+
+    def task(self, slice_: Slice, sub: int, group: int, *, cluster: ClusterPort | None = None) -> TaskReport:
+        return TaskRunner(
+            topology=self.topology,
+            assignment=TaskAssignment(
+                task_id=TaskId(subtopology=sub, group=group),
+                run_id=slice_.run_id,
+                generation=slice_.generation,
+            ),
+            cluster=cluster or self.kafka,
+            settings=self.checked,
+            clock=self.clock,
+        ).run()
+
+    def tasks(self, slice_: Slice, subs: Iterable[int] = (0, 1, 2)) -> list[TaskReport]:
+        if slice_.plan.empty:
+            return []
+        return [self.task(slice_, sub, group) for sub in subs for group in range(slice_.plan.tasks[str(sub)])]
+
+    def finish(self, run_id: str) -> RunSummary:
+        coordinator = self.coordinator()
+        try:
+            return coordinator.finish(run_id)
+        finally:
+            coordinator.close()
+
+    def run(self, run_id: str) -> RunSummary:
+        self.tasks(self.begin(run_id))
+        return self.finish(run_id)
+
+    # == resets
+
+    def request(
+        self,
+        *,
+        inputs: str = "",
+        intermediates: str = "",
+        internal: str = "",
+        scenario: Scenario | None = None,
+        delete_stop_offsets: bool = False,
+        force: bool = False,
+        reset_id: str = "",
+    ) -> ResetRequest:
+        return ResetRequest(
+            application_id=APP,
+            input_topics=tuple(inputs.split()),
+            intermediate_topics=tuple(intermediates.split()),
+            internal_topics=tuple(internal.split()),
+            scenario=scenario or ToEarliest(named=False),
+            delete_stop_offsets=delete_stop_offsets,
+            force=force,
+            reset_id=reset_id,
+        )
+
+    def reset(self, cluster: ClusterPort | None = None, **request: Any) -> ResetPlan:
+        with ApplicationReset(cluster or self.kafka, self.request(**request), clock=self.clock) as tool:
+            return tool.run()
+
+    def plan_reset(self, **request: Any) -> ResetPlan:
+        with ApplicationReset(self.kafka, self.request(**request), clock=self.clock) as tool:
+            return tool.plan()
+
+    # == what there is
+
+    @property
+    def ledger(self) -> Ledger:
+        return read_ledger(self.kafka, APP, clock=self.clock)
+
+    @property
+    def state(self) -> RunState:
+        return read_metadata(self.kafka, APP, clock=self.clock).state
+
+    def committed(self) -> dict[str, CommittedOffset]:
+        reader = self.kafka.reader(group_id=APP)
+        found = reader.committed([tp for topic in self.kafka.topics() for tp in self.kafka.partitions(topic)])
+        return {str(tp): offset for tp, offset in found.items()}
+
+    def offsets(self, topic: str) -> list[int | None]:
+        """The committed offset of each partition of a topic."""
+        committed = self.committed()
+        return [
+            committed[str(tp)].offset if str(tp) in committed else None for tp in self.kafka.partitions(topic)
+        ]
+
+    def dump(self, *, without: Iterable[str] = ()) -> dict[str, Any]:
+        """Everything: topic ids, settings, logs to the last byte, committed offsets, open transactions.
+
+        :param without: topics to leave out.
+        """
+        admin = self.kafka.admin()
+        names = sorted({*self.kafka.topics()} - {*without})
+        return {
+            "topics": admin.describe_topics(names),
+            "configs": {name: admin.topic_configs(name) for name in names},
+            "logs": {
+                name: [
+                    (r.partition(), r.offset(), r.key(), r.value(), r.timestamp(), r.headers())
+                    for r in self.kafka.records(name, isolation="read_uncommitted")
+                ]
+                for name in names
+            },
+            "ends": {
+                tp: admin.end_offsets([tp], isolation="read_uncommitted")
+                for name in names
+                for tp in self.kafka.partitions(name)
+            },
+            "committed": self.committed(),
+            "groups": admin.group_ids(),
+            "hanging": self.kafka.hanging_transactions(),
+        }
+
+    def meaning(self) -> dict[str, Any]:
+        """What a reset leaves, as far as it must not depend on how often it was tried."""
+        ledger = self.ledger
+        reset = ledger.reset
+        return {
+            "topics": sorted(self.kafka.topics()),
+            "committed": {
+                # Less the memory of this process.
+                tp: (offset.offset, OffsetMetadata.decode(offset.metadata).times)
+                for tp, offset in self.committed().items()
+            },
+            "state": self.state,
+            "lease": ledger.lease,
+            "assignment": ledger.assignment,
+            "runs": sorted(ledger.runs),
+            "taken back": sorted(ledger.taken_back),
+            "reset": reset and msgspec.structs.replace(reset, begun_ms=0),
+        }
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class CrashingAt:
+    """An interceptor that kills its process at one port call, before or after it takes effect.
+
+    :param number: of the call, from 0; None for never.
+    """
+
+    def __init__(self, number: int | None = None, *, after: bool = False) -> None:
+        self.calls: list[str] = []
+        self._number = number
+        self._after = after
+        self._dead = False
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        if self._dead:
+            raise Crash
+        self.calls.append(name)
+        if len(self.calls) - 1 != self._number:
+            return effect()
+        self._dead = True
+        if self._after:
+            effect()
+        raise Crash
+
+    def cluster(self, kafka: InMemoryKafka) -> ClusterPort:
+        return FaultyCluster(kafka, self)

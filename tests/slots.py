@@ -1,0 +1,35 @@
+"""A whole run on the real broker, on some slots: the driver's own order, threads in place of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.model import RunSummary, TaskReport
+from airflow_kstreams.spark.jobs import RunJobs
+from tests.in_process import Application
+
+
+def run_on_slots(application: Application, run_id: str, slots: int) -> RunSummary:
+    """Begin, process as the driver does, finish."""
+    slice_ = application.begin(run_id)
+    if not slice_.plan.empty:
+        coordinator = Coordinator(application.cluster, application.checked)
+        try:
+            with ThreadPoolExecutor(max_workers=slots) as pool:
+
+                def launch(subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
+                    running = [pool.submit(application.task, slice_, subtopology, group) for group in groups]
+                    return [task.result() for task in running]
+
+                RunJobs(
+                    slice_=slice_,
+                    launch=launch,
+                    cancel=lambda: None,  # tasks in threads come to their end by themselves
+                    unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
+                    check=lambda: None,
+                ).run()
+        finally:
+            coordinator.close()
+    return application.finish(run_id)

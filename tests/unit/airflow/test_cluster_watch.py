@@ -1,0 +1,256 @@
+"""One look for all that wait in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.hooks.conditions import NewData, RunFinished
+from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.testing import InMemoryKafka
+from airflow_kstreams.testing.faults import FaultyCluster
+from airflow_kstreams.triggers.cluster_watch import ClusterWatch, Waiting, watch_of
+from tests.in_process import Application
+
+
+class OneAtATime:
+    """Lets one thread at a time into a cluster in memory, counts calls, and fails on demand."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.calls: Counter[str] = Counter()
+        self.threads: set[str] = set()
+        self.failing: KafkaClientError | None = None
+
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        with self.lock:
+            self.calls[name] += 1
+            self.threads.add(threading.current_thread().name)
+            if self.failing is not None:
+                raise self.failing
+            return effect()
+
+
+def _topology() -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("orders").send_to("stored")
+    return builder.build()
+
+
+@pytest.fixture
+def gate() -> OneAtATime:
+    return OneAtATime()
+
+
+@pytest.fixture
+def application() -> Application:
+    kafka = InMemoryKafka()
+    kafka.create_topic("orders", partitions=1)
+    kafka.create_topic("stored", partitions=1)
+    return Application(on=kafka, clock=kafka.clock, application_id="app", topology=_topology())
+
+
+@pytest.fixture
+def watch(application: Application, gate: OneAtATime) -> ClusterWatch:
+    return ClusterWatch(lambda: FaultyCluster(application.cluster, gate))
+
+
+def _waiting(condition: Any, *, interval: float = 0.01) -> Waiting:
+    return Waiting(condition=condition, interval_seconds=interval, loop=asyncio.get_running_loop())
+
+
+async def _first(waiting: Waiting) -> Any:
+    """Wait for the first look that gave something."""
+    while True:
+        await asyncio.wait_for(waiting.news.wait(), 30)
+        waiting.news.clear()
+        if waiting.seen is not None:
+            return waiting.seen
+
+
+async def _thread_ends() -> None:
+    while any(thread.name == "kstreams-watch" for thread in threading.enumerate()):
+        await asyncio.sleep(0.01)
+
+
+def test_a_thousand_sensors_cost_one_consumer_when_they_wait_for_one_ledger(
+    watch: ClusterWatch, application: Application, gate: OneAtATime
+) -> None:
+    async def scenario() -> list[Any]:
+        everybody = [_waiting(RunFinished(application_id="app", run_id="one")) for _ in range(1_000)]
+        for one in everybody:
+            watch.add(one)
+        await asyncio.wait_for(everybody[0].news.wait(), 30)
+        assert threading.active_count() < 10
+        with gate.lock:
+            application.run("one")
+        seen = await asyncio.gather(*(_first(one) for one in everybody))
+        for one in everybody:
+            watch.remove(one)
+        await asyncio.wait_for(_thread_ends(), 30)
+        return seen
+
+    seen = asyncio.run(scenario())
+
+    assert [found["run_id"] for found in seen] == ["one"] * 1_000
+    assert gate.calls["cluster.reader"] == gate.calls["reader.close"] == 1
+    assert gate.calls["cluster.admin"] == gate.calls["admin.close"] == 1
+    assert gate.threads == {"kstreams-watch"}, "clients belong to the watch's own thread"
+
+
+def test_a_thousand_different_runs_cost_one_consumer_and_one_read_of_the_ledger_per_change(
+    watch: ClusterWatch, application: Application, gate: OneAtATime
+) -> None:
+    application.run("before")
+
+    async def scenario() -> tuple[Any, int]:
+        everybody = [_waiting(RunFinished(application_id="app", run_id=f"run-{n}")) for n in range(1_000)]
+        with gate.lock:
+            for one in everybody:
+                watch.add(one)
+        await asyncio.wait_for(everybody[-1].news.wait(), 30)
+        with gate.lock:
+            reads = gate.calls["reader.assign"]
+            application.run("run-7")
+        seen = await _first(everybody[7])
+        for one in everybody:
+            watch.remove(one)
+        await asyncio.wait_for(_thread_ends(), 30)
+        assert [one for one in everybody if one.seen is not None] == [everybody[7]]
+        return seen, gate.calls["reader.assign"] - reads
+
+    seen, reads = asyncio.run(scenario())
+
+    assert seen["run_id"] == "run-7"
+    # The ledger is read once more if it moved on while it was read.
+    assert 1 <= reads <= 4
+    assert gate.calls["cluster.reader"] == gate.calls["cluster.admin"] == 1
+
+
+def test_newcomer_is_looked_for_at_once_when_others_wait_for_hours(
+    watch: ClusterWatch, application: Application
+) -> None:
+    application.run("one")
+
+    async def scenario() -> Any:
+        patient = _waiting(RunFinished(application_id="app", run_id="never"), interval=10_000)
+        watch.add(patient)
+        await asyncio.wait_for(patient.news.wait(), 30)
+        newcomer = _waiting(RunFinished(application_id="app", run_id="one"), interval=10_000)
+        watch.add(newcomer)
+        try:
+            return await _first(newcomer)
+        finally:
+            watch.remove(patient)
+            watch.remove(newcomer)
+            await asyncio.wait_for(_thread_ends(), 30)
+
+    assert asyncio.run(scenario())["run_id"] == "one"
+
+
+def test_error_of_one_condition_is_told_to_its_sensor_alone(
+    watch: ClusterWatch, application: Application
+) -> None:
+    application.run("one")
+
+    async def scenario() -> tuple[Any, Any]:
+        wrong = _waiting(NewData(application_id="app", topics=("no-such",)))
+        right = _waiting(RunFinished(application_id="app", run_id="one"))
+        watch.add(wrong)
+        watch.add(right)
+        try:
+            return await _first(wrong), await _first(right)
+        finally:
+            watch.remove(wrong)
+            watch.remove(right)
+            await asyncio.wait_for(_thread_ends(), 30)
+
+    error, result = asyncio.run(scenario())
+
+    assert isinstance(error, ConfigError)
+    assert result["run_id"] == "one"
+
+
+def test_everybody_hears_of_a_failing_broker_and_clients_are_made_anew_when_it_is_back(
+    watch: ClusterWatch, application: Application, gate: OneAtATime
+) -> None:
+    async def scenario() -> Any:
+        gate.failing = KafkaClientError("gone", fix="wait", code="_TRANSPORT", retriable_code=True)
+        waiting = _waiting(RunFinished(application_id="app", run_id="one"))
+        watch.add(waiting)
+        try:
+            error = await _first(waiting)
+            assert isinstance(error, KafkaClientError)
+            assert error.is_retriable
+            with gate.lock:
+                gate.failing = None
+                application.run("one")
+            while isinstance(seen := await _first(waiting), KafkaClientError):
+                pass
+            return seen
+        finally:
+            watch.remove(waiting)
+            await asyncio.wait_for(_thread_ends(), 30)
+
+    assert asyncio.run(scenario())["run_id"] == "one"
+
+
+def test_thread_starts_again_when_somebody_comes_after_the_last_one_left(
+    watch: ClusterWatch, application: Application, gate: OneAtATime
+) -> None:
+    application.run("one")
+
+    async def once() -> Any:
+        waiting = _waiting(RunFinished(application_id="app", run_id="one"))
+        watch.add(waiting)
+        try:
+            return await _first(waiting)
+        finally:
+            watch.remove(waiting)
+            await asyncio.wait_for(_thread_ends(), 30)
+
+    for _ in range(2):
+        assert asyncio.run(once())["run_id"] == "one"
+    assert gate.calls["cluster.reader"] == gate.calls["reader.close"] == 2
+
+
+def test_nothing_fails_when_the_event_loop_of_a_sensor_is_gone(
+    watch: ClusterWatch, application: Application
+) -> None:
+    application.run("one")
+
+    async def leave() -> Waiting:
+        waiting = _waiting(RunFinished(application_id="app", run_id="never"))
+        watch.add(waiting)
+        await asyncio.wait_for(waiting.news.wait(), 30)
+        return waiting
+
+    gone = asyncio.run(leave())
+
+    async def scenario() -> Any:
+        waiting = _waiting(RunFinished(application_id="app", run_id="one"))
+        watch.add(waiting)
+        try:
+            return await _first(waiting)
+        finally:
+            watch.remove(waiting)
+            watch.remove(gone)
+            await asyncio.wait_for(_thread_ends(), 30)
+
+    assert asyncio.run(scenario())["run_id"] == "one"
+
+
+def test_watch_is_shared_when_client_settings_are_equal() -> None:
+    def never() -> Any:
+        raise AssertionError("nobody waits")
+
+    one = watch_of({"bootstrap.servers": "watch-test:1"}, never)
+
+    assert watch_of({"bootstrap.servers": "watch-test:1"}, never) is one
+    assert watch_of({"bootstrap.servers": "watch-test:2"}, never) is not one

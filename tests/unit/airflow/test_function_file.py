@@ -1,0 +1,125 @@
+"""An application file made of a function in a DAG file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_kstreams.decorators.function_file import application_text, function_source
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.testing import TopologyTestDriver
+
+LIMIT = 7
+
+
+def large(at_least: int, *, sink: str = "large") -> Topology:
+    """Return what is large."""
+    import msgspec
+
+    from airflow_kstreams.streams import KStreamBuilder, serdes
+
+    class Order(msgspec.Struct):
+        cents: int
+
+    # A comment that stays,
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(Order))
+    builder.stream("orders").filter(lambda _, order: order.cents >= at_least).send_to(sink)
+    text = """
+# and a line of text that looks like one.
+"""
+    assert text.startswith("\n#")
+    return builder.build()
+
+
+def uses_a_global() -> Any:
+    return [LIMIT for _ in range(3)]
+
+
+def uses_an_import_of_its_module(path: str) -> Any:
+    return (lambda: Path(path))()
+
+
+def one_line(path: str) -> int: return len(path)  # fmt: skip
+
+
+def _around() -> Callable[..., Any]:
+    local = 5
+
+    def inner() -> Any:
+        return local
+
+    return inner
+
+
+def _application(tmp_path: Path, text: str) -> Topology:
+    file = tmp_path / "made_of_a_function.py"
+    file.write_text(text, encoding="utf-8")
+    return ApplicationFile.read(file).topology()
+
+
+def test_topology_is_that_of_the_function_when_it_was_taken_out(tmp_path: Path) -> None:
+    topology = _application(tmp_path, application_text(large, [250], {"sink": "big"}))
+
+    with TopologyTestDriver(topology, application_id="app") as driver:
+        driver.pipe_bytes("orders", key=b"a", value=b'{"cents":249}', timestamp_ms=0)
+        driver.pipe_bytes("orders", key=b"b", value=b'{"cents":250}', timestamp_ms=1)
+        assert [record.key for record in driver.read_output("big")] == ["b"]
+
+
+def test_source_is_as_it_was_written_when_taken_out() -> None:
+    source = function_source(large)
+
+    assert "def large(at_least, *, sink='large'):\n" in source
+    assert "# A comment that stays," in source
+    assert "# and a line of text that looks like one." in source
+    assert function_source(one_line).endswith("def one_line(path):\n    return len(path)\n")
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [(uses_a_global, "LIMIT"), (uses_an_import_of_its_module, "Path"), (_around(), "local")],
+)
+def test_function_is_refused_by_name_when_it_uses_what_is_around_it(
+    function: Callable[..., Any], name: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"uses {name} of its DAG file"):
+        function_source(function)
+
+
+@pytest.mark.parametrize("function", [len, lambda: None])
+def test_function_is_refused_when_it_is_no_plain_function(function: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="cannot read the source"):
+        function_source(function)
+
+
+def test_argument_is_refused_when_it_cannot_travel() -> None:
+    with pytest.raises(ConfigError, match="cannot travel to Spark"):
+        application_text(large, [object()])
+
+
+def test_function_becomes_a_task_when_it_is_called_in_a_dag() -> None:
+    with DAG("inline", schedule=None) as dag:
+        decorated = task.kstreams(application_id="app", settings={"processing.guarantee": "exactly_once"})
+        decorated(large)(250)
+
+    operator: Any = dag.get_task("large")
+    assert operator.operator_name == "@task.kstreams"
+    assert operator.finish
+    assert list(operator.op_args) == [250]
+    assert operator.settings == {"processing.guarantee": "exactly_once"}
+
+
+def test_dag_does_not_parse_when_the_function_uses_what_is_around_it() -> None:
+    with DAG("inline", schedule=None), pytest.raises(ConfigError, match="LIMIT"):
+        task.kstreams(application_id="app")(uses_a_global)()
+
+
+def test_application_is_refused_when_it_is_given_besides_the_function() -> None:
+    with DAG("inline", schedule=None), pytest.raises(TypeError, match="takes no application"):
+        task.kstreams(application_id="app", application="a.py")(large)(1)

@@ -1,0 +1,99 @@
+"""A task aborts, drops its state and resumes from its committed offsets on errors that are not final: so
+often in a row, and no oftener."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    KStreamsError,
+    RecordError,
+    TransactionAbortedError,
+)
+from airflow_kstreams.testing import InMemoryKafka
+from tests.interception import InterceptedApplication
+from tests.word_counts import EXACT, counting, counts, kafka_with_words
+
+T = TypeVar("T")
+ABORTABLE = TransactionAbortedError("must be aborted", task_id="0_0")
+PASSING = KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
+FORBIDDEN = KafkaClientError("not authorized", code="TOPIC_AUTHORIZATION_FAILED")
+REFUSED = RecordError("too large", topic="out", partition=0, offset=-1, node="")
+
+
+class Failing:
+    """Fails some commits of the task; counts its attempts and aborts.
+
+    :param error: raised instead of the commit.
+    :param fails: says by number, from 1, which commits fail.
+    """
+
+    def __init__(self, error: KStreamsError, fails: Callable[[int], bool]) -> None:
+        self.error, self.fails = error, fails
+        self.attempts = self.commits = self.aborts = 0
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        if name == "writer.init_transactions":
+            self.attempts += 1
+        if name == "writer.abort":
+            self.aborts += 1
+        if name == "writer.commit":
+            self.commits += 1
+            if self.fails(self.commits):
+                raise self.error
+        return effect()
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    return kafka_with_words()
+
+
+@pytest.fixture
+def app(kafka: InMemoryKafka) -> InterceptedApplication:
+    return counting(kafka, task_max_attempts=4)
+
+
+@pytest.mark.parametrize("error", [ABORTABLE, PASSING], ids=["abortable", "passing"])
+def test_task_gives_up_after_so_many_attempts_in_a_row_and_keeps_its_slice(
+    app: InterceptedApplication, kafka: InMemoryKafka, error: KStreamsError
+) -> None:
+    slice_ = app.begin("run")
+    failing = app.interceptor = Failing(error, lambda number: True)
+    with pytest.raises(type(error)):
+        app.task(slice_, 0, 0)
+    assert failing.attempts == 4
+    assert failing.aborts == 4 + 3, "each but the first also ended what its predecessor may have left"
+    assert counts(kafka) == []
+    app.interceptor = None
+    app.tasks(slice_)
+    app.finish("run")
+    assert counts(kafka) == EXACT
+
+
+def test_attempts_are_counted_anew_after_each_commit_and_state_is_exact(
+    app: InterceptedApplication, kafka: InMemoryKafka
+) -> None:
+    slice_ = app.begin("run")
+    # Three failures before each commit that succeeds: more in all than are allowed in a row.
+    failing = app.interceptor = Failing(ABORTABLE, lambda number: number % 4 != 0)
+    app.task(slice_, 0, 0)
+    assert failing.attempts == 3 * len(EXACT) + 1
+    app.interceptor = None
+    app.finish("run")
+    assert counts(kafka) == EXACT, "what an aborted attempt had counted is forgotten with it"
+
+
+@pytest.mark.parametrize("error", [FORBIDDEN, REFUSED], ids=["forbidden", "refused record"])
+def test_no_other_attempt_is_made_when_it_could_not_help(
+    app: InterceptedApplication, error: KStreamsError
+) -> None:
+    slice_ = app.begin("run")
+    failing = app.interceptor = Failing(error, lambda number: True)
+    with pytest.raises(type(error)):
+        app.task(slice_, 0, 0)
+    assert failing.attempts == 1

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from airflow_kstreams.cli.app import app
+
+APPLICATION = """
+from airflow_kstreams.streams import KStreamBuilder, serdes
+
+def topology():
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    words = builder.stream("words").through("checked-words")
+    words.group_by(lambda _, word: word[0], name="letters").count(store="counts").to_stream().send_to(
+        "letter-counts", value_serde=serdes.int64()
+    )
+    return builder.build()
+"""
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> str:
+    path = tmp_path / "letters.py"
+    path.write_text(APPLICATION)
+    return str(path)
+
+
+def acls(application: str, *options: str) -> Result:
+    return CliRunner().invoke(app, ["acls", application, "--application-id", "letters", *options])
+
+
+def rows(result: Result) -> set[tuple[str, ...]]:
+    assert result.exit_code == 0, result.output
+    return {tuple(line.split()[:3]) for line in result.stdout.splitlines()[1:]}
+
+
+RUN = {
+    ("Read", "topic", "words"),
+    ("Read", "topic", "checked-words"),
+    ("Write", "topic", "checked-words"),
+    ("Write", "topic", "letter-counts"),
+    *(("Create", "topic", f"letters-{name}") for name in ("letters-repartition", "counts-changelog")),
+    *(("Read", "topic", f"letters-{name}") for name in ("letters-repartition", "counts-changelog")),
+    *(("Write", "topic", f"letters-{name}") for name in ("letters-repartition", "counts-changelog")),
+    ("Delete", "topic", "letters-letters-repartition"),
+    *(
+        (each, "topic", f"letters-{name}")
+        for each in ("Create", "Read", "Write")
+        for name in ("metadata", "runs")
+    ),
+    ("Read", "group", "letters"),
+    ("Write", "transactional-id", "letters-*"),
+}
+
+
+def test_list_names_each_operation_once_when_runs_are_asked_for(application: str) -> None:
+    result = acls(application)
+    assert rows(result) == RUN
+    assert len(result.stdout.splitlines()) == len(RUN) + 1
+    assert result.stdout.splitlines()[0].split() == ["operation", "resource", "name", "for"]
+
+
+def test_list_follows_the_settings_when_dead_letters_and_local_state_are_on(application: str) -> None:
+    dead = ("--setting", "processing.exception.handler=dead-letter")
+    own = {("Create", "topic", "letters-dead-letter"), ("Write", "topic", "letters-dead-letter")}
+    assert rows(acls(application, *dead)) == RUN | own
+    named = rows(acls(application, *dead, "--setting", "errors.dead.letter.queue.topic.name=dead"))
+    assert named == RUN | {("Write", "topic", "dead")}
+    kept = acls(application, "--setting", "state.dir=/state")
+    assert rows(kept) == RUN | {("DescribeConfigs", "topic", "letters-counts-changelog")}
+    assert "optional: without it" in kept.stdout
+
+
+def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> None:
+    more = rows(acls(application, "--for", "run", "--for", "reset")) - RUN
+    assert more == {("Delete", "topic", "letters-counts-changelog")}
+    watching = rows(acls(application, "--for", "watch"))
+    assert watching == {
+        ("Read", "topic", "letters-metadata"),
+        ("Read", "topic", "letters-runs"),
+        ("Read", "topic", "words"),
+        ("Describe", "topic", "checked-words"),
+        ("Describe", "topic", "letters-letters-repartition"),
+        ("Describe", "group", "letters"),
+    }
+    assert rows(acls(application, "--for", "continuous")) == {("Delete", "topic", "letters-metadata")}
+    assert ("DescribeConfigs", "cluster") in {row[:2] for row in rows(acls(application, "--for", "doctor"))}
+
+
+def test_commands_give_the_same_permissions_when_printed(application: str) -> None:
+    result = acls(
+        application, "--format", "commands", "--principal", "User:o'hara", "--bootstrap-server", "k:9092"
+    )
+    given = set()
+    for line in result.stdout.splitlines():
+        words = shlex.split(line)
+        assert words[:6] == [
+            "kafka-acls.sh",
+            "--bootstrap-server",
+            "k:9092",
+            "--add",
+            "--allow-principal",
+            "User:o'hara",
+        ]
+        options = list(zip(words[6::2], words[7::2], strict=True))
+        ((resource, name),) = (
+            pair for pair in options if pair[0].removeprefix("--") in ("topic", "group", "transactional-id")
+        )
+        star = "*" if ("--resource-pattern-type", "prefixed") in options else ""
+        given |= {
+            (value, resource.removeprefix("--"), name + star)
+            for option, value in options
+            if option == "--operation"
+        }
+    assert given == RUN
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--principal", "orders"), "User:orders"),
+        (("--setting", "x"), "NAME=VALUE"),
+        (("--setting", "x=1"), "unknown"),
+    ],
+)
+def test_command_line_is_refused_when_it_is_wrong(
+    application: str, options: tuple[str, ...], said: str
+) -> None:
+    result = acls(application, *options)
+    assert result.exit_code != 0
+    assert said in result.output

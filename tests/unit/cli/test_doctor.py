@@ -1,0 +1,32 @@
+"""``airflow-kstreams doctor`` without a broker: what the command line itself refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.test_app import FLIGHTS, invoke
+
+
+@pytest.mark.parametrize("setting", ["commit.interval.ms", "=5"])
+def test_setting_is_refused_when_it_is_no_pair(setting: str) -> None:
+    result = invoke("doctor", FLIGHTS, "--application-id", "app", "--setting", setting)
+    assert result.exit_code == 2
+    assert "is not NAME=VALUE" in result.stderr
+
+
+def test_error_is_one_line_when_a_setting_is_unknown() -> None:
+    result = invoke("doctor", FLIGHTS, "--application-id", "app", "--setting", "commit.intervall.ms=5")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: unknown setting 'commit.intervall.ms'")
+    assert result.stderr.count("\n") == 1
+
+
+def test_error_is_one_line_when_nobody_says_where_the_broker_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("doctor", FLIGHTS, "--application-id", "app")
+    assert result.exit_code == 1
+    assert "bootstrap.servers" in result.stderr

@@ -1,0 +1,437 @@
+"""The benchmark suite's own logic: what is compared, what is summed up, and what is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dev.benchmarks import bars, charts, guard, outputs, page, results
+from dev.benchmarks.hosts import Answer, HostError
+from dev.benchmarks.inputs import Inputs, events, flights
+from dev.benchmarks.outputs import Digest
+from dev.benchmarks.results import Figure, Result
+from dev.benchmarks.spark_host import application_of
+from dev.benchmarks.suite import Application, Suite
+from dev.benchmarks.suite_topologies import TOPOLOGIES, Event
+from dev.benchmarks.workloads import (
+    AVAILABLE_NOW,
+    HAND_WRITTEN,
+    KAFKA_STREAMS,
+    OURS,
+    QUIX,
+    RAW_CONSUME,
+    RAW_PRODUCE,
+    WORKLOADS,
+    System,
+    Workload,
+)
+
+
+def figure(seconds: float, memory: float = 100.0, **details: float) -> Figure:
+    return Figure(seconds=seconds, peak_memory_mb=memory, details=details)
+
+
+def result(
+    workload: str = "stateless",
+    system: str = "airflow-kstreams",
+    guarantee: str = "exactly_once",
+    *,
+    ours_ratio: float = 1.0,
+    seconds: float = 2.0,
+    **details: float,
+) -> Result:
+    return Result(
+        workload=workload,
+        system=system,
+        guarantee=guarantee,
+        records_per_second=1_000 / seconds,
+        wall_seconds=seconds,
+        peak_memory_mb=300.0,
+        records=1_000,
+        rounds=[seconds],
+        ours_ratio=ours_ratio,
+        details=details,
+        machine="a machine",
+    )
+
+
+# == medians and ratios
+
+
+def test_result_holds_the_median_of_the_rounds_and_the_highest_memory() -> None:
+    summed = results.result_of(
+        ("w", "s", "exactly_once"),
+        [figure(4.0, 10), figure(2.0, 30), figure(3.0, 20)],
+        [figure(1.0), figure(1.0), figure(1.0)],
+        records=600,
+        machine="m",
+    )
+    assert (summed.wall_seconds, summed.records_per_second, summed.peak_memory_mb) == (3.0, 200.0, 30)
+    assert summed.rounds == [4.0, 2.0, 3.0]
+    assert summed.machine == "m"
+
+
+def test_details_are_medians_of_the_rounds_when_every_round_has_them() -> None:
+    summed = results.result_of(
+        ("w", "s", "none"),
+        [figure(1, part=1.0), figure(1, part=5.0), figure(1, part=3.0)],
+        [figure(1)] * 3,
+        records=1,
+        machine="",
+    )
+    assert summed.details == {"part": 3.0}
+
+
+def test_ratio_is_the_median_of_ratios_within_rounds_not_the_ratio_of_medians() -> None:
+    # The machine was slow in the second round, for both alike.
+    assert results.ratio([2.0, 20.0, 3.0], [1.0, 10.0, 2.0]) == 2.0
+
+
+def test_ratio_takes_the_common_rounds_when_a_peer_had_fewer() -> None:
+    assert results.ratio([30.0], [1.0, 10.0, 2.0]) == 30.0
+
+
+# == equal outputs
+
+
+def batches(*rows: tuple[int, str, str | None]) -> list[list[outputs.Record]]:
+    return [[(p, key.encode(), None if value is None else value.encode())] for p, key, value in rows]
+
+
+def test_records_are_equal_in_any_order_and_any_partition() -> None:
+    one = outputs.digest(batches((0, "a", "1"), (1, "b", "2"), (0, "a", "1")), table=False)
+    other = outputs.digest(batches((0, "b", "2"), (1, "a", "1"), (1, "a", "1")), table=False)
+    assert one == other
+    assert one.records == 3
+    assert outputs.differences(one, other) == ""
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        pytest.param([(0, "a", "1")], id="one is missing"),
+        pytest.param([(0, "a", "1"), (0, "b", "2"), (0, "b", "2")], id="one is doubled"),
+        pytest.param([(0, "a", "1"), (0, "b", "3")], id="another value"),
+        pytest.param([(0, "a", "2"), (0, "b", "1")], id="swapped values"),
+    ],
+)
+def test_records_differ(theirs: list[tuple[int, str, str]]) -> None:
+    ours = outputs.digest(batches((0, "a", "1"), (0, "b", "2")), table=False)
+    assert outputs.differences(ours, outputs.digest(batches(*theirs), table=False))
+
+
+def test_swapped_values_are_seen_whatever_the_values_are() -> None:
+    # Sums of the hashes of (key, value) are equal for one such pair in a few.
+    for number in range(200):
+        one, other = f"{number}", f"{number + 1}"
+        straight = outputs.digest(batches((0, "a", one), (0, "b", other)), table=False)
+        crossed = outputs.digest(batches((0, "a", other), (0, "b", one)), table=False)
+        assert outputs.differences(straight, crossed) == "other contents in 2 records"
+
+
+def test_null_is_not_the_same_as_empty() -> None:
+    null = outputs.digest(batches((0, "a", None)), table=False)
+    assert outputs.differences(null, outputs.digest(batches((0, "a", "")), table=False))
+
+
+def test_tables_are_equal_when_the_last_values_are() -> None:
+    one = outputs.digest(batches((0, "a", "1"), (0, "a", "3"), (1, "b", "2")), table=True)
+    other = outputs.digest(batches((1, "b", "2"), (0, "a", "3")), table=True)
+    assert one == other
+    assert one.records == 2
+    earlier = outputs.digest(batches((0, "a", "3"), (0, "a", "1"), (1, "b", "2")), table=True)
+    assert outputs.differences(one, earlier) == "other contents in 2 records"
+
+
+def test_table_drops_a_key_whose_last_value_is_a_tombstone() -> None:
+    assert outputs.digest(batches((0, "a", "1"), (0, "a", None)), table=True).records == 0
+
+
+def test_table_is_refused_when_a_key_is_in_two_partitions() -> None:
+    with pytest.raises(ValueError, match="partitions 0 and 1"):
+        outputs.digest(batches((0, "a", "1"), (1, "a", "2")), table=True)
+
+
+# == rounds, with systems that only pretend
+
+Rows = list[tuple[int, str, str | None]]
+
+
+class PretendedSuite(Suite):
+    """Notes who runs, and answers at once."""
+
+    def __init__(self, outputs_of: Mapping[System, Rows], folder: Path) -> None:
+        inputs = PretendedInputs(bootstrap="", show=lambda _title, _count: lambda _done: None)
+        super().__init__(bootstrap="", folder=folder, inputs=inputs, say=lambda _: None, machine="m")
+        self.ran: list[tuple[str, System]] = []
+        self.outputs_of = outputs_of
+        self.broken: set[System] = set()
+
+    def _run(
+        self, kind: str, workload: Workload, system: System, application: Application, records: int
+    ) -> Answer:
+        if system in self.broken:
+            raise HostError("it ended")
+        self.ran.append((kind, system))
+        return Answer(seconds=2.0 if system == OURS else 6.0, peak_memory_mb=1.0, details={})
+
+    def _new_application(self, workload: Workload, system: System, inputs: Mapping[str, str]) -> Application:
+        return Application(application_id="a", inputs=inputs, output=system.name, folder=self.folder)
+
+    def _delete(self, application: Application) -> None:
+        pass
+
+    def _start_hosts(self, workload: Workload) -> None:
+        pass
+
+    def read(self, _bootstrap: str, topic: str) -> Iterator[list[outputs.Record]]:
+        rows = next(rows for system, rows in self.outputs_of.items() if system.name == topic)
+        return iter(batches(*rows))
+
+
+class PretendedInputs(Inputs):
+    """Publishes nothing."""
+
+    def of(self, workload: Workload, records: int) -> tuple[Mapping[str, str], int]:
+        return {"events": "in"}, records
+
+    def fresh(self, workload: Workload, name: str) -> Mapping[str, str]:
+        return {"events": name}
+
+    def append(self, workload: Workload, topic: str, first: int, count: int) -> None:
+        pass
+
+
+def pretend(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, outputs_of: Mapping[System, Rows]
+) -> PretendedSuite:
+    pretended = PretendedSuite(outputs_of, folder)
+    monkeypatch.setattr(outputs, "read", pretended.read)
+    return pretended
+
+
+def workload(*systems: System, **changes: Any) -> Workload:
+    base = Workload(
+        name="w", shows="", topology="stateless", records=3, rounds=2, systems=systems, kind="throughput"
+    )
+    return dataclasses.replace(base, **changes)
+
+
+SAME: Rows = [(0, "a", "1"), (0, "b", "2"), (1, "c", "3")]
+
+
+def test_systems_take_turns_after_a_warm_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, KAFKA_STREAMS: SAME})
+    found = pretended.measure(workload(OURS, KAFKA_STREAMS))
+    assert [system for _, system in pretended.ran] == [OURS, KAFKA_STREAMS] * 3
+    assert [(line.system, line.ours_ratio, line.records) for line in found] == [
+        ("airflow-kstreams", 1.0, 3),
+        ("kafka-streams", 3.0, 3),
+    ]
+    assert pretended.failures == []
+
+
+def test_slow_system_has_fewer_rounds_and_no_warm_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, QUIX: SAME})
+    found = pretended.measure(workload(OURS, QUIX))
+    assert [system for _, system in pretended.ran] == [OURS, OURS, QUIX, OURS]
+    assert len(found[1].rounds) == QUIX.rounds == 1
+
+
+def test_figure_does_not_count_when_the_output_is_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, KAFKA_STREAMS: SAME[:2], HAND_WRITTEN: SAME})
+    found = pretended.measure(workload(OURS, KAFKA_STREAMS, HAND_WRITTEN))
+    assert [line.system for line in found] == ["airflow-kstreams", "hand-written"]
+    assert pretended.failures == ["w, Kafka Streams, exactly once: 2 records, ours has 3"]
+
+
+def test_nothing_counts_when_our_own_output_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: [], KAFKA_STREAMS: []})
+    assert pretended.measure(workload(OURS, KAFKA_STREAMS)) == []
+    assert len(pretended.failures) == 2
+
+
+def test_other_systems_go_on_when_one_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, AVAILABLE_NOW: SAME})
+    pretended.broken = {AVAILABLE_NOW}
+    assert [line.system for line in pretended.measure(workload(OURS, AVAILABLE_NOW))] == ["airflow-kstreams"]
+    assert pretended.failures == ["w, Spark AvailableNow, at least once: it ended"]
+
+
+def test_raw_produce_is_counted_and_raw_consume_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, RAW_PRODUCE: [(0, "x", "y")] * 3})
+    found = pretended.measure(workload(OURS, RAW_CONSUME, RAW_PRODUCE))
+    assert [line.system for line in found] == ["airflow-kstreams", "raw-consume", "raw-produce"]
+    pretended.outputs_of = {OURS: SAME, RAW_PRODUCE: [(0, "x", "y")] * 2}
+    pretended.measure(workload(OURS, RAW_PRODUCE))
+    assert pretended.failures == ["w, raw produce: 2 records, not 3"]
+
+
+def test_empty_run_of_ours_is_what_airflow_executes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, KAFKA_STREAMS: SAME})
+    empty = workload(OURS, KAFKA_STREAMS, kind="empty", records=0, before=5, rounds=1)
+    pretended.measure(empty)
+    assert [kind for kind, _ in pretended.ran] == ["engine", "kafka-streams", "airflow", "kafka-streams"]
+
+
+# == what is read and written
+
+
+def test_events_are_the_same_every_time_and_every_key_comes_once_before_it_comes_again() -> None:
+    some = dataclasses.replace(WORKLOADS["stateless"], keys=50)
+    first = list(events(some, "t", 0, 120))
+    assert first == list(events(some, "t", 0, 120))
+    assert set(Counter(key for _, _, key, _ in first[:50]).values()) == {1}
+    assert len({key for _, _, key, _ in first}) == 50
+
+
+@pytest.mark.parametrize("size", [100, 2_000])
+def test_events_have_exactly_the_size_that_is_asked_for(size: int) -> None:
+    some = dataclasses.replace(WORKLOADS["bytes-100"], value_bytes=size)
+    values = [value for _, value, _, _ in events(some, "t", 9_990, 20)]
+    assert {len(value) for value in values} == {size}
+    assert len({msgspec.json.decode(value, type=Event).note for value in values}) == 20
+
+
+def test_flights_have_airports_of_their_own_in_every_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = {"flights": "f", "weather": "w"}
+    few = list(flights(topics, 1_000))
+    assert {topic for topic, *_ in few} == {"f", "w"}
+    assert [time for *_, time in few] == sorted(time for *_, time in few)
+    monkeypatch.setattr("dev.benchmarks.inputs._RECORDS_OF_2013", 1_000)
+    monkeypatch.setattr("dev.benchmarks.inputs.DAYS", 1)
+    copied = list(flights(topics, 2_000))
+    assert {key for _, _, key, _ in copied} == {
+        b"%s-%d" % (airport, copy) for airport in (b"EWR", b"JFK", b"LGA") for copy in (0, 1)
+    }
+
+
+@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
+def test_run_has_its_own_topics_in_the_topology(name: str) -> None:
+    inputs = {"flights": "f-7", "weather": "w-7"} if name == "join" else {"events": "e-7"}
+    source = application_of({"topology": name, "inputs": inputs, "output": "o-7"})
+    described = source.topology().describe()
+    assert all(topic in described for topic in (*inputs.values(), "o-7"))
+    assert "bench-" not in described
+
+
+def test_every_workload_measures_ours_first_and_has_a_topology() -> None:
+    for measured in WORKLOADS.values():
+        assert measured.systems[0] == OURS
+        assert measured.topology in TOPOLOGIES
+
+
+# == what is stored and shown
+
+
+def test_stored_lines_have_the_fields_that_readers_expect(tmp_path: Path) -> None:
+    file = tmp_path / "benchmarks.json"
+    results.write([result()], file)
+    assert list(json.loads(file.read_text())[0])[:6] == [
+        "workload",
+        "system",
+        "guarantee",
+        "records_per_second",
+        "wall_seconds",
+        "peak_memory_mb",
+    ]
+    assert results.read(file) == [result()]
+    assert results.read(tmp_path / "none.json") == []
+
+
+def test_new_results_replace_all_lines_of_their_workload_and_no_others() -> None:
+    old = [result("a"), result("a", "gone"), result("b"), result("no more")]
+    new = [result("a", seconds=9.0)]
+    assert results.merged(old, new, ["b", "a"]) == [result("b"), new[0]]
+
+
+def test_page_names_the_command_for_every_line() -> None:
+    shown = page.page([result(), result(system="quix-streams", ours_ratio=12.5)])
+    assert "`dev/bench --workload stateless --system quix-streams`" in shown
+    assert "| quix-streams | exactly once | 500 | 2.00 | 300 | 12.50 |" in shown
+    assert "- a machine" in shown
+    assert "| stateless against Quix Streams exactly once | at least 10 x | 12.50 x | reached |" in shown
+    assert "not measured yet" in shown
+
+
+def test_page_is_what_is_stored() -> None:
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(results.read()), "run dev/bench --page"
+
+
+def test_charts_are_drawn_for_what_was_measured(tmp_path: Path) -> None:
+    drawn = charts.draw([result(), result(system="kafka-streams"), result("guard-sum")], tmp_path)
+    assert [file.name for file in drawn] == ["benchmarks-throughput.svg"]
+    assert drawn[0].read_text().startswith("<?xml")
+
+
+# == bars and guard
+
+
+def test_bars_are_reached_missed_or_not_measured() -> None:
+    measured = [
+        result("stateless", "hand-written", ours_ratio=0.74),
+        result("stateless", guarantee="at_least_once", ours_ratio=0.92),
+        result("empty", seconds=1.5),
+        result("memory-1m", worker_peak_memory_mb=100.0),
+        result("memory-16m", worker_peak_memory_mb=150.0),
+    ]
+    lines = bars.Lines(measured)
+    found = {}
+    for bar in bars.BARS:
+        try:
+            figure_ = bar.figure(lines)
+        except bars.NotMeasuredError:
+            continue
+        found[bar.text] = (round(figure_, 2), bar.reached(figure_))
+    assert found == {
+        "compiled DSL against the hand-written loop, stateless": (0.74, False),
+        "cost of exactly once over at least once, stateless": (8.7, True),
+        "an empty run, the three operators' execute": (1.5, True),
+        "memory of a task's worker, 16 M records against 1 M": (1.5, False),
+    }
+    table, good = bars.table_of(measured)
+    assert table.row_count == len(bars.BARS)
+    assert not good
+
+
+def test_bars_need_only_what_the_suite_measures() -> None:
+    every = [
+        result(name, system.name, system.guarantee, worker_peak_memory_mb=1.0)
+        for name, measured in WORKLOADS.items()
+        for system in measured.systems
+    ]
+    lines = bars.Lines(every)
+    for bar in bars.BARS:
+        bar.figure(lines)
+        assert set(bar.workloads) <= set(WORKLOADS)
+
+
+@pytest.mark.parametrize(("ratio", "good"), [(0.8, True), (0.75, True), (0.74, False)])
+def test_guard_fails_only_below_three_quarters_of_the_stored_ratio(ratio: float, good: bool) -> None:
+    stored = [result("guard-sum", "hand-written", ours_ratio=1.0)]
+    measured = [result("guard-sum"), result("guard-sum", "hand-written", ours_ratio=ratio)]
+    lines, verdict = guard.verdict(stored, measured)
+    assert verdict is good
+    assert len(lines) == 1
+
+
+def test_guard_fails_when_nothing_is_stored_or_measured() -> None:
+    lines, good = guard.verdict([], [result("guard-sum", "hand-written")])
+    assert not good
+    assert "dev/bench --workload guard-sum" in lines[0]
+    assert guard.verdict([result("guard-sum", "hand-written")], []) == ([], False)
+
+
+def test_digest_of_nothing_is_nothing() -> None:
+    assert outputs.digest([], table=False) == outputs.digest([], table=True) == Digest(records=0, checksum=0)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.kafka.code_settings import (
+    ALLOWED_VARIABLE,
+    RUNS_CODE,
+    AllowedSettings,
+    with_callback,
+)
+from airflow_kstreams.kafka.settings import check_client_settings
+from airflow_kstreams.streams.errors import ConfigError
+
+BROKER = {"bootstrap.servers": "127.0.0.1:1"}
+KINIT = "sasl.kerberos.kinit.cmd"
+
+
+def token(_: str) -> tuple[str, float]:
+    return "token", 0.0
+
+
+@pytest.mark.parametrize("name", RUNS_CODE)
+def test_setting_is_refused_with_the_administrators_way_out_when_it_runs_code(name: str) -> None:
+    with pytest.raises(ConfigError, match="runs code") as caught:
+        check_client_settings({**BROKER, name: "canary"})
+    assert "[kstreams] allowed_client_settings" in caught.value.fix
+    assert ALLOWED_VARIABLE in caught.value.fix
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "error_cb",
+        "stats_cb",
+        "throttle_cb",
+        "log_cb",
+        "ssl.certificate.verify_cb",
+        "logger",
+        "on_commit",
+        "on_delivery",
+        "ssl_engine_callback_data",
+        "sasl.login.callback.handler.class",
+        "sasl.client.callback.handler.class",
+        "ssl.engine.factory.class",
+        "interceptor.classes",
+        "metric.reporters",
+        "security.providers",
+        "key.serializer",
+    ],
+)
+def test_setting_is_refused_even_if_allowed_when_it_names_a_callback_or_class(name: str) -> None:
+    with pytest.raises(ConfigError, match="names code to run") as caught:
+        check_client_settings({**BROKER, name: "os.system"})
+    assert "os.system" not in str(caught.value)
+    with pytest.raises(ConfigError, match="needs no leave or can have none"):
+        AllowedSettings.parse(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["sasl.kerberos.principal", "sasl.kerberos.keytab", "sasl.kerberos.service.name"]
+)
+@pytest.mark.parametrize(
+    "value", ["x; touch /tmp/owned", "$(id)", "`id`", "a b", "a\nb", "a|b", "a&b", "a'b"]
+)
+def test_setting_is_refused_when_it_would_break_out_of_the_clients_shell_command(
+    name: str, value: str
+) -> None:
+    with pytest.raises(ConfigError, match="mean something to a shell") as caught:
+        check_client_settings({**BROKER, name: value})
+    assert value not in str(caught.value)
+    assert check_client_settings({**BROKER, name: "kafka/host.example@REALM"})
+
+
+def test_setting_is_accepted_when_the_environment_of_the_process_allows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(ALLOWED_VARIABLE, f"ssl.providers, {KINIT}")
+    assert check_client_settings({**BROKER, KINIT: "anything"})[KINIT] == "anything"
+
+
+def test_only_the_pinned_value_is_accepted_when_the_administrator_names_one() -> None:
+    allowed = AllowedSettings.parse(json.dumps({KINIT: "kinit -k", "ssl.providers": None}))
+    assert check_client_settings({**BROKER, KINIT: "kinit -k"}, allowed=allowed)
+    assert check_client_settings({**BROKER, "ssl.providers": "default"}, allowed=allowed)
+    with pytest.raises(ConfigError, match="another value of it is allowed"):
+        check_client_settings({**BROKER, KINIT: "kinit -k; id"}, allowed=allowed)
+    with pytest.raises(ConfigError, match="it is not allowed here"):
+        check_client_settings({**BROKER, "plugin.library.paths": "x"}, allowed=allowed)
+
+
+@pytest.mark.parametrize("text", ["", f"{KINIT},ssl.providers", json.dumps({KINIT: "kinit -k, -t"})])
+def test_list_is_the_same_when_it_travels_to_the_executors(text: str) -> None:
+    allowed = AllowedSettings.parse(text)
+    assert AllowedSettings.parse(allowed.to_text()) == allowed
+
+
+@pytest.mark.parametrize("text", ["sasl.password", "{not json", "group.id,ssl.providers"])
+def test_list_is_refused_when_it_cannot_be_one(text: str) -> None:
+    with pytest.raises(ConfigError, match="allowed_client_settings"):
+        AllowedSettings.parse(text)
+
+
+def test_token_callback_is_a_function_when_a_client_is_made() -> None:
+    allowed = AllowedSettings.parse("oauth_cb")
+    named = {**BROKER, "oauth_cb": f"{__name__}.token"}
+    assert KafkaCluster(named, allowed=allowed).bootstrap == "127.0.0.1:1"
+    checked = check_client_settings(named, allowed=allowed)
+    assert with_callback(checked)["oauth_cb"] is token
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        with_callback({**BROKER, "oauth_cb": "no_such_module.token"})
