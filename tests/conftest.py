@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from dev import embedded
 from dev.secured import SecuredBroker
+from tests.quick_java import start_java_quickly
 
 # An example that takes longer on a busy machine is no failure: the suites judge nothing by the clock.
 hypothesis.settings.register_profile("no-deadline", deadline=None)
@@ -51,6 +52,10 @@ _TOPIC_CONFIG = {
 
 
 # == the session as a whole
+
+
+def pytest_configure() -> None:
+    start_java_quickly()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
