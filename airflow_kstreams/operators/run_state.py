@@ -34,6 +34,14 @@ def read_run(
     return None, None
 
 
+def unfinished_run(cluster: KafkaCluster, application_id: str) -> str | None:
+    """Return the run that is under way and comes before every other one, None if there is none."""
+    from airflow_kstreams.batch.metadata import read_metadata
+
+    folded = read_metadata(cluster, application_id, wait_ms=0)
+    return folded.slice.run_id if folded.state is RunState.RUNNING and folded.slice is not None else None
+
+
 def subtopologies_of(slice_: Slice, subtopology: int | None) -> Sequence[int]:
     """Return the subtopologies to run, in topology order.
 
