@@ -76,6 +76,7 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
     def execute(self, context: Context) -> RunResult:
         """Begin the run."""
         from airflow_kstreams.batch.coordinator import Coordinator
+        from airflow_kstreams.batch.intervals import check_interval
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
@@ -86,6 +87,7 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
                 outputs=self.backfill_outputs,
                 in_order=self.backfill_in_order,
             )
+            check_interval(settings, identity.run_id, identity.interval_ms)
             cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
             plan = plan_of(
                 self.application,
