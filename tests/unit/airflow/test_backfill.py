@@ -139,8 +139,7 @@ def test_dag_for_backfills_runs_one_interval_after_the_other() -> None:
     assert (dag.max_active_runs, dag.catchup, dag.tags) == (1, False, {"kafka"})
     for task in dag.tasks:
         assert (task.depends_on_past, task.wait_for_downstream, task.retries) == (True, True, 5)
-        assert task.backfill_in_order  # type: ignore[attr-defined]
-        assert task.backfill_outputs == OUTPUTS  # type: ignore[attr-defined]
+        assert (getattr(task, "backfill_in_order"), getattr(task, "backfill_outputs")) == (True, OUTPUTS)  # noqa: B009
     stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert all(task.depends_on_past for task in stored.tasks)
 
@@ -297,7 +296,7 @@ def test_interval_that_is_empty_fails_for_good_and_says_which_timetable_helps(
 ) -> None:
     made = scene(STATELESS)
     context = made.context(0, run_type="scheduled")
-    context["dag_run"].data_interval_end = context["dag_run"].data_interval_start  # type: ignore[misc]
+    context["dag_run"].data_interval_end = context["dag_run"].data_interval_start
     with pytest.raises(AirflowFailException, match=r"is empty(?s:.)*CronDataIntervalTimetable"):
         made.capture(context)
 
