@@ -24,10 +24,12 @@ from contextlib import contextmanager
 import msgspec
 
 from airflow_kstreams.batch.assignment import AskGroups
-from airflow_kstreams.batch.begin import SliceRequest, build_slice
+from airflow_kstreams.batch.begin import build_slice
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.fence import fence
 from airflow_kstreams.batch.finish import FinishedSlice, close_slice
+from airflow_kstreams.batch.freeze import SliceRequest
+from airflow_kstreams.batch.intervals import check_interval
 from airflow_kstreams.batch.known import unless_void
 from airflow_kstreams.batch.leaders import written_topics
 from airflow_kstreams.batch.lease import LeaseKeeper
@@ -111,9 +113,10 @@ class Coordinator:
             driver.
         :param groups: asks the topology's own partition grouper for the groups, given partition counts;
             needed only by a plan that names one, and called only when a new slice is made.
-        :param interval_ms: data interval of the run, epoch milliseconds; kept in the ledger, decides nothing.
-        :raises ConfigError: transactions could not last as long as the settings say, or the run id cannot be
-            used.
+        :param interval_ms: data interval of the run, epoch milliseconds; kept in the ledger, and decides what
+            is read if ``autostop.at`` says so.
+        :raises ConfigError: transactions could not last as long as the settings say, the run id cannot be
+            used, or the run goes by its data interval and has none.
         :raises RunBusyError: another owner holds a live lease, or won a race; or the application is being
             reset.
         :raises TopologyError: topics or partition groups do not fit, or the unfinished slice belongs to
@@ -122,6 +125,7 @@ class Coordinator:
             created again.
         """
         check_run_id(run_id)
+        check_interval(self._settings, run_id, interval_ms)
         self._refuse_other_application(plan)
         caller = Caller(
             run_id=run_id,

@@ -85,6 +85,13 @@ class TaskCommit:
         self.changelog_ends: Mapping[TopicPartition, int] = {}
         self.commits = 0
 
+    @property
+    def kept_ms(self) -> dict[TopicPartition, tuple[int, int]]:
+        """The interval in which records are processed, of each partition of the task that has one."""
+        kept = self._slice.plan.kept_ms
+        mine = self._input_stops.keys() & self._share.bounds.keys()
+        return {} if kept is None else dict.fromkeys(sorted(mine), kept)
+
     def keep_changelogs(self, partitions: Collection[TopicPartition]) -> None:
         """Read the ends of these changelog partitions with the last commit."""
         self._kept_changelogs = tuple(partitions)
@@ -139,6 +146,7 @@ class TaskCommit:
             records_out=progress.records_out,
             records_dropped=progress.records_dropped,
             records_dead_lettered=progress.records_dead_lettered,
+            records_skipped=self._known.records_skipped + task.group.skipped,
             restored=self._restored,
             commits=self._known.commits + self.commits + 1,
             attempts=self._attempt,

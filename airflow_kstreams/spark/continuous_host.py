@@ -29,6 +29,7 @@ from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from airflow_kstreams.streams.topology.outputs import with_outputs
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.continuous_task import ContinuousTask
@@ -113,7 +114,7 @@ class ContinuousHost:
         from airflow_kstreams.batch.task_attempt import TaskAssignment
 
         return ContinuousTask(
-            topology=self.source.topology(),
+            topology=with_outputs(self.source.topology(), self.settings),
             assignment=TaskAssignment(
                 task_id=task_id,
                 run_id=self.run_id,

@@ -25,6 +25,7 @@ from airflow_kstreams.spark.shipped import shipped
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError, RecordError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from airflow_kstreams.streams.topology.outputs import with_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +93,7 @@ class TaskHost:
 
         try:
             runner = TaskRunner(
-                topology=self.source.topology(),
+                topology=with_outputs(self.source.topology(), self.settings),
                 assignment=TaskAssignment(
                     task_id=TaskId(subtopology=self.subtopology, group=group),
                     run_id=self.run_id,

@@ -235,7 +235,7 @@ def _stop_at_the_high_watermark() -> SwitchedOff:
         high = admin.end_offsets(partitions, isolation="read_uncommitted")
         return {tp: offsets.LogBounds(start=starts[tp], stable=high[tp], high=high[tp]) for tp in partitions}
 
-    return mock.patch("airflow_kstreams.batch.begin.log_bounds", log_bounds)
+    return mock.patch("airflow_kstreams.batch.freeze.log_bounds", log_bounds)
 
 
 def _others_are_dropped() -> SwitchedOff:

@@ -114,6 +114,7 @@ class FakeWriter:
 class FakeCommit:
     commits: list[bool] = field(default_factory=list)
     begun: int = 0
+    kept_ms: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
     def begin(self) -> None:
         self.begun += 1
