@@ -18,6 +18,7 @@ from airflow_kstreams.streams.runtime.wall_clock import WallClock
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.state import make_store
 from airflow_kstreams.streams.topology.components import parents
+from airflow_kstreams.streams.topology.inlining import WriteCode
 from airflow_kstreams.streams.topology.nodes import (
     Forward,
     Node,
@@ -73,6 +74,9 @@ class NodeServices:
         return self.owner.clock.timer(self.node, ["all"], callback)
 
     def guarded(self, run: Forward) -> Forward:
+        return run
+
+    def inlined(self, run: Forward, _write: WriteCode) -> Forward:
         return run
 
     def count_dropped(self) -> None:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.runtime.loop_code import NodeOfLine
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.timestamp_reading import as_consumed
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -227,7 +228,8 @@ def _frames(error_traceback: TracebackType | None) -> Iterator[str]:
     while error_traceback is not None:
         code = error_traceback.tb_frame.f_code
         if "_node" in code.co_varnames[: code.co_argcount]:
-            yield error_traceback.tb_frame.f_locals["_node"]
+            node = error_traceback.tb_frame.f_locals["_node"]
+            yield node.at(error_traceback.tb_lineno) if isinstance(node, NodeOfLine) else node
         error_traceback = error_traceback.tb_next
 
 

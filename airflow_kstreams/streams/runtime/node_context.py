@@ -9,6 +9,7 @@ from airflow_kstreams.streams.runtime.error_handling import ErrorHandling, Produ
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
 from airflow_kstreams.streams.runtime.wall_clock import WallClock
+from airflow_kstreams.streams.topology.inlining import WriteCode
 from airflow_kstreams.streams.topology.nodes import Forward, ProcessorNode, StreamTimer
 from airflow_kstreams.streams.topology.sending import SendTarget
 
@@ -46,6 +47,7 @@ class BoundNodeContext:
         self._owner = owner
         self._stores = node.stores
         self._topics = owner.topics_above[node.name]
+        self._code: tuple[Forward, WriteCode] | None = None
 
     def store(self, name: str) -> Any:
         """Return the task's instance of a connected store.
@@ -81,6 +83,15 @@ class BoundNodeContext:
     def wall_clock(self) -> WallClock:
         """Return the task's wall clock."""
         return self._owner.wall_clock
+
+    def inlined(self, run: Forward, write: WriteCode) -> Forward:
+        """Take note of how a closure's work is written as code, and return the closure."""
+        self._code = (run, write)
+        return run
+
+    def code_of(self, bound: Forward) -> WriteCode | None:
+        """Return how to write what the node was bound to; None if only a part of it said so, or nothing."""
+        return self._code[1] if self._code is not None and self._code[0] is bound else None
 
     def guarded(self, run: Forward) -> Forward:
         """Return a closure with the processing error handler around it."""

@@ -1,0 +1,64 @@
+"""The loop of a source as one function: decode, every operator that can be written as code, encode, produce.
+
+Rule: the loop gives what :func:`~.source_loop.stepping_loop` over the nodes' closures gives, byte for byte
+and in the same order, and fails at the same record and node. It is made for tasks that need neither stream
+time nor commit requests nor error handlers; every other task has the stepping loop.
+
+What it saves, per record: a call for each node; writing the record into the task's record context, unless a
+node that runs as a closure reads it there; encoding a key or value again that was read in the very same
+bytes. What it never saves is decoding: a record that cannot be decoded fails, whoever would have used it.
+
+Errors: the loop's argument ``_node`` tells from the line of the text at which node it was; the record context
+is set on the way out.
+"""
+
+from __future__ import annotations
+
+from airflow_kstreams.streams.runtime.loop_code import Graph, TaskLoopCode
+from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
+from airflow_kstreams.streams.runtime.source_loop import RunBatch
+from airflow_kstreams.streams.topology.nodes import SourceNode
+
+
+def fused_loop(node: SourceNode, graph: Graph, context: TaskRecordContext, sent: list[int]) -> RunBatch:
+    """Make the loop of a task that needs neither stream time nor processors nor error handlers.
+
+    :param graph: the task's nodes, all bound.
+    :param sent: holds the number of records handed to sinks.
+    """
+    body = _body(node, graph, in_context=False)
+    if body.calls_closures:
+        body = _body(node, graph, in_context=True)
+    body.names.update(context=context, sent_before=sent)
+    run_batch: RunBatch = body.function("run_batch")
+    return run_batch
+
+
+def _body(node: SourceNode, graph: Graph, *, in_context: bool) -> TaskLoopCode:
+    """Write the loop.
+
+    :param in_context: whether the record context is set for every record, or once at the end.
+    """
+    code = TaskLoopCode(graph, node.name)
+    with code.block("def run_batch(records, timestamps_ms, stream_times_ms, _node=_node_of_line)"):
+        code.line("sent = 0")
+        code.line("record, timestamp_ms = context.record, context.timestamp_ms")
+        with (
+            code.block("try"),
+            code.block("for record, timestamp_ms in zip(records, timestamps_ms, strict=True)"),
+        ):
+            if in_context:
+                code.line("context.record = record")
+                code.line("context.timestamp_ms = timestamp_ms")
+            code.line("key_bytes = record.key()")
+            code.line("value_bytes = record.value()")
+            key = code.deserialized("key_bytes", node.key_serde, "key")
+            value = code.deserialized("value_bytes", node.value_serde, "value")
+            code.forward(key, value)
+        with code.block("finally"):
+            if not in_context:
+                code.line("context.record = record")
+                code.line("context.timestamp_ms = timestamp_ms")
+            code.line("sent_before[0] += sent")
+        code.line("return len(records)")
+    return code
