@@ -7,18 +7,19 @@ Internal and ``through`` topics carry bytes, so a missing or wrong serde shows. 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.runtime.loop_code import Inlining, TaskLoopCode
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
 from airflow_kstreams.streams.runtime.wall_clock import WallClock
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.state import make_store
 from airflow_kstreams.streams.topology.components import parents
-from airflow_kstreams.streams.topology.inlining import WriteCode
+from airflow_kstreams.streams.topology.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.topology.nodes import (
     Forward,
     Node,
@@ -76,8 +77,11 @@ class NodeServices:
     def guarded(self, run: Forward) -> Forward:
         return run
 
-    def inlined(self, run: Forward, _write: WriteCode) -> Forward:
+    def inlined(self, run: Forward, _write: WriteCode, _children: Mapping[str, Forward]) -> Forward:
         return run
+
+    def loop_code(self, children: Mapping[str, Forward], *, timestamp_ms: str, headers: str) -> LoopCode:
+        return TaskLoopCode(Inlining([0]), self.node, children, timestamp_ms=timestamp_ms, headers=headers)
 
     def count_dropped(self) -> None:
         self.owner.dropped += 1

@@ -5,7 +5,7 @@ The yardstick is a loop that decodes and calls closures, as a reader would write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -16,13 +16,13 @@ from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime import processor_topology
-from airflow_kstreams.streams.runtime.loop_code import Graph
+from airflow_kstreams.streams.runtime.loop_code import Inlining
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.source_loop import RunBatch
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.nodes import SourceNode
+from airflow_kstreams.streams.topology.nodes import Forward, SourceNode
 from tests.records import FakeRecord
 
 A = TopicPartition("a", 0)
@@ -30,9 +30,10 @@ A = TopicPartition("a", 0)
 POISON = 13
 
 
-def called_loop(node: SourceNode, graph: Graph, context: TaskRecordContext, sent: list[int]) -> RunBatch:
+def called_loop(
+    node: SourceNode, children: Mapping[str, Forward], context: TaskRecordContext, _inlining: Inlining
+) -> RunBatch:
     """Make the loop of closures."""
-    children = tuple(graph.children[node.name].values())
 
     def run_batch(
         records: Sequence[Any], timestamps: Sequence[int], _times: Sequence[int], _node: str = node.name
@@ -42,7 +43,7 @@ def called_loop(node: SourceNode, graph: Graph, context: TaskRecordContext, sent
             key, value = record.key(), record.value()
             key = None if key is None else node.key_serde.deserialize(key)
             value = None if value is None else node.value_serde.deserialize(value)
-            for child in children:
+            for child in children.values():
                 child(key, value)
         return len(records)
 

@@ -47,7 +47,7 @@ class Filter:
             with code.block(f"if {code.name(predicate, 'predicate')}({key}, {value})"):
                 code.forward(key, value)
 
-        return context.inlined(run, write)
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class FilterNot:
             with code.block(f"if not {code.name(predicate, 'predicate')}({key}, {value})"):
                 code.forward(key, value)
 
-        return context.inlined(run, write)
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class Peek:
             code.line(f"{code.name(action, 'action')}({key}, {value})")
             code.forward(key, value)
 
-        return context.inlined(run, write)
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class Map:
             code.line(f"{new_key}, {new_value} = {code.name(mapper, 'mapper')}({key}, {value})")
             code.forward(new_key, new_value)
 
-        return context.inlined(run, write)
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ class MapValues:
             code.line(f"{new_value} = {code.name(mapper, 'mapper')}({value})")
             code.forward(key, new_value)
 
-        return context.inlined(run, write)
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +180,7 @@ class FlatMap:
             with code.block(f"for {new_key}, {new_value} in {mapped}"):
                 code.forward(new_key, new_value)
 
-        return context.inlined(run, write)
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +207,7 @@ class FlatMapValues:
             with code.block(f"for {new_value} in {code.name(mapper, 'mapper')}({value})"):
                 code.forward(key, new_value)
 
-        return context.inlined(run, write)
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +233,7 @@ class SelectKey:
             code.line(f"{new_key} = {code.name(selector, 'selector')}({key}, {value})")
             code.forward(new_key, value)
 
-        return context.inlined(run, write)
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +272,7 @@ class Branch:
                     code.forward(key, value, to=child)
                 keyword = "elif"
 
-        return context.inlined(run, write)
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +290,7 @@ class PassThrough:
         def write(code: LoopCode, key: str, value: str) -> None:
             code.forward(key, value)
 
-        return context.inlined(forward, write)
+        return context.inlined(forward, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,4 +348,4 @@ class DropNulls:
             with code.block("else"):
                 code.forward(key, value)
 
-        return context.inlined(run, write)
+        return context.inlined(run, write, children)

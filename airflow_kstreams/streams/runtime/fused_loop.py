@@ -14,51 +14,38 @@ is set on the way out.
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.runtime.loop_code import Graph, TaskLoopCode
+from collections.abc import Mapping
+
+from airflow_kstreams.streams.runtime.loop_code import Inlining, TaskLoopCode
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.source_loop import RunBatch
-from airflow_kstreams.streams.topology.nodes import SourceNode
+from airflow_kstreams.streams.topology.nodes import Forward, SourceNode
 
 
-def fused_loop(node: SourceNode, graph: Graph, context: TaskRecordContext, sent: list[int]) -> RunBatch:
+def fused_loop(
+    node: SourceNode, children: Mapping[str, Forward], context: TaskRecordContext, inlining: Inlining
+) -> RunBatch:
     """Make the loop of a task that needs neither stream time nor processors nor error handlers.
 
-    :param graph: the task's nodes, all bound.
-    :param sent: holds the number of records handed to sinks.
+    :param children: of the source, by name.
+    :param inlining: every node of the task is bound by now.
     """
-    body = _body(node, graph, in_context=False)
-    if body.calls_closures:
-        body = _body(node, graph, in_context=True)
-    body.names.update(context=context, sent_before=sent)
-    run_batch: RunBatch = body.function("run_batch")
-    return run_batch
-
-
-def _body(node: SourceNode, graph: Graph, *, in_context: bool) -> TaskLoopCode:
-    """Write the loop.
-
-    :param in_context: whether the record context is set for every record, or once at the end.
-    """
-    code = TaskLoopCode(graph, node.name)
+    code = TaskLoopCode(
+        inlining, node.name, children, timestamp_ms="timestamp_ms", headers="record.headers()"
+    )
+    held = code.name(context, "context")
     with code.block("def run_batch(records, timestamps_ms, stream_times_ms, _node=_node_of_line)"):
-        code.line("sent = 0")
-        code.line("record, timestamp_ms = context.record, context.timestamp_ms")
-        with (
-            code.block("try"),
-            code.block("for record, timestamp_ms in zip(records, timestamps_ms, strict=True)"),
-        ):
-            if in_context:
-                code.line("context.record = record")
-                code.line("context.timestamp_ms = timestamp_ms")
-            code.line("key_bytes = record.key()")
-            code.line("value_bytes = record.value()")
-            key = code.deserialized("key_bytes", node.key_serde, "key")
-            value = code.deserialized("value_bytes", node.value_serde, "value")
-            code.forward(key, value)
-        with code.block("finally"):
-            if not in_context:
-                code.line("context.record = record")
-                code.line("context.timestamp_ms = timestamp_ms")
-            code.line("sent_before[0] += sent")
+        code.line(f"record, timestamp_ms = {held}.record, {held}.timestamp_ms")
+        with code.counted():
+            with code.block("try"), code.block("for record, timestamp_ms in zip(records, timestamps_ms)"):
+                code.line_for_closures(f"{held}.record, {held}.timestamp_ms = record, timestamp_ms")
+                code.line("key_bytes = record.key()")
+                code.line("value_bytes = record.value()")
+                key = code.deserialized("key_bytes", node.key_serde, "key")
+                value = code.deserialized("value_bytes", node.value_serde, "value")
+                code.forward(key, value)
+            with code.block("finally"):
+                code.line(f"{held}.record, {held}.timestamp_ms = record, timestamp_ms")
         code.line("return len(records)")
-    return code
+    run_batch: RunBatch = code.function("run_batch")
+    return run_batch

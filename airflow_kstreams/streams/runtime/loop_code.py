@@ -1,7 +1,9 @@
 """The text of a loop, written node by node; the other side of ``topology/inlining.py``.
 
 A node is written into the loop once for each way that leads to it. Where that would be too much, or too deep
-for Python's compiler, its closure is called instead, which does the same.
+for Python's compiler, its closure is called instead, which does the same. The closure is also what a node is
+known by: whatever is wrapped around it (an error handler, a tap) is another one, which nobody knows how to
+write, and so it is called.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.inlining import WriteCode
@@ -21,21 +23,32 @@ from airflow_kstreams.streams.topology.nodes import Forward
 _DEEPEST = 12
 #: Nodes in one loop; every two branches that meet again double what lies below.
 _MOST_NODES = 100
-#: Loops whose text is kept compiled: a worker runs the same topology for many tasks.
+#: Texts that are kept compiled: a worker runs the same topology for many tasks.
 _COMPILED = 64
 _INDENT = "    "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
-    """The bound nodes of a task, as a loop sees them.
+class NodeCode(NamedTuple):
+    """How a node is written.
 
-    :param children: node -> its children's names and closures, in the order in which they get a record.
-    :param written: of the nodes that can be written into a loop, how.
+    :param children: names and closures, in the order in which they get a record.
     """
 
-    children: dict[str, Mapping[str, Forward]] = field(default_factory=dict)
-    written: dict[str, WriteCode] = field(default_factory=dict)
+    node: str
+    children: Mapping[str, Forward]
+    write: WriteCode
+
+
+@dataclass(frozen=True, slots=True)
+class Inlining:
+    """What the loops of one task share.
+
+    :param sent: holds the number of records handed to sinks.
+    :param codes: closure -> how it is written.
+    """
+
+    sent: list[int]
+    codes: dict[Forward, NodeCode] = field(default_factory=dict)
 
 
 class NodeOfLine:
@@ -51,43 +64,51 @@ class NodeOfLine:
         return self._nodes[line - 1]
 
 
+class _Line(NamedTuple):
+    depth: int
+    text: str
+    node: str
+    for_closures: bool = False
+
+
 class TaskLoopCode:
     """The port ``LoopCode`` over the nodes of a task.
 
-    :param node: the node whose children come first.
-    :ivar calls_closures: whether any node runs as a closure, so that it must find the record in the task's
-        record context.
+    :param node: the node that begins to write.
+    :param children: its children.
     """
 
     def __init__(
         self,
-        graph: Graph,
+        inlining: Inlining,
         node: str,
+        children: Mapping[str, Forward],
         *,
-        timestamp_ms: str = "timestamp_ms",
-        headers: str = "record.headers()",
+        timestamp_ms: str,
+        headers: str,
     ) -> None:
         self.timestamp_ms = timestamp_ms
         self.headers = headers
-        self.calls_closures = False
-        #: What the text refers to.
-        self.names: dict[str, object] = {}
-        self._graph = graph
+        self._codes = inlining.codes
         self._node = node
-        self._lines: list[tuple[int, str, str]] = []
+        self._children = children
+        self._lines: list[_Line] = []
         self._depth = 0
-        self._nodes = 0
+        self._inlined = 0
         self._count = 0
+        self._calls_closures = False
+        #: What the text refers to.
+        self._names: dict[str, object] = {"sent_before": inlining.sent}
         self._known: dict[int, str] = {}
         #: Variable -> the variable that holds its bytes, and the serde they are of.
         self._bytes: dict[str, tuple[str, Serde]] = {}
 
     def name(self, held: object, hint: str) -> str:
-        """Return the name under which the loop finds an object."""
+        """Return the name under which the function finds an object."""
         known = self._known.get(id(held))
         if known is None:
             known = self._known[id(held)] = self.variable(hint)
-            self.names[known] = held  # and so it lives, and its id is nobody else's
+            self._names[known] = held  # and so it lives, and its id is nobody else's
         return known
 
     def variable(self, hint: str) -> str:
@@ -97,7 +118,11 @@ class TaskLoopCode:
 
     def line(self, text: str) -> None:
         """Write a statement."""
-        self._lines.append((self._depth, text, self._node))
+        self._lines.append(_Line(self._depth, text, self._node))
+
+    def line_for_closures(self, text: str) -> None:
+        """Write a statement that is needed only if the function calls a node's closure."""
+        self._lines.append(_Line(self._depth, text, self._node, for_closures=True))
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -106,9 +131,18 @@ class TaskLoopCode:
         before = len(self._lines)
         self._depth += 1
         yield
-        if len(self._lines) == before:
+        if all(line.for_closures for line in self._lines[before:]):
             self.line("pass")
         self._depth -= 1
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Write what counts the records that sinks in the body send."""
+        self.line("sent = 0")
+        with self.block("try"):
+            yield
+        with self.block("finally"):
+            self.line("sent_before[0] += sent")
 
     def deserialized(self, data: str, serde: Serde, hint: str) -> str:
         """Write how an object is made of bytes.
@@ -121,44 +155,45 @@ class TaskLoopCode:
             made = self.variable(hint)
             deserialize = self.name(serde.deserialize, "deserialize")
             self.line(f"{made} = None if {data} is None else {deserialize}({data})")
-        if serde.canonical:
-            self._bytes[made] = (data, serde)
+        self.has_bytes(made, data, serde)
         return made
+
+    def has_bytes(self, variable: str, data: str, serde: Serde) -> None:
+        """Take note of which variable holds the bytes of another one's object."""
+        self._bytes[variable] = (data, serde)
 
     def serialized(self, variable: str, serde: Serde) -> str:
         """Return the expression for a variable's bytes, None where it holds None.
 
-        Bytes that were read and would be written the same way again are not made anew.
+        Bytes that would be made the same way again are not made anew.
         """
         known, of = self._bytes.get(variable, ("", None))
-        if of == serde and serde.canonical:
+        if of is not None and of == serde and of.canonical and serde.canonical:
             return known
         return f"None if {variable} is None else {self.name(serde.serialize, 'serialize')}({variable})"
 
     def forward(self, key: str, value: str, to: str | None = None) -> None:
         """Write what the children of the node do with a key and a value."""
-        node = self._node
-        for child, closure in self._graph.children[node].items():
-            if to is not None and child != to:
+        node, children = self._node, self._children
+        for name, closure in children.items():
+            if to is not None and name != to:
                 continue
-            write = self._graph.written.get(child)
-            if write is None or self._depth > _DEEPEST or self._nodes >= _MOST_NODES:
-                self.calls_closures = True
+            code = self._codes.get(closure)
+            if code is None or self._depth > _DEEPEST or self._inlined >= _MOST_NODES:
+                self._calls_closures = True
                 self.line(f"{self.name(closure, 'run')}({key}, {value})")
                 continue
-            self._nodes += 1
-            self._node = child
-            write(self, key, value)
-            self._node = node
-
-    def text(self) -> str:
-        """Return the text."""
-        return "".join(f"{_INDENT * depth}{text}\n" for depth, text, _ in self._lines)
+            self._inlined += 1
+            self._node, self._children = code.node, code.children
+            code.write(self, key, value)
+            self._node, self._children = node, children
 
     def function(self, name: str) -> Any:
-        """Compile the text and return a function that it defines."""
-        names = {**self.names, "_node_of_line": NodeOfLine([node for _, _, node in self._lines])}
-        exec(_compiled(self.text()), names)  # noqa: S102 - made of this package's own words only
+        """Compile the text and return the function of that name that it defines."""
+        lines = [line for line in self._lines if self._calls_closures or not line.for_closures]
+        text = "".join(f"{_INDENT * line.depth}{line.text}\n" for line in lines)
+        names = {**self._names, "_node_of_line": NodeOfLine([line.node for line in lines])}
+        exec(_compiled(text), names)  # noqa: S102 - made of this package's own words only
         return names[name]
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.runtime.error_handling import ErrorHandling, Produce
+from airflow_kstreams.streams.runtime.loop_code import Inlining, NodeCode, TaskLoopCode
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
 from airflow_kstreams.streams.runtime.wall_clock import WallClock
-from airflow_kstreams.streams.topology.inlining import WriteCode
+from airflow_kstreams.streams.topology.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.topology.nodes import Forward, ProcessorNode, StreamTimer
 from airflow_kstreams.streams.topology.sending import SendTarget
 
@@ -22,6 +23,7 @@ class NodeOwner(Protocol):
     clock: StreamClock
     wall_clock: WallClock
     errors: ErrorHandling
+    inlining: Inlining
     stores: dict[str, Any]
     topics_above: dict[str, frozenset[str]]
     produce: Produce
@@ -47,7 +49,6 @@ class BoundNodeContext:
         self._owner = owner
         self._stores = node.stores
         self._topics = owner.topics_above[node.name]
-        self._code: tuple[Forward, WriteCode] | None = None
 
     def store(self, name: str) -> Any:
         """Return the task's instance of a connected store.
@@ -84,14 +85,17 @@ class BoundNodeContext:
         """Return the task's wall clock."""
         return self._owner.wall_clock
 
-    def inlined(self, run: Forward, write: WriteCode) -> Forward:
+    def inlined(self, run: Forward, write: WriteCode, children: Mapping[str, Forward]) -> Forward:
         """Take note of how a closure's work is written as code, and return the closure."""
-        self._code = (run, write)
+        # A node that binds to its child's closure does nothing that would have to be written.
+        self._owner.inlining.codes.setdefault(run, NodeCode(self.node, children, write))
         return run
 
-    def code_of(self, bound: Forward) -> WriteCode | None:
-        """Return how to write what the node was bound to; None if only a part of it said so, or nothing."""
-        return self._code[1] if self._code is not None and self._code[0] is bound else None
+    def loop_code(self, children: Mapping[str, Forward], *, timestamp_ms: str, headers: str) -> LoopCode:
+        """Return the beginnings of a function of the node's own."""
+        return TaskLoopCode(
+            self._owner.inlining, self.node, children, timestamp_ms=timestamp_ms, headers=headers
+        )
 
     def guarded(self, run: Forward) -> Forward:
         """Return a closure with the processing error handler around it."""

@@ -15,7 +15,7 @@ from typing import Any
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.error_handling import ErrorHandling, Produce
 from airflow_kstreams.streams.runtime.fused_loop import fused_loop
-from airflow_kstreams.streams.runtime.loop_code import Graph
+from airflow_kstreams.streams.runtime.loop_code import Inlining, NodeCode
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.partition_group import RecordRun
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
@@ -103,8 +103,10 @@ class ProcessorTopology:
             count_dropped=self._count_dropped,
             count_dead_lettered=self._count_dead_lettered,
         )
-        self._graph = Graph()
-        self._sources: dict[str, tuple[SourceNode, Forward]] = {}
+        #: What the task's loops share.
+        self.inlining = Inlining(self._sent)
+        #: Source node with the serdes of its topic, and its children, by real topic.
+        self._sources: dict[str, tuple[SourceNode, Mapping[str, Forward]]] = {}
         self._bind()
         self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
 
@@ -195,7 +197,6 @@ class ProcessorTopology:
         children: dict[str, dict[str, Forward]] = {node.name: {} for node in self._subtopology.nodes}
         for node in reversed(self._subtopology.nodes):
             below = dict(reversed(children[node.name].items()))
-            self._graph.children[node.name] = below
             bound = self._bind_node(node, below)
             if isinstance(node, ProcessorNode | SinkNode):
                 for parent in node.parents:
@@ -212,29 +213,26 @@ class ProcessorTopology:
                 sent=self._sent,
                 partition_count=self._partition_count,
             )
-            self._graph.written[node.name] = sink.code()
-            return self.errors.guarded(node.name, sink.closure())
+            closure = sink.closure()
+            self.inlining.codes[closure] = NodeCode(node.name, {}, sink.write)
+            return self.errors.guarded(node.name, closure)
         forward = fan_out(tuple(below.values()))
         if isinstance(node, ProcessorNode):
             operator = bound_operator(node.operator, self._specs)
-            context = BoundNodeContext(self, node)
-            bound = operator.bind(forward, context, below)
-            write = context.code_of(bound)
-            if write is not None:
-                self._graph.written[node.name] = write
+            bound = operator.bind(forward, BoundNodeContext(self, node), below)
             # A node that binds to its children, or to nothing, does nothing of its own that could fail.
             quiet = bound is forward or bound is ignore_updates
             return bound if quiet else self.errors.guarded(node.name, bound)
         for topic in node.topics:
             real_topic = self._topology.real_topic(topic, self._application_id)
-            self._sources[real_topic] = (bound_to(real_topic, node), forward)
+            self._sources[real_topic] = (bound_to(real_topic, node), below)
         return forward
 
-    def _loop(self, topic: str, node: SourceNode, forward: Forward) -> RunBatch:
+    def _loop(self, topic: str, node: SourceNode, children: Mapping[str, Forward]) -> RunBatch:
         """Make a source's loop; every node is bound by now, so what they need is known."""
         read_ahead = node.timestamps is not None
         if not (self.timed or self.stepping or self.errors.active or read_ahead):
-            return fused_loop(node, self._graph, self.record_context, self._sent)
+            return fused_loop(node, children, self.record_context, self.inlining)
         stepping = Stepping(
             clock=self.clock,
             topic_clock=self.clock.topics[topic],
@@ -243,7 +241,7 @@ class ProcessorTopology:
             count_dropped=self._count_dropped,
             read_ahead=read_ahead,
         )
-        return stepping_loop(node, forward, self.record_context, stepping)
+        return stepping_loop(node, fan_out(tuple(children.values())), self.record_context, stepping)
 
 
 def topics_above(

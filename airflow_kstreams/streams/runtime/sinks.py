@@ -9,7 +9,7 @@ from typing import Any
 from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
 from airflow_kstreams.streams.runtime.error_handling import Produce
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.topology.inlining import LoopCode, WriteCode
+from airflow_kstreams.streams.topology.inlining import LoopCode
 from airflow_kstreams.streams.topology.nodes import Forward, SinkNode
 
 #: Keys whose partition a sink remembers: working it out costs more than everything else it does.
@@ -63,22 +63,18 @@ class Sink:
 
         return sink
 
-    def code(self) -> WriteCode:
-        """Return how to write it into a loop; the loop counts in its variable ``sent``."""
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            produce, topic = code.name(self._produce, "produce"), code.name(self._topic, "topic")
-            value_bytes = code.serialized(value, self._node.value_serde)
-            key_bytes = code.serialized(key, self._node.key_serde)
-            partition = "-1"
-            if self._partition_of is not None:
-                partition_of = code.name(self._partition_of, "partition_of")
-                partition = f"-1 if {key} is None else {partition_of}({key})"
-            arguments = (topic, value_bytes, key_bytes, partition, code.timestamp_ms, code.headers)
-            code.line(f"{produce}({', '.join(arguments)})")
-            code.line("sent += 1")
-
-        return write
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write it into a loop, which counts in its variable ``sent``."""
+        produce, topic = code.name(self._produce, "produce"), code.name(self._topic, "topic")
+        value_bytes = code.serialized(value, self._node.value_serde)
+        key_bytes = code.serialized(key, self._node.key_serde)
+        partition = "-1"
+        if self._partition_of is not None:
+            partition_of = code.name(self._partition_of, "partition_of")
+            partition = f"-1 if {key} is None else {partition_of}({key})"
+        arguments = (topic, value_bytes, key_bytes, partition, code.timestamp_ms, code.headers)
+        code.line(f"{produce}({', '.join(arguments)})")
+        code.line("sent += 1")
 
 
 def _partitioner(

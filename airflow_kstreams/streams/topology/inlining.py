@@ -2,7 +2,7 @@
 
 A closure per node costs a call per node and record. So a node may also write its part of a source's loop
 (:class:`LoopCode`), and the task compiles what the nodes wrote into one function; see
-``runtime/fused_loop.py``. The closure stays: a node runs as one wherever the loop cannot hold its code.
+``runtime/fused_loop.py``. The closure stays: a node runs as one wherever a loop cannot hold its code.
 
 Rule: the lines do what the closure does, in the same order, and raise where it raises. They see variables and
 names that ``LoopCode`` gave, nothing else: no text of a user ever becomes code.
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from airflow_kstreams.streams.serde.base import Serde
 
 
 class LoopCode(Protocol):
-    """The body of a loop while the nodes write it.
+    """The text of a function while nodes write it.
 
     :ivar timestamp_ms: expression for the timestamp of what is processed.
     :ivar headers: expression for its headers.
@@ -28,18 +28,22 @@ class LoopCode(Protocol):
     headers: str
 
     def name(self, held: object, hint: str) -> str:
-        """Return the name under which the loop finds an object.
+        """Return the name under which the function finds an object.
 
         :param hint: what the name begins with, an identifier.
         """
         ...
 
     def variable(self, hint: str) -> str:
-        """Return the name of a new variable. None is assigned twice, except in loops of its own."""
+        """Return the name of a new variable."""
         ...
 
     def line(self, text: str) -> None:
         """Write a statement."""
+        ...
+
+    def line_for_closures(self, text: str) -> None:
+        """Write a statement that is needed only if the function calls a node's closure."""
         ...
 
     def block(self, head: str) -> AbstractContextManager[None]:
@@ -49,8 +53,16 @@ class LoopCode(Protocol):
         """
         ...
 
+    def counted(self) -> AbstractContextManager[None]:
+        """Write what counts the records that sinks in the body send."""
+        ...
+
     def serialized(self, variable: str, serde: Serde) -> str:
         """Return the expression for a variable's bytes, None where it holds None."""
+        ...
+
+    def has_bytes(self, variable: str, data: str, serde: Serde) -> None:
+        """Take note of which variable holds the bytes of another one's object."""
         ...
 
     def forward(self, key: str, value: str, to: str | None = None) -> None:
@@ -59,6 +71,12 @@ class LoopCode(Protocol):
         :param key: variable that holds it.
         :param value: variable that holds it.
         :param to: the only child meant.
+        """
+        ...
+
+    def function(self, name: str) -> Any:
+        """Compile the text and return the function of that name that it defines; it has an argument
+        ``_node=_node_of_line``.
         """
         ...
 
