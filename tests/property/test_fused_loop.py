@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime import processor_topology
+from airflow_kstreams.streams.runtime import loop_code, processor_topology
 from airflow_kstreams.streams.runtime.loop_code import Inlining
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.source_loop import RunBatch
@@ -206,6 +206,9 @@ def test_outcome_is_the_same_when_nodes_are_lines_of_a_loop(
         for at, ((key, value), ms, named) in enumerate(entries)
     ]
     fused = outcome(topology(chain, table, cached, value_serde), log, chunk)
-    with patch.object(processor_topology, "fused_loop", called_loop):
+    with (
+        patch.object(processor_topology, "fused_loop", called_loop),
+        patch.object(loop_code, "_MOST_NODES", 0),
+    ):
         called = outcome(topology(chain, table, cached, value_serde), log, chunk)
     assert fused == called

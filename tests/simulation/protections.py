@@ -113,7 +113,7 @@ def _state_survives_an_abort() -> SwitchedOff:
         restored = restore_stores(task, state, cluster, *rest)
         if before is not None and before[0] is cluster:
             for name, store in task.stores.items():
-                store._entries.update(before[1].stores[name]._entries)
+                store.cells.update(before[1].stores[name].cells)
         kept[id(cluster)] = (cluster, task)
         return restored
 
