@@ -86,11 +86,19 @@ def _run_task(name: str, messages: Sequence[Any]) -> None:
 
 def _flush(task: StreamTask) -> None:
     task.flush()
-    for change in task.changes():
-        _drop(*change)
+    for changelog, changes in task.changes():
+        for key, value, timestamp_ms in changes:
+            _drop(changelog, value, key, 0, timestamp_ms, None)
 
 
-def _drop(*_: object) -> None:
+def _drop(
+    topic: str,
+    value: bytes | None = None,
+    key: bytes | None = None,
+    partition: int = -1,
+    timestamp_ms: int | None = None,
+    headers: Any = None,
+) -> None:
     """Stand for the client's produce."""
 
 
@@ -117,8 +125,8 @@ def _sum(messages: Sequence[Any]) -> None:
         if number % 100_000 == 0:
             for changed in dirty:
                 value = b"%d" % totals[changed]
-                _drop(value, changed)
-                _drop(value, changed)
+                _drop("", value, changed, 0)
+                _drop("", value, changed)
             dirty.clear()
 
 

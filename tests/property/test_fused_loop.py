@@ -158,9 +158,9 @@ def outcome(built: Topology, log: Sequence[FakeRecord], chunk: int) -> list[Any]
         while task.process(chunk):
             done.append(task.progress)
             task.flush()
-            done.extend(task.changes())
+            done.extend((changelog, list(changes)) for changelog, changes in task.changes())
         task.close()
-        done.extend(task.changes())
+        done.extend((changelog, list(changes)) for changelog, changes in task.changes())
     except RecordError as error:
         done.append((str(error), error.topic, error.partition, error.offset, error.node))
     done.append([list(store.all()) for store in task.stores.values()])

@@ -68,10 +68,10 @@ class InMemoryKeyValueStore(KeyedAccess):
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield what changed since the last drain, once per key, in order of first change."""
-        changed = list(self.changed.items())
+        changed = self.changed.copy()
         self.changed.clear()
         serialize = self.spec.value_serde.serialize
-        for key, cell in changed:
+        for key, cell in changed.items():
             cell.noted = False
             value = cell.value
             if value is None:
