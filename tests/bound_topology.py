@@ -80,8 +80,9 @@ class NodeServices:
     def inlined(self, run: Forward, _write: WriteCode, _children: Mapping[str, Forward]) -> Forward:
         return run
 
-    def loop_code(self, children: Mapping[str, Forward], *, timestamp_ms: str, headers: str) -> LoopCode:
-        return TaskLoopCode(Inlining([0]), self.node, children, timestamp_ms=timestamp_ms, headers=headers)
+    def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
+        inlining, place = Inlining(self.owner.context, [0]), {"timestamp_ms": timestamp_ms}
+        return TaskLoopCode(inlining, self.node, children, place, headers="None")
 
     def count_dropped(self) -> None:
         self.owner.dropped += 1

@@ -1,10 +1,11 @@
 """A source's loop gives what its nodes' closures give: the same bytes in the same order, the same failure.
 
-The yardstick is a loop that decodes and calls closures, as a reader would write it from the docs.
+The yardstick is the loop that every other task has, over closures alone.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
@@ -15,39 +16,16 @@ from hypothesis import strategies as st
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime import loop_code, processor_topology
-from airflow_kstreams.streams.runtime.loop_code import Inlining
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.runtime.source_loop import RunBatch
+from airflow_kstreams.streams.runtime import loop_code
+from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.nodes import Forward, SourceNode
 from tests.records import FakeRecord
 
 A = TopicPartition("a", 0)
 #: A value at which every function of a user fails.
 POISON = 13
-
-
-def called_loop(
-    node: SourceNode, children: Mapping[str, Forward], context: TaskRecordContext, _inlining: Inlining
-) -> RunBatch:
-    """Make the loop of closures."""
-
-    def run_batch(
-        records: Sequence[Any], timestamps: Sequence[int], _times: Sequence[int], _node: str = node.name
-    ) -> int:
-        for record, timestamp_ms in zip(records, timestamps, strict=True):
-            context.record, context.timestamp_ms = record, timestamp_ms
-            key, value = record.key(), record.value()
-            key = None if key is None else node.key_serde.deserialize(key)
-            value = None if value is None else node.value_serde.deserialize(value)
-            for child in children.values():
-                child(key, value)
-        return len(records)
-
-    return run_batch
 
 
 def size(value: Any) -> int:
@@ -118,6 +96,14 @@ headers = st.sampled_from([None, [("h", b"1"), ("h", None)]])
 records = st.lists(st.tuples(st.tuples(keys, values), st.integers(0, 30), headers), max_size=12)
 steps = st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 2)), max_size=5)
 numbers = st.integers(0, 12)
+POLICIES = st.sampled_from(["fail", "skip", "dead-letter"])
+
+
+def policies(deserialization: str, processing: str) -> dict[str, str]:
+    return {
+        "deserialization.exception.handler": deserialization,
+        "processing.exception.handler": processing,
+    }
 
 
 def topology(
@@ -137,28 +123,39 @@ def topology(
     return builder.build()
 
 
-def outcome(built: Topology, log: Sequence[FakeRecord], chunk: int) -> list[Any]:
-    """Run a task, and return everything that it did."""
+def outcome(
+    built: Topology, log: Sequence[FakeRecord], chunk: int, handlers: Mapping[str, str], steps: Sequence[str]
+) -> list[Any]:
+    """Run a task, and return everything that it did.
+
+    :param steps: what of a commit follows each chunk.
+    """
     done: list[Any] = []
 
     def produce(*written: Any) -> None:
-        done.append(written)
+        *record, found = written
+        # A dead letter tells the calls that led to its error.
+        done.append((*record, [h for h in found or [] if h[0] != "__streams.errors.stacktrace"]))
 
     task = StreamTask(
         built,
         task_id=TaskId(subtopology=0, group=0),
         bounds={A: (0, len(log))},
         produce=produce,
-        settings=ApplicationSettings.parse("app", {}),
+        settings=ApplicationSettings.parse("app", dict(handlers)),
         progress=TaskProgress(),
     )
     try:
         task.open()
         task.add(A, log)
-        while task.process(chunk):
+        for step in itertools.cycle(steps):
+            if not task.process(chunk):
+                break
             done.append(task.progress)
-            task.flush()
-            done.extend((changelog, list(changes)) for changelog, changes in task.changes())
+            if "flush" in step:
+                task.flush()
+            if "drain" in step:
+                done.extend((changelog, list(changes)) for changelog, changes in task.changes())
         task.close()
         done.extend((changelog, list(changes)) for changelog, changes in task.changes())
     except RecordError as error:
@@ -176,6 +173,8 @@ def outcome(built: Topology, log: Sequence[FakeRecord], chunk: int) -> list[Any]
     good=records,
     worse=st.one_of(st.none(), st.tuples(bad, numbers)),
     chunk=st.integers(1, 6),
+    handlers=st.builds(policies, POLICIES, POLICIES),
+    commits=st.lists(st.sampled_from(["flush, drain", "flush", "drain", ""]), min_size=1, max_size=4),
 )
 @example(
     chain=[("merge_with_itself", 0)] * 12,  # more ways than a loop holds nodes
@@ -185,6 +184,8 @@ def outcome(built: Topology, log: Sequence[FakeRecord], chunk: int) -> list[Any]
     good=[((b"x", b"1"), 1, None)],
     worse=((b"y", b"13"), 1),
     chunk=2,
+    handlers={},
+    commits=["flush, drain"],
 )
 @example(
     chain=[("flat_map_values", 0)] * 14,  # deeper than a loop goes
@@ -194,9 +195,19 @@ def outcome(built: Topology, log: Sequence[FakeRecord], chunk: int) -> list[Any]
     good=[((b"x", b"1"), 1, None)],
     worse=None,
     chunk=2,
+    handlers=policies("dead-letter", "skip"),
+    commits=["flush, drain"],
 )
 def test_outcome_is_the_same_when_nodes_are_lines_of_a_loop(
-    chain: Any, table: str | None, cached: bool, value_serde: Serde, good: Any, worse: Any, chunk: int
+    chain: Any,
+    table: str | None,
+    cached: bool,
+    value_serde: Serde,
+    good: Any,
+    worse: Any,
+    chunk: int,
+    handlers: Mapping[str, str],
+    commits: Sequence[str],
 ) -> None:
     entries = list(good)
     if worse is not None:
@@ -205,10 +216,10 @@ def test_outcome_is_the_same_when_nodes_are_lines_of_a_loop(
         FakeRecord(at=at, key_bytes=key, value_bytes=value, timestamp_ms=ms, in_topic="a", header_list=named)
         for at, ((key, value), ms, named) in enumerate(entries)
     ]
-    fused = outcome(topology(chain, table, cached, value_serde), log, chunk)
+    fused = outcome(topology(chain, table, cached, value_serde), log, chunk, handlers, commits)
     with (
-        patch.object(processor_topology, "fused_loop", called_loop),
+        patch.object(ProcessorTopology, "_steps", lambda *_: True),
         patch.object(loop_code, "_MOST_NODES", 0),
     ):
-        called = outcome(topology(chain, table, cached, value_serde), log, chunk)
+        called = outcome(topology(chain, table, cached, value_serde), log, chunk, handlers, commits)
     assert fused == called

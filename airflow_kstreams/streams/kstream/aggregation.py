@@ -90,7 +90,7 @@ class TableEmitter:
         self, context: NodeContext, children: Mapping[str, Forward], store: Any
     ) -> Callable[[int], None]:
         """Make the loop over what is dirty, given the time of the last record."""
-        code = context.loop_code(children, timestamp_ms="entry_ms", headers="None")
+        code = context.flush_code(children, timestamp_ms="entry_ms")
         born, deleted = code.name(self.born, "born"), code.name(self._deleted, "deleted")
         with (
             code.block("def emit_dirty(latest_ms, _node=_node_of_line)"),
@@ -103,8 +103,7 @@ class TableEmitter:
             with code.block("else"):
                 # A processor that shares the store may have deleted the key: the last record's time must do.
                 code.line(f"value, entry_ms = None, {deleted}.get(key_bytes, latest_ms)")
-            held = code.name(self._record_context, "context")
-            code.line_for_closures(f"{held}.timestamp_ms = entry_ms")
+            code.place(for_closures=True)
             code.forward("key", "value")
         emit_dirty: Callable[[int], None] = code.function("emit_dirty")
         return emit_dirty

@@ -73,7 +73,7 @@ def folding(
         with code.block(f"if {key} is None or {value} is None"):
             code.line(f"{code.name(context.count_dropped, 'count_dropped')}()")
         with code.block("else"):
-            _write_fold(code, key, value, aggregate, changes, context, store)
+            _write_fold(code, key, value, aggregate, changes, store)
 
     return context.inlined(run, write, children)
 
@@ -84,7 +84,6 @@ def _write_fold(
     value: str,
     aggregate: AggregateCode,
     changes: TableChanges,
-    context: NodeContext,
     store: InMemoryKeyValueStore,
 ) -> None:
     find, restored = code.name(store.cells.get, "find"), code.name(store.restored, "restored")
@@ -100,7 +99,7 @@ def _write_fold(
     with code.block("else"):
         code.line(f"{result} = {aggregate(code, key, value, f'{cell}.value')}")
         with code.block(f"if {result} is None"):
-            _write_deletion(code, key, (key_bytes, cell), context, changes)
+            _write_deletion(code, key, (key_bytes, cell), changes)
         with code.block("else"):
             code.line(f"{cell}.value = {result}")
             with code.block(f"if {code.timestamp_ms} > {cell}.timestamp_ms"):
@@ -128,11 +127,9 @@ def _write_birth(
     code.line(f"{dirty}[{key_bytes}] = {key}")
 
 
-def _write_deletion(
-    code: LoopCode, key: str, found: tuple[str, str], context: NodeContext, changes: TableChanges
-) -> None:
+def _write_deletion(code: LoopCode, key: str, found: tuple[str, str], changes: TableChanges) -> None:
     key_bytes, cell = found
     # The store dates the deletion by the record being processed.
-    code.line(f"{code.name(context.record_context, 'context')}.timestamp_ms = {code.timestamp_ms}")
+    code.place()
     newest_ms = f"max({code.timestamp_ms}, {cell}.timestamp_ms)"
     code.line(f"{code.name(changes.delete, 'delete')}({key_bytes}, {key}, {newest_ms})")

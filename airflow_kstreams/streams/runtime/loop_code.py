@@ -2,19 +2,23 @@
 
 A node is written into the loop once for each way that leads to it. Where that would be too much, or too deep
 for Python's compiler, its closure is called instead, which does the same. The closure is also what a node is
-known by: whatever is wrapped around it (an error handler, a tap) is another one, which nobody knows how to
-write, and so it is called.
+known by: whatever is wrapped around it (such as a tap) is another one, which nobody knows how to write, and
+so it is called. Only the task's own error handler is known to the loop, which writes it around the node's
+lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
 
+from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.runtime.failing_node import NodeOfLine, failing_node
+from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.inlining import WriteCode
 from airflow_kstreams.streams.topology.nodes import Forward
@@ -28,40 +32,41 @@ _COMPILED = 64
 _INDENT = "    "
 
 
+#: Does something with an error of a node, given the node's name.
+Handle = Callable[[Exception, str], None]
+
+
 class NodeCode(NamedTuple):
     """How a node is written.
 
     :param children: names and closures, in the order in which they get a record.
+    :param handle: takes the node's errors; None if they end the task.
     """
 
     node: str
     children: Mapping[str, Forward]
     write: WriteCode
+    handle: Handle | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Inlining:
     """What the loops of one task share.
 
+    :param context: of the task.
     :param sent: holds the number of records handed to sinks.
     :param codes: closure -> how it is written.
     """
 
+    context: TaskRecordContext
     sent: list[int]
     codes: dict[Forward, NodeCode] = field(default_factory=dict)
 
-
-class NodeOfLine:
-    """Tells at which node a loop was, given the line of its text."""
-
-    __slots__ = ("_nodes",)
-
-    def __init__(self, nodes: list[str]) -> None:
-        self._nodes = nodes
-
-    def at(self, line: int) -> str:
-        """Return the node that wrote a line; lines count from 1."""
-        return self._nodes[line - 1]
+    def guarded(self, run: Forward, handled: Forward, handle: Handle | None) -> None:
+        """Take note of a closure with the task's error handler around another one."""
+        code = self.codes.get(run)
+        if code is not None and handled is not run:
+            self.codes[handled] = code._replace(handle=handle)
 
 
 class _Line(NamedTuple):
@@ -76,6 +81,8 @@ class TaskLoopCode:
 
     :param node: the node that begins to write.
     :param children: its children.
+    :param place: expressions for the attributes of the record context while the function processes something,
+        by name.
     """
 
     def __init__(
@@ -83,12 +90,13 @@ class TaskLoopCode:
         inlining: Inlining,
         node: str,
         children: Mapping[str, Forward],
+        place: Mapping[str, str],
         *,
-        timestamp_ms: str,
         headers: str,
     ) -> None:
-        self.timestamp_ms = timestamp_ms
+        self.timestamp_ms = place["timestamp_ms"]
         self.headers = headers
+        self._place = "; ".join(f"context.{name} = {held}" for name, held in place.items())
         self._codes = inlining.codes
         self._node = node
         self._children = children
@@ -98,7 +106,12 @@ class TaskLoopCode:
         self._count = 0
         self._calls_closures = False
         #: What the text refers to.
-        self._names: dict[str, object] = {"sent_before": inlining.sent}
+        self._names: dict[str, object] = {
+            "sent_before": inlining.sent,
+            "context": inlining.context,
+            "failing_node": failing_node,
+            "EngineError": KStreamsError,
+        }
         self._known: dict[int, str] = {}
         #: Variable -> the variable that holds its bytes, and the serde they are of.
         self._bytes: dict[str, tuple[str, Serde]] = {}
@@ -120,9 +133,12 @@ class TaskLoopCode:
         """Write a statement."""
         self._lines.append(_Line(self._depth, text, self._node))
 
-    def line_for_closures(self, text: str) -> None:
-        """Write a statement that is needed only if the function calls a node's closure."""
-        self._lines.append(_Line(self._depth, text, self._node, for_closures=True))
+    def place(self, *, for_closures: bool = False) -> None:
+        """Write how the record context is set.
+
+        :param for_closures: whether only nodes that run as closures need it here.
+        """
+        self._lines.append(_Line(self._depth, self._place, self._node, for_closures))
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -185,8 +201,22 @@ class TaskLoopCode:
                 continue
             self._inlined += 1
             self._node, self._children = code.node, code.children
-            code.write(self, key, value)
+            if code.handle is None:
+                code.write(self, key, value)
+            else:
+                self._write_handled(code, code.handle, key, value)
             self._node, self._children = node, children
+
+    def _write_handled(self, code: NodeCode, handle: Handle, key: str, value: str) -> None:
+        """Write a node with the error handler around it."""
+        with self.block("try"):
+            code.write(self, key, value)
+        with self.block("except EngineError"):
+            self.line("raise")
+        with self.block("except Exception as error"):
+            self.place()
+            node = self.name(code.node, "node")
+            self.line(f"{self.name(handle, 'handle')}(error, failing_node(error, {node}))")
 
     def function(self, name: str) -> Any:
         """Compile the text and return the function of that name that it defines."""

@@ -91,11 +91,10 @@ class BoundNodeContext:
         self._owner.inlining.codes.setdefault(run, NodeCode(self.node, children, write))
         return run
 
-    def loop_code(self, children: Mapping[str, Forward], *, timestamp_ms: str, headers: str) -> LoopCode:
-        """Return the beginnings of a function of the node's own."""
-        return TaskLoopCode(
-            self._owner.inlining, self.node, children, timestamp_ms=timestamp_ms, headers=headers
-        )
+    def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
+        """Return the beginnings of a function that forwards at commit points."""
+        place = {"timestamp_ms": timestamp_ms}
+        return TaskLoopCode(self._owner.inlining, self.node, children, place, headers="None")
 
     def guarded(self, run: Forward) -> Forward:
         """Return a closure with the processing error handler around it."""

@@ -104,7 +104,7 @@ class ProcessorTopology:
             count_dead_lettered=self._count_dead_lettered,
         )
         #: What the task's loops share.
-        self.inlining = Inlining(self._sent)
+        self.inlining = Inlining(self.record_context, self._sent)
         #: Source node with the serdes of its topic, and its children, by real topic.
         self._sources: dict[str, tuple[SourceNode, Mapping[str, Forward]]] = {}
         self._bind()
@@ -215,31 +215,39 @@ class ProcessorTopology:
             )
             closure = sink.closure()
             self.inlining.codes[closure] = NodeCode(node.name, {}, sink.write)
-            return self.errors.guarded(node.name, closure)
+            return self._guarded(node, closure)
         forward = fan_out(tuple(below.values()))
         if isinstance(node, ProcessorNode):
             operator = bound_operator(node.operator, self._specs)
             bound = operator.bind(forward, BoundNodeContext(self, node), below)
             # A node that binds to its children, or to nothing, does nothing of its own that could fail.
             quiet = bound is forward or bound is ignore_updates
-            return bound if quiet else self.errors.guarded(node.name, bound)
+            return bound if quiet else self._guarded(node, bound)
         for topic in node.topics:
             real_topic = self._topology.real_topic(topic, self._application_id)
             self._sources[real_topic] = (bound_to(real_topic, node), below)
         return forward
 
+    def _steps(self, node: SourceNode) -> bool:
+        """Say whether there is something to do between two records, or before they are processed."""
+        return self.timed or self.stepping or node.timestamps is not None
+
+    def _guarded(self, node: Node, run: Forward) -> Forward:
+        guarded = self.errors.guarded(node.name, run)
+        self.inlining.guarded(run, guarded, self.errors.handle)
+        return guarded
+
     def _loop(self, topic: str, node: SourceNode, children: Mapping[str, Forward]) -> RunBatch:
         """Make a source's loop; every node is bound by now, so what they need is known."""
-        read_ahead = node.timestamps is not None
-        if not (self.timed or self.stepping or self.errors.active or read_ahead):
-            return fused_loop(node, children, self.record_context, self.inlining)
+        if not self._steps(node):
+            return fused_loop(node, children, self.errors, self.inlining)
         stepping = Stepping(
             clock=self.clock,
             topic_clock=self.clock.topics[topic],
             requests=self,
             errors=self.errors,
             count_dropped=self._count_dropped,
-            read_ahead=read_ahead,
+            read_ahead=node.timestamps is not None,
         )
         return stepping_loop(node, fan_out(tuple(children.values())), self.record_context, stepping)
 

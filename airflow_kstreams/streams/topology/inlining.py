@@ -42,8 +42,11 @@ class LoopCode(Protocol):
         """Write a statement."""
         ...
 
-    def line_for_closures(self, text: str) -> None:
-        """Write a statement that is needed only if the function calls a node's closure."""
+    def place(self, *, for_closures: bool = False) -> None:
+        """Write how the record context is set to what is processed.
+
+        :param for_closures: whether only nodes that run as closures need it here.
+        """
         ...
 
     def block(self, head: str) -> AbstractContextManager[None]:

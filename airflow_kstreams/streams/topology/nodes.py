@@ -248,12 +248,11 @@ class NodeContext(Protocol):
         """
         ...
 
-    def loop_code(self, children: Mapping[str, Forward], *, timestamp_ms: str, headers: str) -> LoopCode:
-        """Return the beginnings of a function of the node's own, such as the loop over what a table emits.
+    def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
+        """Return the beginnings of a function that forwards at commit points, when there is no record.
 
         :param children: those that ``bind`` was given.
         :param timestamp_ms: expression for the timestamp of what the function forwards.
-        :param headers: expression for its headers.
         """
         ...
 
