@@ -168,8 +168,9 @@ class TaskCommit:
     def _write_changes(self, task: StreamTask, writer: WriterPort) -> None:
         produce = writer.produce
         group = task.task_id.group
-        for changelog, key, value, timestamp_ms in task.changes():
-            produce(changelog, value, key, group, timestamp_ms, None)
+        for changelog, changes in task.changes():
+            for key, value, timestamp_ms in changes:
+                produce(changelog, value, key, group, timestamp_ms, None)
 
     def _notify(self, writer: WriterPort) -> None:
         if not self._share.notify:
