@@ -49,7 +49,9 @@ class Application:
         ours = {"bootstrap.servers": self.bootstrap, **self.client}
         return self.on or KafkaCluster(ours, settings=self.checked)
 
-    def begin(self, run_id: str, order: tuple[int, int] = (0, 1)) -> Slice:
+    def begin(
+        self, run_id: str, order: tuple[int, int] = (0, 1), interval_ms: tuple[int, int] | None = None
+    ) -> Slice:
         """Begin a run as a driver does and let go of the lease, as a crashed driver's would have expired."""
         coordinator = Coordinator(self.cluster, self.checked, clock=self.clock)
         try:
@@ -59,6 +61,7 @@ class Application:
                 order=order,
                 owner="test",
                 hold_lease=True,
+                interval_ms=interval_ms,
                 groups=partial(self.topology.partition_groups, self.application_id),
             )
             coordinator.release()
@@ -99,8 +102,10 @@ class Application:
         finally:
             coordinator.close()
 
-    def run(self, run_id: str, order: tuple[int, int] = (0, 1)) -> RunSummary:
+    def run(
+        self, run_id: str, order: tuple[int, int] = (0, 1), interval_ms: tuple[int, int] | None = None
+    ) -> RunSummary:
         """Begin, process, finish."""
-        slice_ = self.begin(run_id, order)
+        slice_ = self.begin(run_id, order, interval_ms)
         self.tasks(slice_)
         return self.finish(run_id)

@@ -28,13 +28,12 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.assignment import next_assignment
 from airflow_kstreams.batch.begin import (
-    SliceRequest,
     committed_offsets,
     fence_earlier,
-    refuse_losses,
     refuse_vanished,
     task_transactional_ids,
 )
+from airflow_kstreams.batch.freeze import SliceRequest, refuse_losses
 from airflow_kstreams.batch.known import known_now, recall
 from airflow_kstreams.batch.ledger import Ledger
 from airflow_kstreams.batch.metadata import Folded

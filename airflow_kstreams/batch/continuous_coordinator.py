@@ -12,9 +12,9 @@ import logging
 import msgspec
 
 from airflow_kstreams.batch.assignment import AskGroups
-from airflow_kstreams.batch.begin import SliceRequest
 from airflow_kstreams.batch.continuous import build_continuous_run
 from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.freeze import SliceRequest
 from airflow_kstreams.batch.known import unless_void
 from airflow_kstreams.batch.ledger import (
     assignment_record,

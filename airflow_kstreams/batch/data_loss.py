@@ -53,6 +53,20 @@ def deleted(partition: TopicPartition, *, expected: int, log_start: int, reader:
     )
 
 
+def interval_deleted(partition: TopicPartition, *, log_start: int, interval: str) -> Loss:
+    """Describe a log that begins in or past the data interval that is to be read.
+
+    :param interval: in words.
+    """
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: records from offset 0 to {log_start} are gone, at most {log_start}; the log "
+        f"starts at {log_start} with nothing that is dated before the data interval {interval}, so that "
+        "records of the interval may be among them",
+        advice="this processes what is left of the interval",
+    )
+
+
 def truncated(partition: TopicPartition, *, expected: int, log_end: int, why: str) -> Loss:
     """Describe a log that ends before an offset that it had reached.
 

@@ -62,6 +62,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
         one whose progress was lost.
     :param warnings: what a person should look at, one line each.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
+    :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
+        processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
     """
 
     topology: TopologyPlan
@@ -76,6 +78,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     intermediate_starts: dict[str, int] = {}
     warnings: tuple[str, ...] = ()
     interval_ms: tuple[int, int] | None = None
+    kept_ms: tuple[int, int] | None = None
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +110,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     :param records_dropped: records dropped by rule (null keys under a group, late records), and those
         an error handler skipped.
     :param records_dead_lettered: records sent to the dead-letter topic.
+    :param records_skipped: records of input topics read and left out, because they are dated outside the
+        interval that the run keeps to.
     :param restored: changelog records read at start.
     :param commits: transactions committed.
     :param seconds: wall time of the attempt that finished it.
@@ -121,6 +126,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     records_out: int = 0
     records_dropped: int = 0
     records_dead_lettered: int = 0
+    records_skipped: int = 0
     restored: int = 0
     commits: int = 0
     seconds: float = 0.0
@@ -199,6 +205,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     def records_out(self) -> int:
         """Records sent to sinks."""
         return sum(task.records_out for task in self.tasks)
+
+    @property
+    def records_skipped(self) -> int:
+        """Records left out because they are dated outside the interval that the run kept to."""
+        return sum(task.records_skipped for task in self.tasks)
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     records_out: int = msgspec.field(default=0, name="out")
     records_dropped: int = msgspec.field(default=0, name="dropped")
     records_dead_lettered: int = msgspec.field(default=0, name="dead")
+    records_skipped: int = msgspec.field(default=0, name="skipped")
     restored: int = 0
     commits: int = 0
     attempts: int = 1
@@ -82,6 +83,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             records_out=self.records_out,
             records_dropped=self.records_dropped,
             records_dead_lettered=self.records_dead_lettered,
+            records_skipped=self.records_skipped,
             restored=self.restored,
             commits=self.commits,
             attempts=self.attempts,

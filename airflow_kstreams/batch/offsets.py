@@ -104,12 +104,11 @@ def find_losses(
     :param topic_ids: of the topics as they are now.
     """
     losses: list[Loss] = []
-    again: dict[str, list[tuple[int, int]]] = {}
     for tp, log_of in sorted(bounds.items()):
         remembered = known.remembered(tp)
         if _created_again(tp, known, topic_ids):
-            again.setdefault(tp.topic, []).append((tp.partition, remembered or known.last_stops.get(tp, 0)))
-        elif remembered is None:
+            continue
+        if remembered is None:
             if known.was_read(tp) and log_of.start < log_of.high:
                 losses.append(forgotten(tp, _evidence(tp, known)))
         elif remembered < log_of.start:
@@ -117,11 +116,25 @@ def find_losses(
         elif remembered > log_of.high:
             why = "runs have processed it up to"
             losses.append(truncated(tp, expected=remembered, log_end=log_of.high, why=why))
-    losses += [
+    return losses + find_recreated(bounds, known, topic_ids)
+
+
+def find_recreated(
+    partitions: Collection[TopicPartition], known: Known, topic_ids: Mapping[str, str]
+) -> list[Loss]:
+    """Return the topics that runs have read and that are other ones now.
+
+    :param topic_ids: of the topics as they are now.
+    """
+    again: dict[str, list[tuple[int, int]]] = {}
+    for tp in sorted(partitions):
+        if _created_again(tp, known, topic_ids):
+            read_to = known.remembered(tp) or known.last_stops.get(tp, 0)
+            again.setdefault(tp.topic, []).append((tp.partition, read_to))
+    return [
         recreated(topic, offsets, now=topic_ids[topic], before=known.topic_ids[topic])
         for topic, offsets in again.items()
     ]
-    return losses
 
 
 def find_vanished(topics: Set[str], found: Mapping[str, TopicDescription], known: Known) -> list[Loss]:

@@ -25,6 +25,7 @@ import resource
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.leaders import await_leaders
 from airflow_kstreams.batch.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.model import Slice
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
@@ -40,12 +41,14 @@ class TaskClients:
     :param outputs: writes the task's outputs.
     :param state: writes changelogs, notifications and offsets in transactions; the same writer in
         exactly_once.
+    :param written: topics that take part in the transactions.
     """
 
     admin: AdminPort
     reader: ReaderPort
     outputs: WriterPort
     state: WriterPort
+    written: Collection[str]
 
 
 class TaskCommit:
@@ -81,6 +84,13 @@ class TaskCommit:
         #: Ends of the kept changelogs; filled by the last commit.
         self.changelog_ends: Mapping[TopicPartition, int] = {}
         self.commits = 0
+
+    @property
+    def kept_ms(self) -> dict[TopicPartition, tuple[int, int]]:
+        """The interval in which records are processed, of each partition of the task that has one."""
+        kept = self._slice.plan.kept_ms
+        mine = self._input_stops.keys() & self._share.bounds.keys()
+        return {} if kept is None else dict.fromkeys(sorted(mine), kept)
 
     def keep_changelogs(self, partitions: Collection[TopicPartition]) -> None:
         """Read the ends of these changelog partitions with the last commit."""
@@ -119,6 +129,7 @@ class TaskCommit:
         """Abort what is open; best effort, the next attempt's fencing aborts it in any case."""
         if self._open:
             self._open = False
+            await_leaders(self._clients.admin, self._clients.written)
             self._clients.state.abort()
 
     def _begin(self) -> None:
@@ -135,6 +146,7 @@ class TaskCommit:
             records_out=progress.records_out,
             records_dropped=progress.records_dropped,
             records_dead_lettered=progress.records_dead_lettered,
+            records_skipped=self._known.records_skipped + task.group.skipped,
             restored=self._restored,
             commits=self._known.commits + self.commits + 1,
             attempts=self._attempt,
@@ -156,8 +168,9 @@ class TaskCommit:
     def _write_changes(self, task: StreamTask, writer: WriterPort) -> None:
         produce = writer.produce
         group = task.task_id.group
-        for changelog, key, value, timestamp_ms in task.changes():
-            produce(changelog, value, key, group, timestamp_ms, None)
+        for changelog, changes in task.changes():
+            for key, value, timestamp_ms in changes:
+                produce(changelog, value, key, group, timestamp_ms, None)
 
     def _notify(self, writer: WriterPort) -> None:
         if not self._share.notify:

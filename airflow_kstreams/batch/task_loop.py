@@ -88,6 +88,8 @@ class TaskLoop:
         """Begin to read, each partition from its position."""
         self._assigned = set(self._task.group.unfinished())
         self._positions = {p: bounds[p][0] for p in self._assigned}
+        for partition, interval_ms in self._commit.kept_ms.items():
+            self._task.group.keep_only(partition, interval_ms)
         if self._assigned:
             self._clients.reader.assign({p: bounds[p][0] for p in sorted(self._assigned)})
 
@@ -126,10 +128,13 @@ class TaskLoop:
             self._positions[partition] = max(end, self._positions[partition])
 
     def _take(self, fetched: Fetched) -> None:
+        skipped = self._task.group.skipped
         for partition, records in fetched.records.items():
             self._task.add(partition, records)
         for partition, end in fetched.ends.items():
             self._task.group.reached(partition, end)
+        if self._task.group.skipped > skipped:
+            self._progressed_at = self._clock.monotonic_seconds()
 
     def _unread(self) -> dict[TopicPartition, tuple[int, int]]:
         """Return (position, stop offset) of the partitions that are not read to their stop."""

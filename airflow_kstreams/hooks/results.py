@@ -36,6 +36,7 @@ class RunResult(TypedDict):
     :param topics_omitted: how many topics did not fit.
     :param records_in: records that the tasks have consumed, from intermediate topics, too.
     :param records_out: records that the tasks have sent.
+    :param records_skipped: records that the tasks have left out because a backfill keeps to its interval.
     """
 
     run_id: str
@@ -48,6 +49,7 @@ class RunResult(TypedDict):
     topics_omitted: int
     records_in: int
     records_out: int
+    records_skipped: int
 
 
 class NewDataResult(TypedDict):
@@ -210,6 +212,7 @@ def result_of_slice(slice_: Slice, tasks: Iterable[TaskReport] = ()) -> RunResul
         topics_omitted=0,
         records_in=sum(report.records_in for report in reports),
         records_out=sum(report.records_out for report in reports),
+        records_skipped=sum(report.records_skipped for report in reports),
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, _per_topic(slice_.inputs))
     return result
@@ -229,6 +232,7 @@ def result_of_summary(summary: RunSummary) -> RunResult:
         topics_omitted=0,
         records_in=summary.records_in,
         records_out=summary.records_out,
+        records_skipped=summary.records_skipped,
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, per_topic)
     return result

@@ -6,6 +6,7 @@ it. The subprocess imports neither Airflow, Spark nor a Kafka client, so it take
 
 from __future__ import annotations
 
+import json
 import logging
 import shlex
 import subprocess
@@ -18,6 +19,7 @@ import msgspec
 from airflow_kstreams.hooks.processes import end_session
 from airflow_kstreams.streams.errors import ReportedError, TopologyError, reported_in
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import GROUPS_MARKER, PLAN_MARKER, LoadedGroups
 from airflow_kstreams.streams.topology.plan import TopologyPlan
 
@@ -27,9 +29,17 @@ if TYPE_CHECKING:
 _LOADER = "airflow_kstreams.streams.topology.loader"
 _GRACE_SECONDS = 0.5
 
+#: An application file only builds objects; one that takes longer connects to something.
+LOAD_TIMEOUT_SECONDS = 60.0
+
 
 def plan_of(
-    application: str, application_id: str, *, timeout_seconds: float, log: Logger | logging.Logger
+    application: str,
+    application_id: str,
+    *,
+    timeout_seconds: float,
+    log: Logger | logging.Logger,
+    settings: ApplicationSettings | None = None,
 ) -> TopologyPlan:
     """Load an application file in a subprocess and return its topology's plan.
 
@@ -37,10 +47,12 @@ def plan_of(
     :param application_id: the application.
     :param timeout_seconds: how long loading may take.
     :param log: gets what the file prints.
+    :param settings: may name the topics to write.
     :raises ReportedError: the file or its topology is wrong; with file and line.
     :raises TopologyError: loading took too long, or ended the process.
     """
-    answer = _loaded([application, application_id], PLAN_MARKER, timeout_seconds=timeout_seconds, log=log)
+    arguments = [application, application_id, *_settings_option(settings)]
+    answer = _loaded(arguments, PLAN_MARKER, timeout_seconds=timeout_seconds, log=log)
     return msgspec.json.decode(answer, type=TopologyPlan)
 
 
@@ -51,6 +63,7 @@ def groups_of(
     *,
     timeout_seconds: float,
     log: Logger | logging.Logger,
+    settings: ApplicationSettings | None = None,
 ) -> dict[int, Groups]:
     """Ask the partition grouper of an application file, in a subprocess, for the groups of every subtopology.
 
@@ -59,11 +72,17 @@ def groups_of(
     :param counts: partition count of every topic that is read, by real name.
     :param timeout_seconds: how long loading and grouping may take.
     :param log: gets what the file prints.
+    :param settings: may name the topics to write.
     :raises ReportedError: the grouper fails, or its groups cannot be; with file and line.
     :raises TopologyError: the file builds another topology by now, took too long, or ended the process.
     """
     answer = _loaded(
-        [application, plan.application_id, msgspec.json.encode(counts).decode()],
+        [
+            application,
+            plan.application_id,
+            msgspec.json.encode(counts).decode(),
+            *_settings_option(settings),
+        ],
         GROUPS_MARKER,
         timeout_seconds=timeout_seconds,
         log=log,
@@ -76,6 +95,10 @@ def groups_of(
             fix="run the task again",
         )
     return {int(sub): groups for sub, groups in loaded.groups.items()}
+
+
+def _settings_option(settings: ApplicationSettings | None) -> list[str]:
+    return ["--settings", json.dumps(settings.to_dict())] if settings is not None else []
 
 
 def _loaded(

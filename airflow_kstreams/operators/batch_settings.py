@@ -14,7 +14,8 @@ _AUTOSTOP = "autostop.at"
 def batch_settings(application_id: str, settings: Mapping[str, Any] | None) -> ApplicationSettings:
     """Check an operator's settings; ``autostop.at`` is ``eol`` unless given.
 
-    :raises ConfigError: a setting is wrong, or asks for continuous mode: an Airflow task has an end.
+    :raises ConfigError: a setting is wrong, or asks for continuous mode: an Airflow task has an end; or for
+        what only a backfill does.
     """
     checked = ApplicationSettings.parse(application_id, {_AUTOSTOP: "eol", **(settings or {})})
     if checked.continuous:
@@ -23,5 +24,11 @@ def batch_settings(application_id: str, settings: Mapping[str, Any] | None) -> A
             "unset",
             fix=f"leave {_AUTOSTOP} out of the operator's settings, or set it to 'eol'; a continuous run is "
             "started outside Airflow, as: python <application file> --application-id ...",
+        )
+    if checked.keeps_to_interval:
+        raise ConfigError(
+            f"{_AUTOSTOP} of application {application_id!r} is 'interval', which the operators set by "
+            "themselves in a backfill: a scheduled run would move the application's offsets by time",
+            fix=f"set {_AUTOSTOP} to 'interval_end' to cut each run at the end of its data interval",
         )
     return checked

@@ -10,8 +10,8 @@ from airflow.sdk import BaseOperator
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_slice, result_of_summary
-from airflow_kstreams.operators.application_file import groups_of, plan_of
-from airflow_kstreams.operators.batch_settings import batch_settings
+from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, groups_of, plan_of
+from airflow_kstreams.operators.backfill import refuse_state_side_by_side, settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.lineage import TellsLineage
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.model import BeginResult
 
 __all__ = ["CaptureStopOffsetsOperator"]
-
-#: An application file only builds objects; one that takes longer connects to something.
-LOAD_TIMEOUT_SECONDS = 60.0
 
 
 class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
@@ -39,12 +36,22 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names, e.g. ``{"processing.guarantee":
         "exactly_once"}``. (templated)
+    :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
+        writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
+    :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
+        state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param kwargs: as for every operator: ``task_id``, ``retries``, ...
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
     """
 
-    template_fields: Sequence[str] = ("application_id", "application", "kafka_conn_id", "settings")
-    template_fields_renderers = {"settings": "json"}
+    template_fields: Sequence[str] = (
+        "application_id",
+        "application",
+        "kafka_conn_id",
+        "settings",
+        "backfill_outputs",
+    )
+    template_fields_renderers = {"settings": "json", "backfill_outputs": "json"}
     ui_color = "#d5e8f7"
 
     def __init__(
@@ -54,6 +61,8 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
         application: str,
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
         settings: Mapping[str, Any] | None = None,
+        backfill_outputs: Mapping[str, str] | None = None,
+        backfill_in_order: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -61,18 +70,33 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
         self.application = application
         self.kafka_conn_id = kafka_conn_id
         self.settings = settings
+        self.backfill_outputs = backfill_outputs
+        self.backfill_in_order = backfill_in_order
 
     def execute(self, context: Context) -> RunResult:
         """Begin the run."""
         from airflow_kstreams.batch.coordinator import Coordinator
+        from airflow_kstreams.batch.intervals import check_interval
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
-            settings = batch_settings(self.application_id, self.settings)
+            settings = settings_of_run(
+                identity,
+                self.application_id,
+                self.settings,
+                outputs=self.backfill_outputs,
+                in_order=self.backfill_in_order,
+            )
+            check_interval(settings, identity.run_id, identity.interval_ms)
             cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
             plan = plan_of(
-                self.application, self.application_id, timeout_seconds=LOAD_TIMEOUT_SECONDS, log=self.log
+                self.application,
+                settings.application_id,
+                timeout_seconds=LOAD_TIMEOUT_SECONDS,
+                log=self.log,
+                settings=settings,
             )
+            refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
             coordinator = Coordinator(cluster, settings)
             try:
                 begun = coordinator.begin(
@@ -84,7 +108,12 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
                     owner=identity.owner,
                     hold_lease=False,
                     groups=lambda counts: groups_of(
-                        self.application, plan, counts, timeout_seconds=LOAD_TIMEOUT_SECONDS, log=self.log
+                        self.application,
+                        plan,
+                        counts,
+                        timeout_seconds=LOAD_TIMEOUT_SECONDS,
+                        log=self.log,
+                        settings=settings,
                     ),
                 )
             finally:

@@ -11,7 +11,7 @@ from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_summary
 from airflow_kstreams.operators.asset_events import announce
-from airflow_kstreams.operators.batch_settings import batch_settings
+from airflow_kstreams.operators.backfill import settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.lineage import TellsLineage
 
@@ -30,14 +30,18 @@ class FinishRunOperator(TellsLineage, BaseOperator):
     :param application_id: names the consumer group and the internal topics. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names. (templated)
+    :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
+        writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
+    :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
+        state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param kwargs: as for every operator: ``task_id``, ``retries``, ... The events of assets in ``outlets``
         say which run it was and which offsets it processed
         (:func:`~airflow_kstreams.hooks.asset_events.event_extra`).
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
     """
 
-    template_fields: Sequence[str] = ("application_id", "kafka_conn_id", "settings")
-    template_fields_renderers = {"settings": "json"}
+    template_fields: Sequence[str] = ("application_id", "kafka_conn_id", "settings", "backfill_outputs")
+    template_fields_renderers = {"settings": "json", "backfill_outputs": "json"}
     ui_color = "#d5e8f7"
 
     def __init__(
@@ -46,12 +50,16 @@ class FinishRunOperator(TellsLineage, BaseOperator):
         application_id: str,
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
         settings: Mapping[str, Any] | None = None,
+        backfill_outputs: Mapping[str, str] | None = None,
+        backfill_in_order: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.application_id = application_id
         self.kafka_conn_id = kafka_conn_id
         self.settings = settings
+        self.backfill_outputs = backfill_outputs
+        self.backfill_in_order = backfill_in_order
 
     def execute(self, context: Context) -> RunResult:
         """Finish the run."""
@@ -59,7 +67,13 @@ class FinishRunOperator(TellsLineage, BaseOperator):
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
-            settings = batch_settings(self.application_id, self.settings)
+            settings = settings_of_run(
+                identity,
+                self.application_id,
+                self.settings,
+                outputs=self.backfill_outputs,
+                in_order=self.backfill_in_order,
+            )
             cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
             coordinator = Coordinator(cluster, settings)
             try:
@@ -77,4 +91,10 @@ class FinishRunOperator(TellsLineage, BaseOperator):
             result["records_in"],
             result["records_out"],
         )
+        if settings.keeps_to_interval:
+            self.log.info(
+                "It is a backfill, of application %s: %d records dated outside its interval were left out",
+                settings.application_id,
+                result["records_skipped"],
+            )
         return result

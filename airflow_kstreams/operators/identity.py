@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import DagRunProtocol
 
+#: The type of a backfill's dag runs, as Airflow says it.
+_BACKFILL = "backfill"
+#: What the dag run conf of a backfill calls it by.
+CONF_KEY = "backfill"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
@@ -22,6 +27,8 @@ class RunIdentity:
     :param owner: names the task in messages.
     :param interval_ms: data interval of the dag run, epoch milliseconds; None if it has none.
     :param task: names the Airflow task among all, with its map index.
+    :param backfill: whether the dag run belongs to a backfill.
+    :param backfill_name: what the backfill's dag run conf calls it under ``backfill``; empty if it does not.
     """
 
     run_id: str
@@ -30,6 +37,8 @@ class RunIdentity:
     owner: str
     interval_ms: tuple[int, int] | None = None
     task: str = ""
+    backfill: bool = False
+    backfill_name: str = ""
 
     @classmethod
     def of(cls, context: Context) -> RunIdentity:
@@ -49,8 +58,23 @@ class RunIdentity:
             try_number=airflow_task.try_number,
             owner=f"dag {airflow_task.dag_id}, task {airflow_task.task_id}, try {airflow_task.try_number}",
             interval_ms=_interval_ms(dag_run),
+            backfill=getattr(dag_run, "run_type", None) == _BACKFILL,
+            backfill_name=str((getattr(dag_run, "conf", None) or {}).get(CONF_KEY, "")),
             task=f"{airflow_task.dag_id}.{airflow_task.task_id}[{getattr(airflow_task, 'map_index', -1)}]",
         )
+
+    def refuse_backfill(self, what: str) -> None:
+        """Refuse a task that acts on the live application.
+
+        :param what: the task does.
+        :raises ConfigError: the dag run belongs to a backfill.
+        """
+        if self.backfill:
+            raise ConfigError(
+                f"{self.owner} {what}, and dag run {self.run_id!r} is a backfill, which must not touch the "
+                "live application",
+                fix="put the task into a DAG of its own; a backfill's own application is reset by its own id",
+            )
 
     @property
     def order(self) -> tuple[int, int]:

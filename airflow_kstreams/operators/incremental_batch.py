@@ -32,6 +32,8 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     conf: Mapping[str, Any] | None = None,
     outlets: Sequence[Asset] = (),
     per_subtopology: bool | Sequence[int] = False,
+    backfill_outputs: Mapping[str, str] | None = None,
+    backfill_in_order: bool = False,
 ) -> TaskGroup:
     """Lay out one incremental run: ``capture_stop_offsets >> run_topology >> finish_run``.
 
@@ -50,6 +52,11 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
         the place of ``run_topology``, in topology order, one after the other; each retries and resumes alone.
         The application file is then loaded wherever the DAG file is parsed, in a process of its own that
         touches no network. A list of the ids in topology order (``airflow-kstreams describe``) spares that.
+    :param backfill_outputs: the topic that a backfill of the DAG writes in place of each one that the
+        topology writes, e.g. ``{"large-orders": "large-orders-backfilled"}``; without it ``airflow backfill
+        create`` is refused by the first task. A topology that keeps state needs a DAG of its own, see
+        :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
+    :param backfill_in_order: whether this is that DAG; every other run of it is then skipped.
     :return: the task group.
     :raises ConfigError: the application's path is a template, and only True was given.
     :raises KStreamsError: the application file, which was to be loaded, is wrong.
@@ -68,6 +75,8 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
             application=application,
             kafka_conn_id=kafka_conn_id,
             settings=settings,
+            backfill_outputs=backfill_outputs,
+            backfill_in_order=backfill_in_order,
         )
         runs = [
             RunTopologyOperator(
@@ -77,6 +86,8 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
                 kafka_conn_id=kafka_conn_id,
                 spark_conn_id=spark_conn_id,
                 settings=settings,
+                backfill_outputs=backfill_outputs,
+                backfill_in_order=backfill_in_order,
                 subtopology=subtopology,
                 conf=dict(conf or {}),
             )
@@ -87,6 +98,8 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
             application_id=application_id,
             kafka_conn_id=kafka_conn_id,
             settings=settings,
+            backfill_outputs=backfill_outputs,
+            backfill_in_order=backfill_in_order,
             outlets=list(outlets),
         )
         chain(capture, *runs, finish)

@@ -64,6 +64,7 @@ class ReplayDeadLettersOperator(BaseOperator):
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
+            identity.refuse_backfill("brings dead letters back")
             settings = batch_settings(self.application_id, self.settings)
             cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
             done = DeadLetterReplay(cluster, settings, replay_id=identity.work_id).run()

@@ -100,6 +100,7 @@ class ResetApplicationOperator(BaseOperator):
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
+            identity.refuse_backfill("resets an application")
             settings = batch_settings(self.application_id, self.settings)
             cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
             request = self._request(identity.work_id)

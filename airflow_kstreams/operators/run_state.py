@@ -35,6 +35,12 @@ class Standing:
     slice: Slice | None = None
     held: bool = False
 
+    @property
+    def earlier(self) -> str | None:
+        """Another run, which is under way and is finished before this one begins."""
+        other = self.folded.slice if self.folded.state is RunState.RUNNING else None
+        return other.run_id if other is not None and other is not self.slice else None
+
     @classmethod
     def read(
         cls, cluster: KafkaCluster, application_id: str, run_id: str, *, certain: bool = False

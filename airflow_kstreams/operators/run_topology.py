@@ -18,7 +18,8 @@ from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, RunSpec
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook, allowed_settings
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_summary
-from airflow_kstreams.operators.batch_settings import batch_settings
+from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, plan_of
+from airflow_kstreams.operators.backfill import refuse_state_side_by_side, settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.lineage import TellsLineage
 from airflow_kstreams.operators.run_state import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from airflow_kstreams.hooks.spark import TopologySubmitHook
     from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.settings import ApplicationSettings
 
 __all__ = ["RunTopologyOperator"]
 
@@ -67,6 +69,10 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
     :param kafka_conn_id: connection to Kafka. (templated)
     :param spark_conn_id: connection to Spark. (templated)
     :param settings: application settings by their dotted names. (templated)
+    :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
+        writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
+    :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
+        state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param subtopology: id of the one subtopology to run, after all that it reads from; all of them unless
         given. One driver at a time works on an application, so such tasks follow each other. (templated)
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.
@@ -80,15 +86,21 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
         "kafka_conn_id",
         "spark_conn_id",
         "settings",
+        "backfill_outputs",
         "subtopology",
         *(name for name in SparkSubmitOperator.template_fields if name != "application_args"),
     )
-    template_fields_renderers = {"settings": "json", "conf": "json", "env_vars": "json"}
+    template_fields_renderers = {
+        "settings": "json",
+        "backfill_outputs": "json",
+        "conf": "json",
+        "env_vars": "json",
+    }
     ui_color = "#f7e3d5"
 
     _hook: TopologySubmitHook | None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but two have defaults
         self,
         *,
         application_id: str,
@@ -96,6 +108,8 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
         spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
         settings: Mapping[str, Any] | None = None,
+        backfill_outputs: Mapping[str, str] | None = None,
+        backfill_in_order: bool = False,
         subtopology: int | str | None = None,
         finish: bool = False,
         **kwargs: Any,
@@ -109,6 +123,8 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
         self.kafka_conn_id = kafka_conn_id
         self.spark_conn_id = spark_conn_id
         self.settings = settings
+        self.backfill_outputs = backfill_outputs
+        self.backfill_in_order = backfill_in_order
         self.subtopology = subtopology
         self.finish = finish
 
@@ -116,11 +132,17 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
         """Run the topology, unless Kafka says that there is nothing to do."""
         with airflow_outcomes():
             identity = RunIdentity.of(context)
-            settings = batch_settings(self.application_id, self.settings)
+            settings = settings_of_run(
+                identity,
+                self.application_id,
+                self.settings,
+                outputs=self.backfill_outputs,
+                in_order=self.backfill_in_order,
+            )
             hook = KafkaHook(self.kafka_conn_id)
             cluster = hook.cluster(settings)
             subtopology = _number(self.subtopology)
-            standing = Standing.read(cluster, self.application_id, identity.run_id)
+            standing = Standing.read(cluster, settings.application_id, identity.run_id)
             slice_ = standing.slice
             self.remember(standing.finished or slice_, cluster)
             if standing.finished is not None:
@@ -132,8 +154,10 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
                     found = "has nothing new" if slice_.plan.empty else "is at its stop offsets"
                     self.log.info("Run %s %s: Spark is not started", identity.run_id, found)
                     return progress_of(cluster, slice_, wanted)
+            if slice_ is None:
+                self._look_ahead(identity, settings, standing)
             spec = RunSpec(
-                application_id=self.application_id,
+                application_id=settings.application_id,
                 run_id=identity.run_id,
                 order=identity.order,
                 interval_ms=identity.interval_ms,
@@ -204,6 +228,27 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
             hook.refuse_unfit_deployment(durable=self.durable)
             super().execute(context)
 
+    def _look_ahead(self, identity: RunIdentity, settings: ApplicationSettings, standing: Standing) -> None:
+        """Look what a run that has not begun will meet: capture did not, or an earlier run comes first.
+
+        :raises ConfigError: the run is a backfill that its DAG cannot do.
+        """
+        if standing.earlier is not None:
+            self.log.warning(
+                "Run %s is unfinished: it is finished before run %s begins",
+                standing.earlier,
+                identity.run_id,
+            )
+        if identity.backfill:
+            plan = plan_of(
+                str(self.application),
+                settings.application_id,
+                timeout_seconds=LOAD_TIMEOUT_SECONDS,
+                log=self.log,
+                settings=settings,
+            )
+            refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
+
     def _check_spark_connection(self) -> None:
         """Refuse a connection that does not exist; the provider would quietly submit to YARN instead."""
         self._conn_id = self.spark_conn_id
@@ -217,7 +262,7 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
             ) from None
 
     def _result(self, cluster: KafkaCluster, spec: RunSpec) -> RunResult:
-        standing = Standing.read(cluster, self.application_id, spec.run_id, certain=True)
+        standing = Standing.read(cluster, spec.application_id, spec.run_id, certain=True)
         self.remember(standing.finished or standing.slice, cluster)
         if standing.finished is not None:
             return result_of_summary(standing.finished)
@@ -226,7 +271,7 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
             refuse_unfinished(cluster, standing, wanted)
             return progress_of(cluster, standing.slice, wanted)
         raise ConfigError(
-            f"Spark ended well, but run {spec.run_id} of application {self.application_id!r} never began in "
+            f"Spark ended well, but run {spec.run_id} of application {spec.application_id!r} never began in "
             "Kafka",
             fix="check that the driver reads the same Kafka cluster as the connection of this operator",
         )

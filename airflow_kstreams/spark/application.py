@@ -8,7 +8,7 @@
         run(topology)
 
 Under Airflow, the operator passes ``--run-spec``; by hand, the options below say the same. With
-``autostop.at`` set to ``eol`` it runs a batch, else continuously until SIGTERM or SIGINT
+``autostop.at`` set (to ``eol``, by hand) it runs a batch, else continuously until SIGTERM or SIGINT
 (``docs/continuous.md``). Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry cannot help.
 A failure prints its cause and what to do, and the same as JSON after ``KSTREAMS-ERROR`` for the operator.
 """
@@ -36,6 +36,7 @@ from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsE
 from airflow_kstreams.streams.extras import require
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.streams.topology.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
     require("spark", "pyspark", "pandas", "pyarrow", what="a run")
     settings = ApplicationSettings.parse(spec.application_id, spec.settings)
     cluster = KafkaCluster(load_client_config(client_config_path), settings=settings)
-    topology = source.topology()
+    topology = with_outputs(source.topology(), settings)
     executors = SparkExecutors(
         f"{spec.application_id} {spec.run_id}",
         source,

@@ -25,6 +25,7 @@ from airflow_kstreams.spark.shipped import shipped
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError, RecordError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from airflow_kstreams.streams.topology.outputs import with_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,6 @@ class TaskHost:
     :param client_config_path: where the Kafka client's configuration lies; on another machine a file of the
         same name that Spark shipped.
     :param allowed: settings that run code and that the driver's deployment allows, as text.
-    :param repeated: whether this driver has launched the same tasks before.
     """
 
     source: ApplicationFile
@@ -66,7 +66,6 @@ class TaskHost:
     generation: int
     client_config_path: str
     allowed: str = ""
-    repeated: bool = False
 
     def function(self) -> ArrowFunction:
         """Return the function for ``mapInArrow``: spark partition ids in, reports out."""
@@ -94,12 +93,11 @@ class TaskHost:
 
         try:
             runner = TaskRunner(
-                topology=self.source.topology(),
+                topology=with_outputs(self.source.topology(), self.settings),
                 assignment=TaskAssignment(
                     task_id=TaskId(subtopology=self.subtopology, group=group),
                     run_id=self.run_id,
                     generation=self.generation,
-                    repeated=self.repeated or spark_repeats(),
                 ),
                 cluster=KafkaCluster(
                     config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed)
@@ -114,14 +112,6 @@ class TaskHost:
             # A bound topology refers to itself in circles. Its stores must not wait for the collector's own
             # time while the worker hosts the next task.
             gc.collect()
-
-
-def spark_repeats() -> bool:
-    """Say whether Spark has run this task before."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context is not None and context.attemptNumber() > 0
 
 
 def in_arrow(run: Callable[[int], list[HostReport]]) -> ArrowFunction:

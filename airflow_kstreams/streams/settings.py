@@ -43,10 +43,20 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "autostop.at": Setting(
         default="",
-        kind=("", "eol"),
+        kind=("", "eol", "interval_end", "interval"),
         doc="KIP-95: where a run stops. eol freezes each partition's end when the run begins: an incremental "
-        "batch, and what the Airflow operators set by themselves. Unset, the application runs continuously, "
-        "until SIGTERM: the default, because it is the specification's.",
+        "batch, and what the Airflow operators set by themselves. interval_end freezes the first record that "
+        "is dated at or past the end of the run's data interval, if there is one; it and what lies behind it "
+        "go to the next run. interval is what the operators set in a backfill: from the first record of the "
+        "data interval to the end, of which exactly the records dated in the interval are processed. Unset, "
+        "the application runs continuously, until SIGTERM: the default, because it is the specification's.",
+    ),
+    "output.topics": Setting(
+        default="",
+        kind=str,
+        doc="Other topics to write than the ones the topology names, as NAME=OTHER,NAME=OTHER; NAME alone "
+        "keeps its own. If given, every topic that is written must stand there, as in a backfill, which must "
+        "not write into live topics unasked. Empty means the topics that the topology names.",
     ),
     "commit.interval.ms": Setting(
         default=5_000,
@@ -171,7 +181,8 @@ class ApplicationSettings:
 
     application_id: str
     processing_guarantee: Guarantee = "at_least_once"
-    autostop_at: Literal["", "eol"] = ""
+    autostop_at: Literal["", "eol", "interval_end", "interval"] = ""
+    output_topics: str = ""
     commit_interval_ms: int = 5_000
     commit_every_records: int = 0
     buffered_records_per_partition: int = 1_000
@@ -193,6 +204,21 @@ class ApplicationSettings:
     def continuous(self) -> bool:
         """Whether the application runs until it is told to stop, rather than to frozen stop offsets."""
         return not self.autostop_at
+
+    @property
+    def by_interval(self) -> bool:
+        """Whether the data interval decides what a run reads."""
+        return self.autostop_at in ("interval_end", "interval")
+
+    @property
+    def keeps_to_interval(self) -> bool:
+        """Whether a run processes exactly the records that are dated in its data interval."""
+        return self.autostop_at == "interval"
+
+    @property
+    def outputs(self) -> dict[str, str] | None:
+        """Every topic that may be written, by the name the topology has for it; None for its own names."""
+        return _outputs(self.output_topics) if self.output_topics else None
 
     @property
     def exactly_once(self) -> bool:
@@ -221,7 +247,9 @@ class ApplicationSettings:
         values: dict[str, Any] = {}
         for name, value in (settings or {}).items():
             values[name.replace(".", "_")] = _checked(name, value)
-        return cls(application_id=application_id, **values)
+        checked = cls(application_id=application_id, **values)
+        _outputs(checked.output_topics)
+        return checked
 
     def to_dict(self) -> dict[str, str | int]:
         """Return the settings that differ from their defaults, by dotted name."""
@@ -250,6 +278,23 @@ def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
     """Return a hint naming the known setting nearest to a misspelt one."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else "see the settings reference for the known names"
+
+
+def _outputs(text: str) -> dict[str, str]:
+    """Read the setting ``output.topics``.
+
+    :raises ConfigError: it is not ``NAME=OTHER,NAME,...``, or names a topic twice.
+    """
+    outputs: dict[str, str] = {}
+    for entry in text.split(",") if text else ():
+        name, equals, other = (part.strip() for part in entry.partition("="))
+        if not name or (equals and not other) or name in outputs:
+            raise ConfigError(
+                f"setting 'output.topics' is {text!r}: {entry.strip()!r} names no topic, or one twice",
+                fix="write NAME=OTHER,NAME=OTHER with each topic once; NAME alone keeps its own name",
+            )
+        outputs[name] = other or name
+    return outputs
 
 
 def _checked(name: str, value: object) -> Any:

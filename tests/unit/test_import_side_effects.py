@@ -131,7 +131,15 @@ def test_a_triggerer_loads_neither_the_dsl_nor_a_client_when_it_makes_a_trigger(
     assert "confluent_kafka" not in loaded
 
 
-@pytest.mark.parametrize("dag", ["flight_delays_hourly", "flight_delays_report", "flight_delays_followed"])
+@pytest.mark.parametrize(
+    "dag",
+    [
+        "flight_delays_hourly",
+        "flight_delays_report",
+        "flight_delays_followed",
+        "flight_delays_backfill",
+    ],
+)
 def test_dag_file_loads_nothing_heavy_when_airflow_is_loaded(dag: str, tmp_path: Path) -> None:
     found = _run(_AIRFLOW_SIDE, tmp_path, str(_ROOT / "dags" / f"{dag}.py"))
 

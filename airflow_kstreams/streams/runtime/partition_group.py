@@ -79,6 +79,15 @@ class PartitionGroup:
         """Whether every record of every partition was processed."""
         return all(queue.drained for queue in self._queues.values())
 
+    @property
+    def skipped(self) -> int:
+        """Records that were left out because of their time, below the positions, by this attempt."""
+        return sum(queue.skipped for queue in self._queues.values())
+
+    def keep_only(self, partition: TopicPartition, interval_ms: tuple[int, int]) -> None:
+        """Leave out every record of a partition that is dated outside an interval, from the first one on."""
+        self._queues[partition].keep_only(interval_ms)
+
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
         """Buffer fetched records."""
         self._queues[partition].add(records)

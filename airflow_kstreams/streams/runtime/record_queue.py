@@ -19,6 +19,7 @@ from operator import le, methodcaller
 from typing import NamedTuple
 
 from airflow_kstreams.streams.ports import Record, TopicPartition
+from airflow_kstreams.streams.runtime.interval_filter import IntervalFilter
 
 _offset_of = methodcaller("offset")
 
@@ -55,6 +56,7 @@ class RecordQueue:
     __slots__ = (
         "_buffered",
         "_cursor",
+        "_filter",
         "_minima",
         "_minima_at",
         "_read_timestamps",
@@ -87,6 +89,7 @@ class RecordQueue:
         self.time_ms = times.partition_time_ms
         self.latest_ms = times.latest_ms
         self._buffered = buffered
+        self._filter: IntervalFilter | None = None
         self._read_timestamps = read_timestamps
         self._records: list[Record] = []
         self._timestamps: list[int] = []
@@ -110,6 +113,15 @@ class RecordQueue:
         """Whether the buffer is full, or holds all that is left."""
         return self.complete or len(self) >= self._buffered
 
+    @property
+    def skipped(self) -> int:
+        """Records below the position that were left out because of their time, by this attempt."""
+        return 0 if self._filter is None else self._filter.skipped
+
+    def keep_only(self, interval_ms: tuple[int, int]) -> None:
+        """Leave out every record, from the first one on, that is dated outside an interval."""
+        self._filter = IntervalFilter(interval_ms)
+
     def add(self, records: Sequence[Record]) -> None:
         """Buffer records in offset order; whatever lies at or past the stop offset is left out."""
         if self.complete or not records:
@@ -122,6 +134,8 @@ class RecordQueue:
             del self._timestamps[: self._cursor]
             self._cursor = 0
             self._minima, self._minima_at = (), 0
+        if self._filter is not None:
+            records = self._filter.keep(records)
         if records:
             kept, timestamps = self._read_timestamps(records)
             self._records.extend(kept)
@@ -218,10 +232,14 @@ class RecordQueue:
         if self._run_times is not None:
             self.time_ms = self._run_times[count - 1]
         self.position = self._records[end - 1].offset() + 1
+        if self._filter is not None:
+            self._filter.processed(count)
         self._cursor = end
         self._settle()
 
     def _settle(self) -> None:
+        if self._filter is not None and self._cursor >= len(self._records):
+            self.position = max(self.position, self._filter.pass_rest())
         if self.complete and self._cursor >= len(self._records):
             self.position = max(self.position, self.stop)
             self._records.clear()

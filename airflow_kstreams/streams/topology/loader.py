@@ -3,12 +3,13 @@
 ``python -m airflow_kstreams.streams.topology.loader APP_FILE APPLICATION_ID`` prints the plan as JSON after
 ``KSTREAMS-PLAN`` on stdout, or the error as JSON after ``KSTREAMS-ERROR`` on stderr. With a third argument,
 the partition count of every source topic as a JSON object, it prints :class:`LoadedGroups` after
-``KSTREAMS-GROUPS`` instead. Airflow's workers use it so, because user code then neither stays in their memory
-nor can it take them down.
+``KSTREAMS-GROUPS`` instead. ``--settings`` gives settings as a JSON object by dotted names. Airflow's workers
+use it so, because user code then neither stays in their memory nor can it take them down.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
@@ -19,7 +20,9 @@ import msgspec
 
 from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.streams.topology.topology import Topology
 
 #: Starts the line that carries the plan.
@@ -51,19 +54,31 @@ def main(argv: Sequence[str]) -> int:
     """Print the plan of ``APP_FILE APPLICATION_ID``, or the groups with ``COUNTS``; return 0, or 1 after
     printing an error.
     """
-    path, application_id, *counts = argv
+    given = _parser().parse_args(argv)
     try:
         # What user code prints must not mix with the answer.
         with contextlib.redirect_stdout(sys.stderr):
-            topology = load_topology(path)
+            settings = ApplicationSettings.parse(given.application_id, json.loads(given.settings))
+            topology = with_outputs(load_topology(given.file), settings)
             answer = (
-                _groups(topology, application_id, counts[0]) if counts else _plan(topology, application_id)
+                _plan(topology, given.application_id)
+                if given.counts is None
+                else _groups(topology, given.application_id, given.counts)
             )
     except KStreamsError as error:
         sys.stderr.write(f"\n{ERROR_MARKER}{json.dumps(error.to_dict())}\n")
         return 1
     sys.stdout.write(f"{answer}\n")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Print the plan of an application file.")
+    parser.add_argument("file")
+    parser.add_argument("application_id")
+    parser.add_argument("counts", nargs="?")
+    parser.add_argument("--settings", default="{}")
+    return parser
 
 
 def _plan(topology: Topology, application_id: str) -> str:

@@ -78,6 +78,11 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted({t for sub in self.subtopologies for t in sub.sinks if t not in sources}))
 
     @property
+    def stateful(self) -> bool:
+        """Whether some subtopology keeps state."""
+        return any(sub.stores for sub in self.subtopologies)
+
+    @property
     def changelogs(self) -> dict[str, int]:
         """Changelog topic -> id of the subtopology that owns it."""
         return {topic: sub.id for sub in self.subtopologies for topic in sub.changelogs.values()}

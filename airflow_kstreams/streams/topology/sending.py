@@ -54,6 +54,7 @@ def send_target(
             f"processor {node!r} sends to {topic!r}, which Kafka does not allow for a topic",
             fix="use 1 to 249 letters, digits, dots, dashes and underscores",
         )
+    topic = _written_as(topology, topic, node)
     sinks = [n for n in subtopology.nodes if isinstance(n, SinkNode) and n.topic == topic]
     if not sinks and any(topic in sub.source_topics for sub in topology.subtopologies()):
         raise TopologyError(
@@ -70,6 +71,22 @@ def send_target(
         return SendTarget(topic=real_topic, key_serde=serdes.bytes(), value_serde=serdes.bytes())
     sink = bound_to(real_topic, sinks[0])
     return SendTarget(topic=real_topic, key_serde=sink.key_serde, value_serde=sink.value_serde)
+
+
+def _written_as(topology: Topology, topic: str, node: str) -> str:
+    """Return the topic that takes a topic's place, see ``output.topics``.
+
+    :raises TopologyError: none does, although only those that are named may be written.
+    """
+    outputs = topology.written_as
+    if outputs is None or any(topic == internal.name for internal in topology.internal_topics):
+        return topic
+    if topic not in outputs:
+        raise TopologyError(
+            f"processor {node!r} sends to {topic!r}, and nothing says which topic takes its place",
+            fix="name one, or the same, among the outputs of the backfill (setting output.topics)",
+        )
+    return outputs[topic]
 
 
 def engine_topics(topology: Topology, application_id: str) -> set[str]:

@@ -50,6 +50,8 @@ class Topology:
     :param internal_topics: the repartition topics that the engine creates.
     :param partition_grouper: decides which partitions one task reads together.
     :param grouper_site: where the builder was given it.
+    :param written_as: every topic that may be written, by the name that processors know it by; None for the
+        topics as they are named. Sinks have the real ones.
     """
 
     nodes: tuple[Node, ...]
@@ -57,6 +59,7 @@ class Topology:
     internal_topics: tuple[InternalTopic, ...] = ()
     partition_grouper: PartitionGrouper = field(default_factory=EqualIds)
     grouper_site: CallSite | None = None
+    written_as: Mapping[str, str] | None = None
 
     def subtopologies(self) -> tuple[Subtopology, ...]:
         """Return the connected components, by id: numbered in build order of their first node.

@@ -35,13 +35,13 @@ def main(dag_id: str, logical_date: str, conf: str) -> int:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     at = datetime.fromisoformat(logical_date)
-    with _going_on():
+    with going_on():
         dag_run = getattr(module, dag_id).test(run_after=at, logical_date=at, run_conf=json.loads(conf))
     return 0 if dag_run.state == DagRunState.SUCCESS else 1
 
 
 @contextmanager
-def _going_on() -> Iterator[None]:
+def going_on() -> Iterator[None]:
     """Let ``dag.test()`` go on with a dag run that is there: its tasks are cleared, their tries count."""
     from airflow.models import dagrun
 

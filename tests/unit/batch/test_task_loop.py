@@ -114,6 +114,7 @@ class FakeWriter:
 class FakeCommit:
     commits: list[bool] = field(default_factory=list)
     begun: int = 0
+    kept_ms: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
     def begin(self) -> None:
         self.begun += 1
@@ -164,7 +165,13 @@ def rig() -> Callable[..., Rig]:
             progress=TaskProgress(),
         )
         task.open()
-        clients: Any = TaskClients(admin=None, reader=reader, outputs=writer, state=writer)  # type: ignore[arg-type]
+        clients: Any = TaskClients(
+            admin=None,  # type: ignore[arg-type]
+            reader=reader,  # type: ignore[arg-type]
+            outputs=writer,  # type: ignore[arg-type]
+            state=writer,  # type: ignore[arg-type]
+            written=(),
+        )
         failures = FakeFailures()
         loop = TaskLoop(
             task,

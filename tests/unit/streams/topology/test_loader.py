@@ -52,6 +52,16 @@ def test_topology_is_built_when_the_file_is_good(tmp_path: Path) -> None:
     assert plan.outputs == ("out",)
 
 
+def test_plan_writes_the_topics_that_the_settings_name_when_some_are_given(tmp_path: Path) -> None:
+    settings = json.dumps({"autostop.at": "interval", "output.topics": "out=out-again"})
+    done = _load(str(_file(tmp_path, _GOOD)), "app", "--settings", settings)
+
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith(PLAN_MARKER))
+    assert msgspec.json.decode(line.removeprefix(PLAN_MARKER), type=TopologyPlan).outputs == ("out-again",)
+    refused = _load(str(_file(tmp_path, _GOOD)), "app", "--settings", json.dumps({"autostop.at": "interval"}))
+    assert "writes 'out', and nothing says which topic" in refused.stderr
+
+
 def test_new_text_is_run_when_the_file_has_changed_within_a_second(tmp_path: Path) -> None:
     first = load_topology(_file(tmp_path, _GOOD)).plan("app")
     second = load_topology(_file(tmp_path, _GOOD.replace('"out"', '"tou"'))).plan("app")

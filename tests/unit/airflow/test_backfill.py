@@ -1,0 +1,320 @@
+"""Operators in the dag runs of a backfill, on a Kafka in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from airflow.sdk import BaseOperator, Context, CronDataIntervalTimetable
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.operators import capture_stop_offsets, run_topology
+from airflow_kstreams.operators.backfill import backfill_id, settings_of_run
+from airflow_kstreams.operators.backfill_dag import backfill_dag
+from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
+from airflow_kstreams.operators.finish_run import FinishRunOperator
+from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
+from airflow_kstreams.operators.reset_application import ResetApplicationOperator
+from airflow_kstreams.operators.run_topology import RunTopologyOperator
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.loader import load_topology
+from airflow_kstreams.streams.topology.outputs import with_outputs
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.in_process import Application
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+OUTPUTS = {"out": "out-again"}
+_FILE = """
+from airflow_kstreams.streams import KStreamBuilder, serdes
+
+def topology():
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    {stream}.send_to("out")
+    return builder.build()
+"""
+STATELESS = _FILE.format(stream='builder.stream("in")')
+STATEFUL = _FILE.format(
+    stream='builder.stream("in").group_by_key().reduce(lambda a, b: a + b, store="joined").to_stream()'
+)
+
+
+def identity(run_id: str = "backfill__1", *, backfill: bool = True, name: str = "") -> RunIdentity:
+    return RunIdentity(
+        run_id=run_id, clear_number=0, try_number=1, owner="o", backfill=backfill, backfill_name=name
+    )
+
+
+def settings_for(
+    who: RunIdentity,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    outputs: Mapping[str, str] | None = OUTPUTS,
+    in_order: bool = False,
+) -> ApplicationSettings:
+    return settings_of_run(who, "app", settings, outputs=outputs, in_order=in_order)
+
+
+def test_scheduled_run_works_on_the_live_application() -> None:
+    live = settings_for(identity("scheduled__1", backfill=False), {"autostop.at": "interval_end"})
+    assert live.to_dict() == {"autostop.at": "interval_end"}
+    assert live.application_id == "app"
+
+
+def test_backfill_run_works_on_an_application_of_its_own() -> None:
+    found = settings_for(identity(), {"processing.guarantee": "exactly_once"})
+    assert re.fullmatch("app-backfill-[0-9a-f]{12}", found.application_id)
+    assert found.to_dict() == {
+        "processing.guarantee": "exactly_once",
+        "autostop.at": "interval",
+        "output.topics": "out=out-again",
+    }
+
+
+def test_application_id_is_the_same_for_every_try_and_another_for_another_run_or_name() -> None:
+    def application_id(*given: str) -> str:
+        return settings_for(identity(given[0], name=given[1])).application_id
+
+    ids = {application_id(run, name) for run in ("r1", "r2") for name in ("", "again", "once more")}
+    assert len(ids) == 6
+    assert application_id("r1", "again") == application_id("r1", "again")
+
+
+def test_runs_of_a_stateful_backfill_share_the_application_that_the_conf_names() -> None:
+    ids = {settings_for(identity(run, name="jan"), in_order=True).application_id for run in ("r1", "r2")}
+    assert ids == {"app-backfill-jan"}
+
+
+@pytest.mark.parametrize(("name", "said"), [("", "has no name"), ("no/topic", "cannot name Kafka topics")])
+def test_stateful_backfill_is_refused_without_a_name_that_fits(name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        backfill_id(identity(name=name), "app", in_order=True)
+
+
+def test_backfill_is_refused_when_nothing_says_what_it_may_write() -> None:
+    with pytest.raises(ConfigError, match="which topics it may write") as caught:
+        settings_for(identity(), outputs=None)
+    assert "backfill_outputs" in caught.value.fix
+
+
+@pytest.mark.parametrize(("outputs", "letters"), [(OUTPUTS, ""), ({**OUTPUTS, "letters": "l2"}, "l2")])
+def test_dead_letters_of_a_backfill_stay_out_of_the_live_topic(outputs: dict[str, str], letters: str) -> None:
+    given = {"errors.dead.letter.queue.topic.name": "letters", "processing.exception.handler": "dead-letter"}
+    found = settings_for(identity(), given, outputs=outputs)
+    assert found.dead_letter_topic == (letters or f"{found.application_id}-dead-letter")
+
+
+def test_run_that_is_no_backfill_is_skipped_in_a_dag_for_backfills() -> None:
+    with pytest.raises(AirflowSkipException, match="is no backfill"):
+        settings_for(identity(backfill=False), in_order=True)
+
+
+def test_live_runs_may_not_keep_to_their_interval() -> None:
+    with pytest.raises(ConfigError, match="set by themselves in a backfill"):
+        settings_for(identity(backfill=False), {"autostop.at": "interval"})
+
+
+def test_dag_for_backfills_runs_one_interval_after_the_other() -> None:
+    dag = backfill_dag(
+        "again",
+        application_id="app",
+        application="app.py",
+        schedule="0 * * * *",
+        outputs=OUTPUTS,
+        settings={"processing.guarantee": "exactly_once"},
+        per_subtopology=[0, 1],
+        dag_arguments={"tags": ["kafka"], "default_args": {"retries": 5}},
+    )
+    assert isinstance(dag.timetable, CronDataIntervalTimetable)
+    assert (dag.max_active_runs, dag.catchup, dag.tags) == (1, False, {"kafka"})
+    for task in dag.tasks:
+        assert (task.depends_on_past, task.wait_for_downstream, task.retries) == (True, True, 5)
+        assert (getattr(task, "backfill_in_order"), getattr(task, "backfill_outputs")) == (True, OUTPUTS)  # noqa: B009
+    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    assert all(task.depends_on_past for task in stored.tasks)
+
+
+class Scene:
+    """A live application and its backfills on one Kafka."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.kafka = InMemoryKafka(clock=ManualClock(now_ms=round((START + 50 * HOUR).timestamp() * 1000)))
+        for topic in ("in", "out", "out-again"):
+            self.kafka.create_topic(topic)
+        self.file = folder / "application_of_scene.py"
+        self.file.write_text(text)
+
+    def publish(self, *records: tuple[str, float]) -> None:
+        for value, hours in records:
+            at_ms = round((START + hours * HOUR).timestamp() * 1000)
+            self.kafka.append("in", value.encode(), b"k", timestamp_ms=at_ms)
+
+    def context(self, hour: int, *, run_type: str, conf: dict[str, str] | None = None) -> Context:
+        instance = SimpleNamespace(dag_id="d", task_id="t", try_number=1, map_index=-1)
+        dag_run = SimpleNamespace(
+            run_id=f"{run_type}__{hour}",
+            run_type=run_type,
+            conf=conf,
+            clear_number=0,
+            data_interval_start=START + hour * HOUR,
+            data_interval_end=START + (hour + 1) * HOUR,
+        )
+        return cast("Context", {"ti": instance, "dag_run": dag_run})
+
+    def operator(self, kind: Callable[..., Any], **more: Any) -> BaseOperator:
+        given = {"settings": {"autostop.at": "interval_end"}, "backfill_outputs": OUTPUTS, **more}
+        if kind is not FinishRunOperator:
+            given["application"] = str(self.file)
+        return cast("BaseOperator", kind(task_id="t", application_id="app", **given))
+
+    def capture(self, context: Context, **more: Any) -> Any:
+        return self.operator(CaptureStopOffsetsOperator, **more).execute(context)
+
+    def process(self, captured: Any, context: Context, **more: Any) -> Any:
+        """What Spark does after capture, and then finish."""
+        settings = settings_of_run(
+            RunIdentity.of(context),
+            "app",
+            {"autostop.at": "interval_end"},
+            outputs=OUTPUTS,
+            in_order=more.get("backfill_in_order", False),
+        )
+        application = Application(
+            application_id=captured["application_id"],
+            topology=with_outputs(load_topology(self.file), settings),
+            on=self.kafka,
+            clock=self.kafka.clock,
+            settings=settings.to_dict(),
+        )
+        application.tasks(
+            application.begin(captured["run_id"], interval_ms=RunIdentity.of(context).interval_ms)
+        )
+        return self.operator(FinishRunOperator, **more).execute(context)
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return self.kafka.values(topic)
+
+
+def _plan_of(file: str, application_id: str, *, settings: ApplicationSettings, **_: Any) -> TopologyPlan:
+    return with_outputs(load_topology(file), settings).plan(application_id)
+
+
+@pytest.fixture
+def scene(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str], Scene]:
+    def make(text: str) -> Scene:
+        made = Scene(tmp_path, text)
+        monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: made.kafka)
+        # The real one loads the file in a process of its own, see test_loader.py.
+        for module in (capture_stop_offsets, run_topology):
+            monkeypatch.setattr(module, "plan_of", _plan_of)
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
+        return made
+
+    return make
+
+
+def test_backfill_runs_go_side_by_side_and_beside_the_live_one(scene: Callable[[str], Scene]) -> None:
+    made = scene(STATELESS)
+    made.publish(("a", 0.5), ("b", 1.5), ("late", 0.9), ("c", 2.5))
+    live = made.context(0, run_type="scheduled")
+    past = [made.context(hour, run_type="backfill") for hour in (0, 1)]
+    captured = [made.capture(context) for context in (past[1], live, past[0])]
+    assert [found["finished"] for found in captured] == [False] * 3
+    finished = [
+        made.process(found, context)
+        for found, context in zip(captured, (past[1], live, past[0]), strict=True)
+    ]
+    assert made.values("out") == [b"a"]
+    assert made.values("out-again") == [b"b", b"a", b"late"]
+    assert [run["records_skipped"] for run in finished] == [2, 0, 2]
+    assert len({run["application_id"] for run in finished}) == 3
+    again = made.capture(past[0])
+    assert (again["finished"], again["records_in"]) == (True, 2), "a cleared run opens no second slice"
+
+
+def test_finished_run_runs_again_under_another_name_of_the_backfill(scene: Callable[[str], Scene]) -> None:
+    made = scene(STATELESS)
+    made.publish(("a", 0.5))
+    for conf in (None, {"backfill": "again"}, {"backfill": "again"}):
+        context = made.context(0, run_type="backfill", conf=conf)
+        found = made.capture(context)
+        if not found["finished"]:
+            made.process(found, context)
+    assert made.values("out-again") == [b"a", b"a"]
+
+
+def test_stateful_topology_is_backfilled_in_order_and_only_so(scene: Callable[[str], Scene]) -> None:
+    made = scene(STATEFUL)
+    made.publish(("a", 0.5), ("b", 1.5), ("c", 0.6))
+    with pytest.raises(AirflowFailException, match=r"keeps state \(joined\)") as caught:
+        made.capture(made.context(0, run_type="backfill"))
+    assert "backfill_dag" in str(caught.value)
+    run = made.operator(RunTopologyOperator)
+    with pytest.raises(AirflowFailException, match=r"keeps state \(joined\)"):
+        run.execute(made.context(0, run_type="backfill"))
+    with pytest.raises(AirflowSkipException):
+        made.capture(made.context(0, run_type="scheduled"), backfill_in_order=True)
+    for hour in (0, 1):
+        context = made.context(hour, run_type="backfill", conf={"backfill": "first"})
+        found = made.capture(context, backfill_in_order=True)
+        assert found["application_id"] == "app-backfill-first"
+        made.process(found, context, backfill_in_order=True)
+    assert made.values("out-again") == [b"ac", b"acb"]
+    other = made.context(-1, run_type="backfill", conf={"backfill": "first"})
+    with pytest.raises(AirflowFailException, match="cannot come after that"):
+        made.capture(other, backfill_in_order=True)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        ResetApplicationOperator(task_id="t", application_id="app", input_topics="in"),
+        ReplayDeadLettersOperator(task_id="t", application_id="app"),
+    ],
+)
+def test_what_acts_on_the_live_application_is_refused_in_a_backfill(
+    scene: Callable[[str], Scene], operator: BaseOperator
+) -> None:
+    with pytest.raises(AirflowFailException, match="must not touch the live application"):
+        operator.execute(scene(STATELESS).context(0, run_type="backfill"))
+
+
+def test_interval_that_is_empty_fails_for_good_and_says_which_timetable_helps(
+    scene: Callable[[str], Scene],
+) -> None:
+    made = scene(STATELESS)
+    context = made.context(0, run_type="scheduled")
+    context["dag_run"].data_interval_end = context["dag_run"].data_interval_start
+    with pytest.raises(AirflowFailException, match=r"is empty(?s:.)*CronDataIntervalTimetable"):
+        made.capture(context)
+
+
+def test_run_operator_says_that_an_unfinished_run_comes_first(
+    scene: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = scene(STATELESS)
+    made.publish(("a", 0.5), ("b", 1.5))
+    made.capture(made.context(0, run_type="scheduled"))
+    run = made.operator(RunTopologyOperator)
+    said: list[str] = []
+    monkeypatch.setattr(run.log, "warning", lambda text, *more: said.append(text % more), raising=False)
+    monkeypatch.setattr(KafkaHook, "client_config", lambda self: {})
+    submitted: list[Any] = []
+    monkeypatch.setattr(RunTopologyOperator, "_submit", lambda self, _, spec, __: submitted.append(spec))
+    monkeypatch.setattr(RunTopologyOperator, "_result", lambda *_: {})
+    run.execute(made.context(1, run_type="scheduled"))
+    assert said[-1] == "Run scheduled__0 is unfinished: it is finished before run scheduled__1 begins"
+    (spec,) = submitted
+    assert spec.interval_ms == RunIdentity.of(made.context(1, run_type="scheduled")).interval_ms

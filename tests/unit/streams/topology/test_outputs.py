@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorContext, Topology, serdes
+from airflow_kstreams.streams.errors import ConfigError, RecordError, TopologyError
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.outputs import with_outputs
+from airflow_kstreams.testing import TopologyTestDriver
+
+TEXT = serdes.string()
+
+
+class Sender(Processor):
+    """Sends what it gets to a topic that no sink names."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: Any) -> None:
+        self._context.send("audit", record.key, record.value, key_serde=TEXT, value_serde=TEXT)
+        self._context.forward(record.key, record.value)
+
+
+def topology(*, through: str = "") -> Topology:
+    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    stream = builder.stream("in")
+    if through:
+        stream = stream.through(through)
+    sent = stream.process(Sender)
+    sent.send_to("out")
+    sent.group_by(lambda _, value: value).count(store="n").to_stream().send_to(
+        "counts", value_serde=serdes.int64()
+    )
+    return builder.build()
+
+
+def settings(outputs: str = "", autostop: str = "eol") -> ApplicationSettings:
+    return ApplicationSettings.parse("app", {"output.topics": outputs, "autostop.at": autostop})
+
+
+def test_topology_stays_as_it_is_when_nothing_is_said() -> None:
+    plain = topology()
+    assert with_outputs(plain, settings()) is plain
+
+
+def test_sinks_and_sends_write_the_other_topics_when_they_are_named() -> None:
+    named = with_outputs(topology(), settings("out=out-2, counts, audit=audit-2", "interval"))
+    plan = named.plan("app")
+    assert plan.outputs == ("counts", "out-2")
+    assert plan.topology_hash != topology().topology_hash(), "another run than the live one"
+    assert plan.repartition_topics == topology().plan("app").repartition_topics
+    with TopologyTestDriver(named, application_id="app") as driver:
+        driver.pipe_input("in", key="k", value="v", timestamp_ms=1)
+        assert [record.value for record in driver.read_output("out-2")] == ["v"]
+        assert [record.value for record in driver.read_output("audit-2")] == [b"v"]
+
+
+def test_send_to_an_unnamed_topic_is_refused_when_outputs_are_named() -> None:
+    named = with_outputs(topology(), settings("out,counts"))
+    with (
+        TopologyTestDriver(named, application_id="app") as driver,
+        pytest.raises((RecordError, TopologyError), match=r"'audit', and nothing says which topic"),
+    ):
+        driver.pipe_input("in", key="k", value="v", timestamp_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "autostop", "said"),
+    [
+        ("", "interval", "writes 'counts', 'out', and nothing says"),
+        ("out=other", "eol", "writes 'counts', and nothing says"),
+        ("out=in,counts", "eol", "names 'in', which the topology reads"),
+        ("in=other,out,counts", "eol", "reads topic 'in'"),
+    ],
+)
+def test_outputs_are_refused_when_they_do_not_fit(outputs: str, autostop: str, said: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        with_outputs(topology(), settings(outputs, autostop))
+    assert said in caught.value.cause
+
+
+def test_backfill_is_refused_when_the_topology_reads_a_topic_of_the_users_that_it_writes() -> None:
+    with pytest.raises(TopologyError, match="reads topic 'middle', which it also writes"):
+        with_outputs(topology(through="middle"), settings("middle=m,out=o,counts=c", "interval"))
+
+
+@pytest.mark.parametrize("text", ["=x", "a=", "a,,b", "a=b,a=c", ","])
+def test_setting_is_refused_when_it_names_no_topic_or_one_twice(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"'output\.topics'"):
+        settings(text)
