@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -105,7 +105,7 @@ class Backfills:
 
         start = self.start + hour * HOUR
         with create_session() as session:
-            stored = session.scalar(SerializedDagModel.latest_item_select_object(self.dag_id))
+            stored = SerializedDagModel.get(self.dag_id, session=session)
             assert stored is not None
             made = stored.dag.create_dagrun(
                 run_id=f"scheduled__{(start + HOUR).isoformat()}",
@@ -139,7 +139,7 @@ class Backfills:
 
         with create_session() as session:
             run = session.query(DagRun).filter_by(dag_id=self.dag_id, run_id=run_id).one()
-            stored = session.scalar(SerializedDagModel.latest_item_select_object(self.dag_id))
+            stored = SerializedDagModel.get(self.dag_id, session=session)
             assert stored is not None
             run.dag = stored.dag
             found = bool(run.task_instance_scheduling_decisions(session=session).schedulable_tis)
@@ -191,7 +191,7 @@ def _tell_airflow() -> None:
     from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
     from airflow.utils.session import create_session
 
-    manager = DagBundlesManager()
+    manager = cast("Any", DagBundlesManager)()
     with create_session() as session:
         manager.sync_bundles_to_db(session=session)
     for bundle in manager.get_all_dag_bundles():
