@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -87,6 +87,16 @@ class Backfills:
         self._end()
         return {run_id: state for run_id, (state, _) in self.runs().items()}
 
+    def cancel(self) -> None:
+        """Cancel the backfill as Airflow's page does: what waits fails, and it is over."""
+        from airflow.models.dagrun import DagRun
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            waiting = session.query(DagRun).filter_by(dag_id=self.dag_id, state="queued")
+            waiting.update({"state": "failed"})
+        self._end()
+
     def runs(self) -> dict[str, tuple[str, str]]:
         """Return (state, type) of every dag run, by logical date."""
         return {run.run_id: (str(run.state), str(run.run_type)) for run in self._all()}
@@ -105,7 +115,7 @@ class Backfills:
 
         start = self.start + hour * HOUR
         with create_session() as session:
-            stored = session.scalar(SerializedDagModel.latest_item_select_object(self.dag_id))  # type: ignore[no-untyped-call]
+            stored = SerializedDagModel.get(self.dag_id, session=session)
             assert stored is not None
             made = stored.dag.create_dagrun(
                 run_id=f"scheduled__{(start + HOUR).isoformat()}",
@@ -139,7 +149,7 @@ class Backfills:
 
         with create_session() as session:
             run = session.query(DagRun).filter_by(dag_id=self.dag_id, run_id=run_id).one()
-            stored = session.scalar(SerializedDagModel.latest_item_select_object(self.dag_id))  # type: ignore[no-untyped-call]
+            stored = SerializedDagModel.get(self.dag_id, session=session)
             assert stored is not None
             run.dag = stored.dag
             found = bool(run.task_instance_scheduling_decisions(session=session).schedulable_tis)
@@ -191,7 +201,7 @@ def _tell_airflow() -> None:
     from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
     from airflow.utils.session import create_session
 
-    manager = DagBundlesManager()  # type: ignore[no-untyped-call]
+    manager = cast("Any", DagBundlesManager)()
     with create_session() as session:
         manager.sync_bundles_to_db(session=session)
     for bundle in manager.get_all_dag_bundles():
@@ -335,8 +345,8 @@ def test_stateful_topology_is_backfilled_in_order_and_airflow_refuses_the_rest(
     in_this_process.fail(1)
     states = list(backfills.execute().values())
     assert in_this_process.began == [0, 1], "the third waits for the second"
-    assert states[:2] == ["success", "failed"]
-    assert "success" not in states[2:]
+    assert states == ["success", "failed", "queued"]
+    backfills.cancel()
 
     in_this_process.fail()
     backfills.create("--reprocess-behavior", "failed", *conf)
@@ -350,8 +360,10 @@ def test_stateful_topology_is_backfilled_in_order_and_airflow_refuses_the_rest(
 def test_backfill_run_keeps_to_its_hour_and_topic_on_spark(
     backfills: Backfills, produce: Callable[..., None], consume_all: Callable[..., list[Row]]
 ) -> None:
-    publish(produce, backfills, ("before", -1), ("a", 0.1), ("b", 1.1), ("late a", 0.2))
-    backfills.create(hours=1)
-    assert set(backfills.execute().values()) == {"success"}
+    # An hour of which no other test has made a dag run.
+    publish(produce, backfills, ("before", 9.9), ("a", 10), ("b", 11), ("late a", 10.2))
+    backfills.create(first=10, hours=11)
+    (run_id,) = (run_id for run_id in backfills.execute() if backfills.number_of(run_id) == 10)
+    assert backfills.runs()[run_id] == ("success", "backfill")
     assert values(consume_all(backfills.again)) == ["a", "late a"]
     assert consume_all(backfills.live) == []

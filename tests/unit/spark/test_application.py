@@ -30,5 +30,7 @@ def test_application_runs_a_batch_when_it_stops_at_the_end_of_the_log(arguments:
 
 
 def test_stopping_point_is_refused_when_it_is_unknown() -> None:
-    with pytest.raises(ConfigError, match=r"must be one of '' \(unset\), eol, got 'noon'"):
+    with pytest.raises(
+        ConfigError, match=r"must be one of '' \(unset\), eol, interval_end, interval, got 'noon'"
+    ):
         settings_of("--autostop-at", "noon")
