@@ -341,14 +341,30 @@ def free_port(ports: int = Broker.PORTS) -> int:
 
 
 def kafka_libraries() -> Path:
-    """Return the folder of Kafka's jars.
+    """Return the folder of the jars of Kafka's broker and tools.
 
     :raises BrokerError: ``dev/setup`` has not fetched them.
     """
-    named = os.environ.get("KSTREAMS_DEV_KAFKA_LIBS")
-    folder = (
-        Path(named) if named else next(iter(sorted((_LIBRARY.parent.parent / ".kafka").glob("libs-*"))), None)
-    )
+    return _libraries("KSTREAMS_DEV_KAFKA_LIBS", "libs")
+
+
+def kafka_streams_libraries() -> Path:
+    """Return the folder of the jars of Java's Kafka Streams, clients and tools.
+
+    :raises BrokerError: ``dev/setup`` has not fetched them.
+    """
+    return _libraries("KSTREAMS_DEV_STREAMS_LIBS", "streams")
+
+
+def libraries_version(folder: Path) -> str:
+    """Return the version that the name of a folder of jars ends with."""
+    return folder.name.rpartition("-")[2]
+
+
+def _libraries(variable: str, prefix: str) -> Path:
+    named = os.environ.get(variable)
+    found = sorted((_LIBRARY.parent.parent / ".kafka").glob(f"{prefix}-*"))
+    folder = Path(named) if named else next(iter(found), None)
     if folder is None or not folder.is_dir():
         raise BrokerError("Kafka's jars are not here: run dev/setup")
     return folder

@@ -7,17 +7,19 @@ Internal and ``through`` topics carry bytes, so a missing or wrong serde shows. 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.runtime.loop_code import Inlining, TaskLoopCode
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
 from airflow_kstreams.streams.runtime.wall_clock import WallClock
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.state import make_store
 from airflow_kstreams.streams.topology.components import parents
+from airflow_kstreams.streams.topology.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.topology.nodes import (
     Forward,
     Node,
@@ -74,6 +76,13 @@ class NodeServices:
 
     def guarded(self, run: Forward) -> Forward:
         return run
+
+    def inlined(self, run: Forward, _write: WriteCode, _children: Mapping[str, Forward]) -> Forward:
+        return run
+
+    def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
+        inlining, place = Inlining(self.owner.context, [0]), {"timestamp_ms": timestamp_ms}
+        return TaskLoopCode(inlining, self.node, children, place, headers="None")
 
     def count_dropped(self) -> None:
         self.owner.dropped += 1

@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from dev import embedded
 from dev.secured import SecuredBroker
+from tests.quick_java import start_java_quickly
 
 # An example that takes longer on a busy machine is no failure: the suites judge nothing by the clock.
 hypothesis.settings.register_profile("no-deadline", deadline=None)
@@ -42,6 +43,7 @@ EXPECTED_FOLDERS = (
     "faults",
 )
 _CLIENT_SECONDS = 30.0
+_LONGEST_PAUSE_SECONDS = 0.5
 _TOPIC_CONFIG = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
@@ -51,6 +53,10 @@ _TOPIC_CONFIG = {
 
 
 # == the session as a whole
+
+
+def pytest_configure() -> None:
+    start_java_quickly()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -333,16 +339,19 @@ class Deadline:
     def until(self, condition: Callable[[], Any], what: str, *, pause_seconds: float = 0.05) -> Any:
         """Return the condition's first true value.
 
-        :param condition: asked again and again.
+        :param condition: asked again and again, less often if asking takes long: what is waited for needs
+            the machine, too.
         :param what: named when it never comes true.
         """
         while True:
+            asked = time.monotonic()
             value = condition()
             if value:
                 return value
-            if time.monotonic() - self._started > self.seconds:
+            now = time.monotonic()
+            if now - self._started > self.seconds:
                 pytest.fail(f"waited {self.seconds:.0f} s in vain for: {what}")
-            time.sleep(pause_seconds)
+            time.sleep(min(max(pause_seconds, 3 * (now - asked)), _LONGEST_PAUSE_SECONDS))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import contextlib
 import json
 import stat
 import threading
+import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Self
 import psutil
 
 _PAUSE_SECONDS = 0.1
-_PAUSES_PER_LOOK_AT_SPARK = 5
+_PAUSES_PER_LOOK_AT_SPARK = 10
+#: By which the clock of processes may differ from ours.
+_CLOCKS_DIFFER_SECONDS = 2.0
 _PAGES = ("environment", "jobs", "stages?details=true", "executors", "sql?details=true")
 
 
@@ -34,6 +37,7 @@ class LeakWatch:
         self._ui = ui
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leak-watch")
+        self._since = time.time() - _CLOCKS_DIFFER_SECONDS
         self.leaks: set[str] = set()
         #: Mode of every file of client settings that was seen, by name.
         self.modes: dict[str, int] = {}
@@ -72,6 +76,9 @@ class LeakWatch:
     def _look_at_processes(self) -> None:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
+                # Those that were there before were told nothing, and looking at them all takes half a core.
+                if process.create_time() < self._since:
+                    continue
                 name = process.name()
                 self.processes.add(name)
                 self.found_in("\n".join(process.cmdline()), f"the command line of {name}")

@@ -133,8 +133,8 @@ class TaskOnLogs:
 
     def _commit(self, task: StreamTask, outputs: list[Written]) -> None:
         task.flush()
-        for changelog, key, value, timestamp_ms in task.changes():
-            self.changelogs.setdefault(changelog, []).append((key, value, timestamp_ms))
+        for changelog, changes in task.changes():
+            self.changelogs.setdefault(changelog, []).extend(changes)
         self.outputs += outputs
         outputs.clear()
         self.positions.update(task.group.positions())

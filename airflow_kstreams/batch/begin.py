@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.assignment import next_assignment
@@ -19,8 +18,8 @@ from airflow_kstreams.batch.fence import fence
 from airflow_kstreams.batch.freeze import SliceRequest, freeze, refuse_losses
 from airflow_kstreams.batch.intervals import refuse_backwards
 from airflow_kstreams.batch.known import Known, known_now, recall
+from airflow_kstreams.batch.leaders import written_topics
 from airflow_kstreams.batch.ledger import Ledger
-from airflow_kstreams.batch.leftovers import end_leftovers, open_partitions, written_topics
 from airflow_kstreams.batch.metadata import Folded
 from airflow_kstreams.batch.metadata_records import check_keys, stop_hash
 from airflow_kstreams.batch.model import Assignment, RunPlan, RunState, Slice
@@ -139,26 +138,8 @@ def fence_earlier(
 
     :raises KafkaClientError: the broker did not answer.
     """
-    fence_tasks(session, settings, plan, _earlier_ids(settings, folded, ledger, known, topics))
-
-
-def fence_tasks(
-    session: CoordinatorSession, settings: ApplicationSettings, plan: TopologyPlan, ids: Sequence[str]
-) -> None:
-    """Fence tasks and end what they left open.
-
-    :param ids: their transactional ids.
-    :raises KafkaClientError: the broker did not answer.
-    """
-    fence(session.cluster, ids)
-    left = open_partitions(session.admin, written_topics(plan, settings)) if ids else []
-    if left:
-        with closing(session.cluster.reader(group_id=settings.application_id)) as reader:
-            fence(
-                session.cluster,
-                ids,
-                then=lambda writer: end_leftovers(writer, reader, left, source=left[0].topic),
-            )
+    ids = _earlier_ids(settings, folded, ledger, known, topics)
+    fence(session.cluster, ids, admin=session.admin, topics=written_topics(plan, settings))
 
 
 def _earlier_ids(

@@ -24,13 +24,14 @@ from contextlib import contextmanager
 import msgspec
 
 from airflow_kstreams.batch.assignment import AskGroups
-from airflow_kstreams.batch.begin import build_slice, fence_tasks
+from airflow_kstreams.batch.begin import build_slice
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.fence import fence
 from airflow_kstreams.batch.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.freeze import SliceRequest
 from airflow_kstreams.batch.intervals import check_interval
 from airflow_kstreams.batch.known import unless_void
+from airflow_kstreams.batch.leaders import written_topics
 from airflow_kstreams.batch.lease import LeaseKeeper
 from airflow_kstreams.batch.ledger import (
     Ledger,
@@ -319,7 +320,7 @@ class Coordinator:
         # Tasks of the former owner may hold offsets in open transactions, and nobody could read how far they
         # are until those have timed out.
         if slice_.generation and not slice_.plan.empty:
-            fence_tasks(self._session, self._settings, plan, slice_.plan.transactional_ids)
+            self._fence(slice_)
         log.info("application %s: %s took over the slice of run %s", self._app, caller.owner, slice_.run_id)
         return taken
 
@@ -394,8 +395,16 @@ class Coordinator:
         except OpenTransactionError:
             stable = self._read_metadata(plan, wait_ms=0)
             if stable.slice is not None:
-                fence(self._cluster, stable.slice.plan.transactional_ids)
+                self._fence(stable.slice)
             return self._read_metadata(plan)
+
+    def _fence(self, slice_: Slice) -> None:
+        fence(
+            self._cluster,
+            slice_.plan.transactional_ids,
+            admin=self._session.admin,
+            topics=written_topics(slice_.plan.topology, self._settings),
+        )
 
     def _new_lease(self, caller: Caller, generation: int) -> Lease:
         return Lease(

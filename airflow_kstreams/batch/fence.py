@@ -7,10 +7,11 @@ on. The claimant lives for a moment only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from airflow_kstreams.streams.ports import ClusterPort, WriterPort
+from airflow_kstreams.batch.leaders import await_leaders
+from airflow_kstreams.streams.ports import AdminPort, ClusterPort
 
 _PARALLEL = 16
 #: Nothing is ever written by these, so the shortest timeout every broker accepts does.
@@ -21,24 +22,24 @@ def fence(
     cluster: ClusterPort,
     transactional_ids: Sequence[str],
     *,
-    then: Callable[[WriterPort], None] | None = None,
+    admin: AdminPort,
+    topics: Collection[str],
 ) -> None:
     """Claim each transactional id once, side by side.
 
-    :param then: what to do with each claimed writer.
+    :param topics: those in which the tasks may have transactions open.
     :raises KafkaClientError: one could not be claimed.
     """
     if not transactional_ids:
         return
+    await_leaders(admin, topics)
     with ThreadPoolExecutor(max_workers=min(_PARALLEL, len(transactional_ids))) as pool:
-        list(pool.map(lambda name: _claim(cluster, name, then), transactional_ids))
+        list(pool.map(lambda name: _claim(cluster, name), transactional_ids))
 
 
-def _claim(cluster: ClusterPort, transactional_id: str, then: Callable[[WriterPort], None] | None) -> None:
+def _claim(cluster: ClusterPort, transactional_id: str) -> None:
     writer = cluster.writer(transactional_id=transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
     try:
         writer.init_transactions()
-        if then is not None:
-            then(writer)
     finally:
         writer.close()

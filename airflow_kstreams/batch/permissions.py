@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from airflow_kstreams.batch.ledger import ledger_topic
 from airflow_kstreams.batch.metadata_records import metadata_topic
+from airflow_kstreams.batch.replay_records import replay_owner, replays_topic
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource, transactional_permission
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -68,6 +69,26 @@ def reset_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     """Return what resetting an application needs besides :func:`run_permissions`."""
     internal = [*plan.repartition_topics, *sorted(plan.changelogs)]
     return tuple(_topic(topic, "deleted by a reset", Operation.DELETE) for topic in internal)
+
+
+def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
+    """Return what bringing dead letters back needs; its user need not be that of the runs."""
+    letters = settings.dead_letter_topic
+    owner = replay_owner(letters)
+    return (
+        _topic(letters, "dead letters", Operation.READ),
+        *_owned(replays_topic(letters), "how far replays have come"),
+        *(_topic(topic, "takes its dead letters back", Operation.WRITE) for topic in sorted(plan.sources)),
+        Permission(
+            operation=Operation.READ, resource=Resource.GROUP, name=owner, reason="offsets of replays"
+        ),
+        Permission(
+            operation=Operation.WRITE,
+            resource=Resource.TRANSACTIONAL_ID,
+            name=owner,
+            reason="transactions of replays",
+        ),
+    )
 
 
 def continuous_permissions(application_id: str) -> tuple[Permission, ...]:

@@ -34,6 +34,7 @@ import msgspec
 
 from airflow_kstreams.batch.attempts import Attempts, resumable
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.leaders import await_leaders
 from airflow_kstreams.batch.ledger import check_run_id
 from airflow_kstreams.batch.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log, refuse_silence
 from airflow_kstreams.batch.offsets import POSITION_LOST, log_bounds
@@ -137,6 +138,7 @@ class DeadLetterReplay:
             if done is not None and done.finished_ms:
                 return done
             ensure_replays_topic(clients.admin, replays_topic(self._topic), self._settings)
+            await_leaders(clients.admin, [self._topic, replays_topic(self._topic)])
             writer = self._cluster.writer(
                 transactional_id=replay_owner(self._topic),
                 transaction_timeout_ms=self._settings.transaction_timeout_ms,

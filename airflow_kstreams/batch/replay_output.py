@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
+from airflow_kstreams.batch.leaders import await_leaders
 from airflow_kstreams.batch.metadata_records import PARTITION
 from airflow_kstreams.batch.replay_records import Replay, encode_replay
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TransactionAbortedError
@@ -32,6 +33,7 @@ class ReplayOutput:
     def __init__(self, writer: WriterPort, reader: ReaderPort, admin: AdminPort) -> None:
         self._writer = writer
         self._reader = reader
+        self._admin = admin
         self._targets = _Targets(admin)
 
     def write(self, replay: Replay, letters: Sequence[Letter]) -> None:
@@ -49,6 +51,7 @@ class ReplayOutput:
         except BaseException:
             # Readers of the topics must not wait until the broker times it out.
             with suppress(KStreamsError):
+                await_leaders(self._admin, self._targets.known)
                 self._writer.abort()
             raise
         if replay.left and self._writer.suspect:
@@ -80,6 +83,11 @@ class _Targets:
     def __init__(self, admin: AdminPort) -> None:
         self._admin = admin
         self._counts: dict[str, int] = {}
+
+    @property
+    def known(self) -> Collection[str]:
+        """The topics looked up so far."""
+        return self._counts
 
     def look_up(self, letters: Sequence[Letter]) -> None:
         """Look at the topics of some letters.

@@ -48,6 +48,7 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.fence import fence
+from airflow_kstreams.batch.leaders import written_topics
 from airflow_kstreams.batch.ledger import (
     assignment_record,
     no_lease_record,
@@ -198,7 +199,12 @@ class ApplicationReset:
                 return self._done
             record = self._stop(self._survey())
         if record.stage is ResetStage.STOPPING:
-            fence(self._session.cluster, record.transactional_ids)
+            fence(
+                self._session.cluster,
+                record.transactional_ids,
+                admin=self._session.admin,
+                topics=_written_topics(seen),
+            )
             record = self._move(record, self._survey(Look.FENCED))
         if record.stage is ResetStage.DELETING:
             self._delete(record)
@@ -337,6 +343,12 @@ def _task_ids(application_id: str, seen: Survey) -> tuple[str, ...]:
         for subtopology, entry in (assignment.subtopologies if assignment is not None else {}).items()
         for group in range(len(entry.by_group))
     )
+
+
+def _written_topics(seen: Survey) -> set[str]:
+    """Return the topics in which these tasks may have transactions open, where they are known."""
+    plans = [owner.plan.topology for owner in (seen.ledger.switched, seen.folded.slice) if owner is not None]
+    return set().union(*(written_topics(plan) for plan in plans))
 
 
 def _ledger_changes(application_id: str, seen: Survey, plan: ResetPlan) -> list[MetadataRecord]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.fence import fence
 from airflow_kstreams.batch.known import unless_void
+from airflow_kstreams.batch.leaders import written_topics
 from airflow_kstreams.batch.ledger import Ledger, ledger_topic, read_ledger
 from airflow_kstreams.batch.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
@@ -316,7 +317,12 @@ def _read_metadata(session: CoordinatorSession, app: str, clock: Clock, look: Lo
     except OpenTransactionError:
         stable = fold(read(0).records, app)
         if stable.slice is not None:
-            fence(session.cluster, stable.slice.plan.transactional_ids)
+            fence(
+                session.cluster,
+                stable.slice.plan.transactional_ids,
+                admin=session.admin,
+                topics=written_topics(stable.slice.plan.topology),
+            )
         return read(OPEN_TRANSACTION_TIMEOUT_MS)
 
 

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from airflow_kstreams.batch.leaders import await_leaders
 from airflow_kstreams.batch.ledger import ledger_topic
-from airflow_kstreams.batch.leftovers import end_leftovers, open_partitions
 from airflow_kstreams.batch.metadata_records import PARTITION, MetadataRecord, metadata_topic
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import (
@@ -80,24 +80,18 @@ class CoordinatorSession:
         """
         with self.writing:
             self._drop_writer()
+            app = self._application_id
+            await_leaders(self.admin, [ledger_topic(app), metadata_topic(app)])
             writer = self._cluster.writer(
                 transactional_id=f"{self._application_id}-coordinator",
                 transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
             )
             try:
                 writer.init_transactions()
-                self._end_leftovers(writer)
             except BaseException:
                 writer.close()
                 raise
             self._writer = writer
-
-    def _end_leftovers(self, writer: WriterPort) -> None:
-        """End what the last coordinator left open; tasks may be at work on the metadata topic, too."""
-        ledger = ledger_topic(self._application_id)
-        left = open_partitions(self.admin, [ledger, metadata_topic(self._application_id)])
-        if left:
-            end_leftovers(writer, self.reader, left, source=ledger)
 
     @contextmanager
     def claiming(self) -> Iterator[None]:

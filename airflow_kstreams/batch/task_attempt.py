@@ -12,7 +12,7 @@ from typing import Self
 
 import msgspec
 
-from airflow_kstreams.batch.leftovers import end_leftovers, open_partitions, written_topics
+from airflow_kstreams.batch.leaders import await_leaders, written_topics
 from airflow_kstreams.batch.limits import refuse_unfit_timeouts
 from airflow_kstreams.batch.metadata import Folded, read_metadata
 from airflow_kstreams.batch.model import RunState, Slice, TaskReport
@@ -40,13 +40,11 @@ class TaskAssignment:
     :param task_id: the task.
     :param run_id: the run that owns the slice.
     :param generation: of the slice; a newer one means that the driver who launched the task was superseded.
-    :param repeated: whether this driver has launched the task before.
     """
 
     task_id: TaskId
     run_id: str
     generation: int
-    repeated: bool = False
 
     def refuse_unless_current(self, folded: Folded) -> Slice:
         """Return the slice, if the metadata topic still says that it is this driver's.
@@ -131,7 +129,7 @@ class TaskAttempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and self._commit is not None and not isinstance(error, TaskFencedError):
+        if self._commit is not None and error is not None and not isinstance(error, TaskFencedError):
             try:
                 self._commit.abort()
             except KStreamsError as failure:
@@ -171,11 +169,11 @@ class TaskAttempt:
         admin = self._cluster.admin()
         self._clients.callback(admin.close)
         refuse_unfit_timeouts(self._settings, admin)
+        await_leaders(admin, self._written)
         outputs, state = self._writers()  # step 1
         reader = self._reader()
-        self._end_leftovers(state, reader, admin)
         slice_, share = self._work(reader, admin)  # steps 2 and 3
-        clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state)
+        clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=self._written)
         known = committed_progress(slice_, share)
         if share.done:
             return already_done(known, self._task_id)
@@ -193,7 +191,13 @@ class TaskAttempt:
             task, state_files, self._cluster, admin, self._settings, self._clock
         )
         self._commit = TaskCommit(
-            clients, slice_, share, known=known, restored=restored, attempt=self._number, started=started
+            clients,
+            slice_,
+            share,
+            known=known,
+            restored=restored,
+            attempt=self._number,
+            started=started,
         )
         self._commit.keep_changelogs(state_files.kept_changelogs)
         self._commit.begin()  # what processors forward in init belongs to the first transaction
@@ -211,14 +215,11 @@ class TaskAttempt:
         )
         return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
 
-    def _end_leftovers(self, writer: WriterPort, reader: ReaderPort, admin: AdminPort) -> None:
-        """End what an earlier attempt left open, if there may have been one."""
-        if self._number == 1 and self._assignment.generation <= 1 and not self._assignment.repeated:
-            return
+    @property
+    def _written(self) -> set[str]:
+        """The topics that take part in this task's transactions."""
         plan = self._topology.plan(self._settings.application_id)
-        subtopology = self._task_id.subtopology
-        left = open_partitions(admin, written_topics(plan, self._settings, subtopology))
-        end_leftovers(writer, reader, left, source=plan.subtopology(subtopology).sources[0])
+        return written_topics(plan, self._settings, subtopology=self._task_id.subtopology)
 
     def _work(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         """Work out what there is to do, now that no older attempt can change it."""

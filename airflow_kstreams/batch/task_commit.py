@@ -25,6 +25,7 @@ import resource
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.leaders import await_leaders
 from airflow_kstreams.batch.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.model import Slice
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
@@ -40,12 +41,14 @@ class TaskClients:
     :param outputs: writes the task's outputs.
     :param state: writes changelogs, notifications and offsets in transactions; the same writer in
         exactly_once.
+    :param written: topics that take part in the transactions.
     """
 
     admin: AdminPort
     reader: ReaderPort
     outputs: WriterPort
     state: WriterPort
+    written: Collection[str]
 
 
 class TaskCommit:
@@ -126,6 +129,7 @@ class TaskCommit:
         """Abort what is open; best effort, the next attempt's fencing aborts it in any case."""
         if self._open:
             self._open = False
+            await_leaders(self._clients.admin, self._clients.written)
             self._clients.state.abort()
 
     def _begin(self) -> None:
@@ -164,8 +168,9 @@ class TaskCommit:
     def _write_changes(self, task: StreamTask, writer: WriterPort) -> None:
         produce = writer.produce
         group = task.task_id.group
-        for changelog, key, value, timestamp_ms in task.changes():
-            produce(changelog, value, key, group, timestamp_ms, None)
+        for changelog, changes in task.changes():
+            for key, value, timestamp_ms in changes:
+                produce(changelog, value, key, group, timestamp_ms, None)
 
     def _notify(self, writer: WriterPort) -> None:
         if not self._share.notify:

@@ -33,6 +33,7 @@ class Purpose(StrEnum):
     RUN = "run"
     CONTINUOUS = "continuous"
     RESET = "reset"
+    REPLAY = "replay"
     DOCTOR = "doctor"
     WATCH = "watch"
 
@@ -94,6 +95,7 @@ def permissions(
         Purpose.RUN: lambda: of.run_permissions(plan, settings),
         Purpose.CONTINUOUS: lambda: of.continuous_permissions(plan.application_id),
         Purpose.RESET: lambda: of.reset_permissions(plan),
+        Purpose.REPLAY: lambda: of.replay_permissions(plan, settings),
         Purpose.DOCTOR: lambda: of.doctor_permissions(plan),
         Purpose.WATCH: lambda: of.watch_permissions(plan),
     }

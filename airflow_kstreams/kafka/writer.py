@@ -16,7 +16,6 @@ against the writer.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -29,7 +28,6 @@ from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
 from airflow_kstreams.kafka.delivery import DeliveryFailures, make_produce
 from airflow_kstreams.kafka.errors import (
     FENCED,
-    FORBIDDEN,
     Access,
     CallOverdueError,
     attempt,
@@ -42,13 +40,13 @@ from airflow_kstreams.kafka.errors import (
 )
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
+from airflow_kstreams.kafka.writer_refusals import WriterRefusals
 from airflow_kstreams.streams.errors import (
     KafkaClientError,
     KStreamsError,
     TaskFencedError,
     TransactionAbortedError,
 )
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource, transactional_permission
 from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition
 
 #: The client's pause before it repeats a request, and how soon that can be at the earliest.
@@ -69,8 +67,6 @@ _SAYS_LITTLE = frozenset(
         KafkaError._CONFLICT,
     }
 )
-#: A topic in the text of a refused commit of offsets.
-_UNREAD_TOPIC = re.compile(r"(?P<topic>[\w.-]+)\(\(null\)\)\[\d+\]\([^()]*[Tt]opic authorization failed")
 #: A transaction call that takes this long is not trusted, whatever else is known.
 _SUSPECT_SECONDS = 10.0
 
@@ -110,10 +106,15 @@ class IdempotentWriter:
     def _open(self, client_config: Mapping[str, str], *, timeout_ms: int, owned: Mapping[str, str]) -> None:
         self._bootstrap = bootstrap_of(client_config)
         self._config = client_config
-        self._access = Access(client_config)
         self._timeout_seconds = timeout_ms / 1000
         self._events = ClientEvents(client_config)
         self._failures = DeliveryFailures()
+        self._refusals = WriterRefusals(
+            Access(client_config),
+            events=self._events,
+            failures=self._failures,
+            transactional_id=owned.get("transactional.id", ""),
+        )
         self._connected = False
         self._suspect = False
         self._closed = False
@@ -228,15 +229,7 @@ class IdempotentWriter:
         return self._refused(kafka_error_of(error), what) or convert(error, what=what, where=self._bootstrap)
 
     def _refused(self, error: KafkaError | None, what: str) -> KStreamsError | None:
-        """Return the error for a missing permission, None if that is not what is wrong."""
-        if error is None:
-            return None
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            topic = self._events.refused_topic or self._failures.topic
-            needed = Permission(operation=Operation.WRITE, resource=Resource.TOPIC, name=topic)
-        else:
-            needed = Permission(operation=Operation.IDEMPOTENT_WRITE, resource=Resource.CLUSTER)
-        return self._access.denied(error, what, needed)
+        return self._refusals.explain(error, what, poll=self._producer.poll)
 
 
 def _refuse_closed(*_: object) -> None:
@@ -460,24 +453,9 @@ class TransactionalWriter(IdempotentWriter):
         )
 
     def _refused(self, error: KafkaError | None, what: str) -> KStreamsError | None:
-        """Return the error for a missing permission, None if that is not what is wrong.
-
-        The client would have the transaction aborted and tried again, which cannot help.
-        """
-        if error is None or error.code() not in FORBIDDEN:
-            return None
+        # The client would have the transaction aborted and tried again, which cannot help.
         what = f"{what} of {self._transactional_id}"
-        # Offsets may be committed only of topics that the user may read.
-        unread = _UNREAD_TOPIC.search(error.str())
-        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            needed = transactional_permission(self._transactional_id.rpartition("-")[0])
-        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            needed = Permission(operation=Operation.READ, resource=Resource.GROUP, name=self._group_id)
-        elif unread is not None:
-            needed = Permission(operation=Operation.READ, resource=Resource.TOPIC, name=unread["topic"])
-        else:
-            return super()._refused(error, what)
-        return self._access.denied(error, what, needed)
+        return self._refusals.explain(error, what, poll=self._producer.poll, group_id=self._group_id)
 
     def _state_error(self) -> KafkaError | None:
         """Ask the client why it refuses to go on.

@@ -3,43 +3,107 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.model import RunState, RunSummary, Slice, TaskReport
-from airflow_kstreams.hooks.ledger import finished_run
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.model import Lease, RunState, RunSummary, Slice, TaskReport
 from airflow_kstreams.hooks.results import RunResult, result_of_slice
 from airflow_kstreams.streams.errors import ConfigError, RunError, UpstreamNotDoneError
-from airflow_kstreams.streams.settings import ApplicationSettings
 
 if TYPE_CHECKING:
+    from airflow_kstreams.batch.metadata import Folded
     from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.ports import Isolation
 
 
-def read_run(
-    cluster: KafkaCluster, application_id: str, run_id: str
-) -> tuple[RunSummary | None, Slice | None]:
-    """Read how far a run is.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a run is, from one look at ledger and metadata.
 
-    :return: its summary if it is finished, else its slice if it has begun.
+    :param finished: its summary; None if it is not finished.
+    :param slice: its slice; None if it is finished, or has not begun as far as can be seen.
+    :param folded: what the metadata topic says.
+    :param held: whether a driver of this run has not let go of its lease, which has not run out either: it is
+        at work, or it has died. Drivers of other Airflow tasks of the run would have to wait for that lease,
+        so a driver of a higher try has to relieve it.
     """
-    from airflow_kstreams.batch.metadata import read_metadata
 
-    finished = finished_run(cluster, application_id, run_id)
-    if finished is not None:
-        return finished, None
-    # Without waiting for what open transactions hide: a slice overlooked here is found by the driver.
-    folded = read_metadata(cluster, application_id, wait_ms=0)
-    if folded.state is RunState.RUNNING and folded.slice is not None and folded.slice.run_id == run_id:
-        return None, folded.slice
-    return None, None
+    folded: Folded
+    finished: RunSummary | None = None
+    slice: Slice | None = None
+    held: bool = False
+
+    @property
+    def earlier(self) -> str | None:
+        """Another run, which is under way and is finished before this one begins."""
+        other = self.folded.slice if self.folded.state is RunState.RUNNING else None
+        return other.run_id if other is not None and other is not self.slice else None
+
+    @classmethod
+    def read(
+        cls, cluster: KafkaCluster, application_id: str, run_id: str, *, certain: bool = False
+    ) -> Standing:
+        """Look at a run.
+
+        :param certain: whether to wait, bounded, for what open transactions hide. Without that a slice or a
+            finished task may be overlooked, which the driver then finds.
+        :raises KafkaClientError: the broker does not answer, or the wait was in vain.
+        """
+        from airflow_kstreams.batch.ledger import read_ledger
+        from airflow_kstreams.batch.log_read import OPEN_TRANSACTION_TIMEOUT_MS
+        from airflow_kstreams.batch.metadata import Folded, read_metadata
+
+        wait_ms = OPEN_TRANSACTION_TIMEOUT_MS if certain else 0
+        with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as reader:
+            ledger = read_ledger(cluster, application_id, admin=admin, reader=reader, wait_ms=0)
+            if run_id in ledger.runs:
+                return cls(folded=Folded(state=RunState.FINISHED), finished=ledger.runs[run_id])
+            folded = read_metadata(cluster, application_id, admin=admin, reader=reader, wait_ms=wait_ms)
+        found = folded.slice
+        ours = folded.state is RunState.RUNNING and found is not None and found.run_id == run_id
+        return cls(folded=folded, slice=found if ours else None, held=_is_held(ledger.lease, run_id))
+
+    def unfinished(
+        self, cluster: KafkaCluster, subtopologies: Sequence[int], *, certain: bool = False
+    ) -> Sequence[str]:
+        """Name the tasks that are not at their stop offsets, or have not notified, of the first of some
+        subtopologies that has such.
+
+        :param subtopologies: their ids, in topology order.
+        :param certain: whether to wait, bounded, for offsets that are in open transactions.
+        :return: tasks as ``<subtopology>_<group>``; none without a slice, or of an empty one.
+        :raises UpstreamNotDoneError: a subtopology that was not asked for is not done.
+        """
+        from airflow_kstreams.batch.stops import unfinished_groups
+
+        slice_ = self.slice
+        if slice_ is None or slice_.plan.empty:
+            return []
+        isolation: Isolation = "read_committed" if certain else "read_uncommitted"
+        group_id = slice_.plan.topology.application_id
+        with closing(cluster.reader(group_id=group_id, isolation=isolation)) as reader:
+            for subtopology in subtopologies:
+                left = unfinished_groups(slice_, subtopology, folded=self.folded, reader=reader)
+                if left:
+                    return [f"{subtopology}_{group}" for group in left]
+        return []
+
+    def nothing_left(self, cluster: KafkaCluster, subtopologies: Sequence[int]) -> bool:
+        """Say whether a driver would have nothing to do for some subtopologies: neither records to process
+        nor another driver to relieve.
+        """
+        try:
+            return not self.held and not self.unfinished(cluster, subtopologies)
+        except UpstreamNotDoneError:
+            return False
 
 
-def unfinished_run(cluster: KafkaCluster, application_id: str) -> str | None:
-    """Return the run that is under way and comes before every other one, None if there is none."""
-    from airflow_kstreams.batch.metadata import read_metadata
-
-    folded = read_metadata(cluster, application_id, wait_ms=0)
-    return folded.slice.run_id if folded.state is RunState.RUNNING and folded.slice is not None else None
+def _is_held(lease: Lease | None, run_id: str) -> bool:
+    if lease is None or lease.continuous or lease.owner_run_id != run_id:
+        return False
+    return lease.expires_ms > SystemClock().now_ms()
 
 
 def subtopologies_of(slice_: Slice, subtopology: int | None) -> Sequence[int]:
@@ -59,51 +123,21 @@ def subtopologies_of(slice_: Slice, subtopology: int | None) -> Sequence[int]:
     return [subtopology]
 
 
-def nothing_left(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> bool:
-    """Say whether subtopologies are at their stop offsets already.
-
-    A look without any wait: what it overlooks is found by the driver, which then has nothing to do.
-    """
-    from airflow_kstreams.batch.metadata import read_metadata
-    from airflow_kstreams.batch.stops import unfinished_groups
-
-    folded = read_metadata(cluster, slice_.plan.topology.application_id, wait_ms=0)
-    # What an earlier driver's task has in an open transaction is not waited for.
-    reader = cluster.reader(group_id=slice_.plan.topology.application_id, isolation="read_uncommitted")
-    try:
-        return not any(
-            unfinished_groups(slice_, subtopology, folded=folded, reader=reader)
-            for subtopology in subtopologies
-        )
-    except UpstreamNotDoneError:
-        return False
-    finally:
-        reader.close()
-
-
-def refuse_unfinished(
-    cluster: KafkaCluster, settings: ApplicationSettings, slice_: Slice, subtopologies: Sequence[int]
-) -> None:
+def refuse_unfinished(cluster: KafkaCluster, standing: Standing, subtopologies: Sequence[int]) -> None:
     """Refuse to call subtopologies processed that are not, whatever Spark's exit code says.
 
+    :param standing: a certain one.
+    :raises UpstreamNotDoneError: a subtopology before them is not done.
     :raises RunError: Kafka says that tasks are not at their stop offsets.
     """
-    from airflow_kstreams.batch.coordinator import Coordinator
-
-    coordinator = Coordinator(cluster, settings)
-    try:
-        for subtopology in subtopologies if not slice_.plan.empty else ():
-            left = coordinator.unfinished(slice_, subtopology)
-            if left:
-                names = ", ".join(f"{subtopology}_{group}" for group in left)
-                raise RunError(
-                    f"Spark ended well, but tasks {names} of run {slice_.run_id!r} are not at their stop "
-                    "offsets",
-                    fix="read the driver's log for what ended it early; the retry resumes the run",
-                    run_id=slice_.run_id,
-                )
-    finally:
-        coordinator.close()
+    left = standing.unfinished(cluster, subtopologies, certain=True)
+    if left and standing.slice is not None:
+        run_id = standing.slice.run_id
+        raise RunError(
+            f"Spark ended well, but tasks {', '.join(left)} of run {run_id!r} are not at their stop offsets",
+            fix="read the driver's log for what ended it early; the retry resumes the run",
+            run_id=run_id,
+        )
 
 
 def progress_of(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> RunResult:
@@ -119,9 +153,6 @@ def _reports(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int])
         return []
     topology = slice_.plan.topology
     topics = {topic for number in subtopologies for topic in topology.subtopology(number).sources}
-    reader = cluster.reader(group_id=topology.application_id, isolation="read_uncommitted")
-    try:
+    with closing(cluster.reader(group_id=topology.application_id, isolation="read_uncommitted")) as reader:
         committed = reader.committed([tp for topic in topics for tp in partitions_of(slice_, topic)])
-    finally:
-        reader.close()
     return list(task_reports(slice_, committed))

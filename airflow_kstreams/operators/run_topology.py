@@ -23,15 +23,12 @@ from airflow_kstreams.operators.backfill import refuse_state_side_by_side, setti
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.lineage import TellsLineage
 from airflow_kstreams.operators.run_state import (
-    nothing_left,
+    Standing,
     progress_of,
-    read_run,
     refuse_unfinished,
     subtopologies_of,
-    unfinished_run,
 )
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.settings import ApplicationSettings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
 
     from airflow_kstreams.hooks.spark import TopologySubmitHook
     from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.settings import ApplicationSettings
 
 __all__ = ["RunTopologyOperator"]
 
@@ -51,7 +49,8 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
     committed.
 
     Kafka decides what there is to do, never XCom: a run that is finished, that has nothing new, or whose
-    tasks are at their stop offsets already, returns without starting Spark. An attempt with a higher try
+    tasks are at their stop offsets already, returns without starting Spark, unless a driver of an earlier
+    attempt still holds the run, which those of other Airflow tasks would meet. An attempt with a higher try
     number takes the run over from one that may still be alive: a driver that was left behind when its Airflow
     worker died ends itself when it learns of that. Where the Spark provider finds the driver again
     (``durable``, on YARN with ``yarn_track_via_rm_api``, on Kubernetes with ``track_driver_via_k8s_api``), a
@@ -143,19 +142,20 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
             hook = KafkaHook(self.kafka_conn_id)
             cluster = hook.cluster(settings)
             subtopology = _number(self.subtopology)
-            finished, slice_ = read_run(cluster, settings.application_id, identity.run_id)
-            self.remember(finished or slice_, cluster)
-            if finished is not None:
+            standing = Standing.read(cluster, settings.application_id, identity.run_id)
+            slice_ = standing.slice
+            self.remember(standing.finished or slice_, cluster)
+            if standing.finished is not None:
                 self.log.info("Run %s is already finished: Spark is not started", identity.run_id)
-                return result_of_summary(finished)
+                return result_of_summary(standing.finished)
             if slice_ is not None and not self.finish:
                 wanted = subtopologies_of(slice_, subtopology)
-                if slice_.plan.empty or nothing_left(cluster, slice_, wanted):
+                if slice_.plan.empty or standing.nothing_left(cluster, wanted):
                     found = "has nothing new" if slice_.plan.empty else "is at its stop offsets"
                     self.log.info("Run %s %s: Spark is not started", identity.run_id, found)
                     return progress_of(cluster, slice_, wanted)
             if slice_ is None:
-                self._look_ahead(identity, settings, cluster)
+                self._look_ahead(identity, settings, standing)
             spec = RunSpec(
                 application_id=settings.application_id,
                 run_id=identity.run_id,
@@ -168,7 +168,7 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
                 subtopology=subtopology,
             )
             self._submit(context, spec, hook.client_config())
-            return self._result(cluster, settings, spec)
+            return self._result(cluster, spec)
 
     def on_kill(self) -> None:
         """End the Spark application: driver and workers included."""
@@ -228,17 +228,16 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
             hook.refuse_unfit_deployment(durable=self.durable)
             super().execute(context)
 
-    def _look_ahead(
-        self, identity: RunIdentity, settings: ApplicationSettings, cluster: KafkaCluster
-    ) -> None:
+    def _look_ahead(self, identity: RunIdentity, settings: ApplicationSettings, standing: Standing) -> None:
         """Look what a run that has not begun will meet: capture did not, or an earlier run comes first.
 
         :raises ConfigError: the run is a backfill that its DAG cannot do.
         """
-        earlier = unfinished_run(cluster, settings.application_id)
-        if earlier is not None:
+        if standing.earlier is not None:
             self.log.warning(
-                "Run %s is unfinished: it is finished before run %s begins", earlier, identity.run_id
+                "Run %s is unfinished: it is finished before run %s begins",
+                standing.earlier,
+                identity.run_id,
             )
         if identity.backfill:
             plan = plan_of(
@@ -262,15 +261,15 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
                 "--conn-host 'local[2,4]'",
             ) from None
 
-    def _result(self, cluster: KafkaCluster, settings: ApplicationSettings, spec: RunSpec) -> RunResult:
-        finished, slice_ = read_run(cluster, spec.application_id, spec.run_id)
-        self.remember(finished or slice_, cluster)
-        if finished is not None:
-            return result_of_summary(finished)
-        if slice_ is not None:
-            wanted = subtopologies_of(slice_, spec.subtopology)
-            refuse_unfinished(cluster, settings, slice_, wanted)
-            return progress_of(cluster, slice_, wanted)
+    def _result(self, cluster: KafkaCluster, spec: RunSpec) -> RunResult:
+        standing = Standing.read(cluster, spec.application_id, spec.run_id, certain=True)
+        self.remember(standing.finished or standing.slice, cluster)
+        if standing.finished is not None:
+            return result_of_summary(standing.finished)
+        if standing.slice is not None:
+            wanted = subtopologies_of(standing.slice, spec.subtopology)
+            refuse_unfinished(cluster, standing, wanted)
+            return progress_of(cluster, standing.slice, wanted)
         raise ConfigError(
             f"Spark ended well, but run {spec.run_id} of application {spec.application_id!r} never began in "
             "Kafka",

@@ -24,7 +24,6 @@ from airflow_kstreams.spark.task_host import (
     load_client_config,
     reported,
     scratch_folder,
-    spark_repeats,
 )
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -53,7 +52,6 @@ class ContinuousHost:
     :param generation: of its start.
     :param client_config_path: where the Kafka client's configuration lies, as for ``TaskHost``.
     :param allowed: settings that run code and that the driver's deployment allows, as text.
-    :param repeated: whether this driver has launched the same tasks before.
     """
 
     source: ApplicationFile
@@ -63,7 +61,6 @@ class ContinuousHost:
     generation: int
     client_config_path: str
     allowed: str = ""
-    repeated: bool = False
 
     def function(self) -> ArrowFunction:
         """Return the function for ``mapInArrow``."""
@@ -122,7 +119,6 @@ class ContinuousHost:
                 task_id=task_id,
                 run_id=self.run_id,
                 generation=self.generation,
-                repeated=self.repeated or spark_repeats(),
             ),
             cluster=cluster,
             settings=self.settings,

@@ -91,7 +91,6 @@ class SparkExecutors:
         self._settings = settings
         self._client_config_path = client_config_path
         self._opened = session
-        self._launched: set[tuple[object, ...]] = set()
 
     def start(self) -> None:
         """Open the session.
@@ -128,7 +127,6 @@ class SparkExecutors:
             generation=slice_.generation,
             client_config_path=self._client_config_path,
             allowed=AllowedSettings.of_environment().to_text(),
-            repeated=self._repeats(slice_.run_id, subtopology),
         )
         return self._run_job(host.function(), partitions=len(assignment), run_id=slice_.run_id)
 
@@ -154,15 +152,8 @@ class SparkExecutors:
             generation=run.generation,
             client_config_path=self._client_config_path,
             allowed=AllowedSettings.of_environment().to_text(),
-            repeated=self._repeats(run.run_id, *tasks),
         )
         return self._run_job(host.function(), partitions=1, run_id=run.run_id)
-
-    def _repeats(self, *launch: object) -> bool:
-        """Say whether this was launched before, and take note of it."""
-        repeats = launch in self._launched
-        self._launched.add(launch)
-        return repeats
 
     def cancel(self) -> None:
         """Cancel the session's jobs."""

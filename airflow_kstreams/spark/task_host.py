@@ -56,7 +56,6 @@ class TaskHost:
     :param client_config_path: where the Kafka client's configuration lies; on another machine a file of the
         same name that Spark shipped.
     :param allowed: settings that run code and that the driver's deployment allows, as text.
-    :param repeated: whether this driver has launched the same tasks before.
     """
 
     source: ApplicationFile
@@ -67,7 +66,6 @@ class TaskHost:
     generation: int
     client_config_path: str
     allowed: str = ""
-    repeated: bool = False
 
     def function(self) -> ArrowFunction:
         """Return the function for ``mapInArrow``: spark partition ids in, reports out."""
@@ -100,7 +98,6 @@ class TaskHost:
                     task_id=TaskId(subtopology=self.subtopology, group=group),
                     run_id=self.run_id,
                     generation=self.generation,
-                    repeated=self.repeated or spark_repeats(),
                 ),
                 cluster=KafkaCluster(
                     config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed)
@@ -115,14 +112,6 @@ class TaskHost:
             # A bound topology refers to itself in circles. Its stores must not wait for the collector's own
             # time while the worker hosts the next task.
             gc.collect()
-
-
-def spark_repeats() -> bool:
-    """Say whether Spark has run this task before."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context is not None and context.attemptNumber() > 0
 
 
 def in_arrow(run: Callable[[int], list[HostReport]]) -> ArrowFunction:

@@ -364,8 +364,9 @@ class TopologyTestDriver:
         try:
             step()
             task.flush()
-            for changelog, key, value, timestamp_ms in task.changes():
-                produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
+            for changelog, changes in task.changes():
+                for key, value, timestamp_ms in changes:
+                    produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
         except BaseException:
             self._failed = task
             raise

@@ -24,7 +24,7 @@ def describe() -> str:
             f"Linux {platform.release().split('-')[0]}",
             f"Python {platform.python_version()}",
             java.splitlines()[0].replace('"', "") if java else "no Java",
-            f"Kafka {embedded.kafka_libraries().name.removeprefix('libs-')}",
+            f"Kafka {embedded.libraries_version(embedded.kafka_libraries())}",
             f"Spark {version('pyspark')}",
             f"confluent-kafka {version('confluent-kafka')}",
         )

@@ -27,7 +27,8 @@ def page(results: Sequence[Result]) -> str:
         bars="\n".join(_bars(results)),
         machines="\n".join(f"- {machine}" for machine in dict.fromkeys(result.machine for result in results)),
         charts="\n".join(_charts(results)),
-        kafka=embedded.kafka_libraries().name.removeprefix("libs-"),
+        kafka=embedded.libraries_version(embedded.kafka_libraries()),
+        kafka_streams=embedded.libraries_version(embedded.kafka_streams_libraries()),
         spark=version("pyspark"),
         quix=next(
             line.removeprefix("quixstreams==")

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 
 from dev.bounded_reads import airflow_reader, spark_readers
-from dev.embedded import kafka_libraries
+from dev.embedded import kafka_libraries, libraries_version
 from tests.conformance.cases import CASES
 from tests.conformance.ours import SETTLE_MS
 from tests.conformance.playing import Outcome
@@ -58,7 +58,7 @@ def page(results: Results) -> str:
         poll_timeout=airflow_reader.POLL_TIMEOUT_SECONDS,
         connection=", ".join(f"`{key}={value}`" for key, value in airflow_reader.CONNECTION.items()),
         options=", ".join(f"`{key}={value}`" for key, value in spark_readers.OPTIONS.items()),
-        kafka=kafka_libraries().name.removeprefix("libs-"),
+        kafka=libraries_version(kafka_libraries()),
         **{
             name.replace("-", "_"): importlib.metadata.version(name)
             for name in (

@@ -100,6 +100,11 @@ class LocalAirflow:
         self.wait(lambda: self._is_known(dag_id), f"DAG {dag_id} is parsed")
         self.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
 
+    def parse_again(self, dag_id: str) -> None:
+        """Ask the DAG processor to parse the DAG's file soon, whether it has changed or not."""
+        token = self.call("GET", f"/dags/{dag_id}")["file_token"]
+        self.call("PUT", f"/parseDagFile/{token}")
+
     def trigger(
         self,
         dag_id: str,

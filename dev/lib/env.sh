@@ -6,8 +6,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 venv="$root/.venv"
 python="$venv/bin/python"
 setup_dir="$root/.setup"
-kafka_version=4.3.0
+kafka_version=4.2.1
+kafka_streams_version=4.3.0
 kafka_libs="$root/.kafka/libs-$kafka_version"
+kafka_streams_libs="$root/.kafka/streams-$kafka_streams_version"
 spark_kafka_version=4.2.0
 spark_kafka_libs="$root/.kafka/spark-kafka-$spark_kafka_version"
 
@@ -44,7 +46,8 @@ fi
 export PATH="$venv/bin:$PATH"
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 export PYSPARK_PYTHON="$python" PYSPARK_DRIVER_PYTHON="$python" SPARK_LOCAL_IP=127.0.0.1
-export KSTREAMS_DEV_KAFKA_LIBS="$kafka_libs" KSTREAMS_DEV_SPARK_KAFKA_LIBS="$spark_kafka_libs"
+export KSTREAMS_DEV_KAFKA_LIBS="$kafka_libs" KSTREAMS_DEV_STREAMS_LIBS="$kafka_streams_libs"
+export KSTREAMS_DEV_SPARK_KAFKA_LIBS="$spark_kafka_libs"
 # A spark-submit or a Hadoop of the machine must not shadow the pinned one.
 unset SPARK_HOME SPARK_CONF_DIR HADOOP_CONF_DIR
 

@@ -113,7 +113,7 @@ def _state_survives_an_abort() -> SwitchedOff:
         restored = restore_stores(task, state, cluster, *rest)
         if before is not None and before[0] is cluster:
             for name, store in task.stores.items():
-                store._entries.update(before[1].stores[name]._entries)
+                store.cells.update(before[1].stores[name].cells)
         kept[id(cluster)] = (cluster, task)
         return restored
 
@@ -196,8 +196,9 @@ def _changelog_apart() -> SwitchedOff:
 
     def write_changes(self: TaskCommit, task: Any, writer: Any) -> None:
         apart = InMemoryIdempotentWriter(_innermost(writer)._broker, timeout_seconds=30)
-        for changelog, key, value, timestamp_ms in task.changes():
-            apart.produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
+        for changelog, changes in task.changes():
+            for key, value, timestamp_ms in changes:
+                apart.produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
         apart.flush()
 
     return mock.patch.object(TaskCommit, "_write_changes", write_changes)

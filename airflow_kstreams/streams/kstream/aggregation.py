@@ -9,16 +9,18 @@ Crash argument: what is dirty is never saved. A crash loses the dirty keys toget
 records that made them so; the attempt that resumes reads those records again and, since commit points are
 counted in records, emits the same keys in the same order.
 
-The three operators repeat a dozen lines instead of sharing them through a call, which would be a quarter of
-their cost.
+The three operators' closures repeat a dozen lines instead of sharing them through a call, which would be a
+quarter of their cost. Where a loop holds them as lines, they share these (``fold_code.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_kstreams.streams.kstream.fold_code import folding, write_reading
+from airflow_kstreams.streams.topology.inlining import LoopCode
 from airflow_kstreams.streams.topology.nodes import Forward, NodeContext, StoreSpec
 
 Initializer = Callable[[], Any]
@@ -29,11 +31,20 @@ Reducer = Callable[[Any, Any], Any]
 class TableEmitter:
     """Emits what changed in one task's table.
 
+    :param children: those of the table's node.
     :param store: name of the table's store.
     :param cached: whether to emit at commit points only; then registers itself for them.
     """
 
-    def __init__(self, forward: Forward, context: NodeContext, *, store: str, cached: bool) -> None:
+    def __init__(
+        self,
+        forward: Forward,
+        context: NodeContext,
+        children: Mapping[str, Forward],
+        *,
+        store: str,
+        cached: bool,
+    ) -> None:
         #: Serialized key (in a window store, the entry's id) -> key of what changed since the last commit
         #: point; operators write it themselves.
         self.dirty: dict[Any, Any] = {}
@@ -42,11 +53,10 @@ class TableEmitter:
         self._deleted: dict[Any, int] = {}
         self._forward = forward
         self._record_context = context.record_context
-        self._get_entry = context.store(store).get_entry
         self._put_entry = context.store(store).put_entry
         self._cached = cached
-        self._node = context.node
         if cached:
+            self._emit_dirty = self._emission(context, children, context.store(store))
             context.on_flush(self.flush)
 
     def emit(self, key: Any, value: Any, timestamp_ms: int) -> None:
@@ -69,26 +79,34 @@ class TableEmitter:
 
     def flush(self) -> None:
         """Emit what changed since the last commit point."""
-        self._emit_dirty(self._node)
+        latest_ms = self._record_context.timestamp_ms
+        self._emit_dirty(latest_ms)
+        self._record_context.timestamp_ms = latest_ms
         self.dirty.clear()
         self.born.clear()
         self._deleted.clear()
 
-    def _emit_dirty(self, _node: str) -> None:
-        record_context = self._record_context
-        latest_ms = record_context.timestamp_ms
-        forward = self._forward
-        get_entry = self._get_entry
-        for key_bytes, key in self.dirty.items():
-            entry = get_entry(key_bytes)
-            if entry is not None:
-                record_context.timestamp_ms = entry[1]
-                forward(key, entry[0])
-            elif key_bytes not in self.born:
+    def _emission(
+        self, context: NodeContext, children: Mapping[str, Forward], store: Any
+    ) -> Callable[[int], None]:
+        """Make the loop over what is dirty, given the time of the last record."""
+        code = context.flush_code(children, timestamp_ms="entry_ms")
+        born, deleted = code.name(self.born, "born"), code.name(self._deleted, "deleted")
+        with (
+            code.block("def emit_dirty(latest_ms, _node=_node_of_line)"),
+            code.counted(),
+            code.block(f"for key_bytes, key in {code.name(self.dirty, 'dirty')}.items()"),
+        ):
+            write_reading(code, store)
+            with code.block(f"elif key_bytes in {born}"):
+                code.line("continue")
+            with code.block("else"):
                 # A processor that shares the store may have deleted the key: the last record's time must do.
-                record_context.timestamp_ms = self._deleted.get(key_bytes, latest_ms)
-                forward(key, None)
-        record_context.timestamp_ms = latest_ms
+                code.line(f"value, entry_ms = None, {deleted}.get(key_bytes, latest_ms)")
+            code.place(for_closures=True)
+            code.forward("key", "value")
+        emit_dirty: Callable[[int], None] = code.function("emit_dirty")
+        return emit_dirty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +128,7 @@ class Count:
         put_entry = context.store(self.store.name).put_entry
         count_dropped = context.count_dropped
         record_context = context.record_context
-        emitter = TableEmitter(forward, context, store=self.store.name, cached=cached)
+        emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
         dirty, born, emit = emitter.dirty, emitter.born, emitter.emit
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
@@ -135,7 +153,10 @@ class Count:
             else:
                 emit(key, count, timestamp_ms)
 
-        return run
+        def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
+            return f"{so_far} + 1" if so_far else "1"
+
+        return folding(run, aggregate, emitter, context, children, self.store)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +180,7 @@ class Reduce:
         put_entry = context.store(self.store.name).put_entry
         count_dropped = context.count_dropped
         record_context = context.record_context
-        emitter = TableEmitter(forward, context, store=self.store.name, cached=cached)
+        emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
         dirty, born, emit, delete = emitter.dirty, emitter.born, emitter.emit, emitter.delete
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
@@ -187,7 +208,10 @@ class Reduce:
             else:
                 emit(key, result, timestamp_ms)
 
-        return run
+        def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
+            return f"{code.name(reducer, 'reducer')}({so_far}, {value})" if so_far else value
+
+        return folding(run, aggregate, emitter, context, children, self.store)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +237,7 @@ class Aggregate:
         put_entry = context.store(self.store.name).put_entry
         count_dropped = context.count_dropped
         record_context = context.record_context
-        emitter = TableEmitter(forward, context, store=self.store.name, cached=cached)
+        emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
         dirty, born, emit, delete = emitter.dirty, emitter.born, emitter.emit, emitter.delete
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
@@ -243,4 +267,8 @@ class Aggregate:
             else:
                 emit(key, result, timestamp_ms)
 
-        return run
+        def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
+            so_far = so_far or f"{code.name(initializer, 'initializer')}()"
+            return f"{code.name(aggregator, 'aggregator')}({key}, {value}, {so_far})"
+
+        return folding(run, aggregate, emitter, context, children, self.store)

@@ -1,4 +1,5 @@
-"""Operators without state. Each binds to one closure, since each runs once per record.
+"""Operators without state. Each binds to one closure, since each runs once per record, and says how the same
+is written into a loop (see ``topology/inlining.py``).
 
 The closures hoist everything they touch into local variables and hold their children directly; ``_node`` is
 read from a traceback when a user's function raises (see :class:`Operator`).
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_kstreams.streams.topology.inlining import LoopCode
 from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
 
 Predicate = Callable[[Any, Any], bool]
@@ -41,7 +43,11 @@ class Filter:
             if predicate(key, value):
                 forward(key, value)
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            with code.block(f"if {code.name(predicate, 'predicate')}({key}, {value})"):
+                code.forward(key, value)
+
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +69,11 @@ class FilterNot:
             if not predicate(key, value):
                 forward(key, value)
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            with code.block(f"if not {code.name(predicate, 'predicate')}({key}, {value})"):
+                code.forward(key, value)
+
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +95,11 @@ class Peek:
             action(key, value)
             forward(key, value)
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            code.line(f"{code.name(action, 'action')}({key}, {value})")
+            code.forward(key, value)
+
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +121,12 @@ class Map:
             new_key, new_value = mapper(key, value)
             forward(new_key, new_value)
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            new_key, new_value = code.variable("key"), code.variable("value")
+            code.line(f"{new_key}, {new_value} = {code.name(mapper, 'mapper')}({key}, {value})")
+            code.forward(new_key, new_value)
+
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +147,12 @@ class MapValues:
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             forward(key, mapper(value))
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            new_value = code.variable("value")
+            code.line(f"{new_value} = {code.name(mapper, 'mapper')}({value})")
+            code.forward(key, new_value)
+
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +174,13 @@ class FlatMap:
             for new_key, new_value in mapper(key, value):
                 forward(new_key, new_value)
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            new_key, new_value = code.variable("key"), code.variable("value")
+            mapped = f"{code.name(mapper, 'mapper')}({key}, {value})"
+            with code.block(f"for {new_key}, {new_value} in {mapped}"):
+                code.forward(new_key, new_value)
+
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +202,12 @@ class FlatMapValues:
             for new_value in mapper(value):
                 forward(key, new_value)
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            new_value = code.variable("value")
+            with code.block(f"for {new_value} in {code.name(mapper, 'mapper')}({value})"):
+                code.forward(key, new_value)
+
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +228,12 @@ class SelectKey:
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             forward(selector(key, value), value)
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            new_key = code.variable("key")
+            code.line(f"{new_key} = {code.name(selector, 'selector')}({key}, {value})")
+            code.forward(new_key, value)
+
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +265,14 @@ class Branch:
                     target(key, value)
                     return
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            keyword = "if"
+            for predicate, child in zip(self.predicates, self.children, strict=True):
+                with code.block(f"{keyword} {code.name(predicate, 'predicate')}({key}, {value})"):
+                    code.forward(key, value, to=child)
+                keyword = "elif"
+
+        return context.inlined(run, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +286,11 @@ class PassThrough:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Return what is below."""
-        return forward
+
+        def write(code: LoopCode, key: str, value: str) -> None:
+            code.forward(key, value)
+
+        return context.inlined(forward, write, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,4 +341,11 @@ class DropNulls:
             else:
                 forward(key, value)
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            dropped = f"{value} is None" if keep_null_keys else f"{value} is None or {key} is None"
+            with code.block(f"if {dropped}"):
+                code.line(f"{code.name(count_dropped, 'count_dropped')}()")
+            with code.block("else"):
+                code.forward(key, value)
+
+        return context.inlined(run, write, children)

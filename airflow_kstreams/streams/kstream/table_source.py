@@ -36,7 +36,7 @@ class TableSource:
         put_entry = context.store(self.store.name).put_entry
         count_dropped = context.count_dropped
         record_context = context.record_context
-        emitter = TableEmitter(forward, context, store=self.store.name, cached=cached)
+        emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
         dirty, born, emit, delete = emitter.dirty, emitter.born, emitter.emit, emitter.delete
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:

@@ -26,7 +26,7 @@ class WindowEmitter(TableEmitter):
     ) -> None:
         #: Whether anybody wants updates.
         self.wanted = any(child is not ignore_updates for child in children.values())
-        super().__init__(forward, context, store=store.name, cached=store.cached and self.wanted)
+        super().__init__(forward, context, children, store=store.name, cached=store.cached and self.wanted)
         bind_expiry(context, context.store(store.name), self._leave)
 
     def changed(self, entry_id: EntryId, windowed: Windowed, entry: Entry, *, born: bool) -> None:

@@ -16,12 +16,12 @@ from __future__ import annotations
 import logging
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.runtime.failing_node import failing_node
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.timestamp_reading import as_consumed
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -71,16 +71,11 @@ class ErrorHandling:
         self._count_dropped = count_dropped
         self._count_dead_lettered = count_dead_lettered
 
-    @property
-    def active(self) -> bool:
-        """Whether any error is handled otherwise than by failing."""
-        return self._deserialization != "fail" or self._processing != "fail"
-
     def guarded(self, node: str, run: Forward) -> Forward:
         """Return a node's closure with the processing handler around it."""
-        if self._processing == "fail":
+        handle = self.handle
+        if handle is None:
             return run
-        handle, policy = self._handle, self._processing
 
         def guarded_run(key: Any, value: Any) -> None:
             try:
@@ -88,9 +83,15 @@ class ErrorHandling:
             except KStreamsError:
                 raise
             except Exception as error:
-                handle(error, failing_node(error, node), policy)
+                handle(error, failing_node(error, node))
 
         return guarded_run
+
+    @property
+    def handle(self) -> Callable[[Exception, str], None] | None:
+        """What is done with an error of a node, given the node's name; None if it ends the task."""
+        policy = self._processing
+        return None if policy == "fail" else lambda error, node: self._handle(error, node, policy)
 
     def undecodable(self, error: Exception, node: str) -> None:
         """Handle what decoding a record raised.
@@ -221,17 +222,3 @@ def without_values(text: str, record: Record | None) -> str:
         return f"{match['mark']}***{match['mark']}" if quoted else "***"
 
     return _REPEATED.sub(shown, text)
-
-
-def _frames(error_traceback: TracebackType | None) -> Iterator[str]:
-    while error_traceback is not None:
-        code = error_traceback.tb_frame.f_code
-        if "_node" in code.co_varnames[: code.co_argcount]:
-            yield error_traceback.tb_frame.f_locals["_node"]
-        error_traceback = error_traceback.tb_next
-
-
-def failing_node(error: BaseException, default: str) -> str:
-    """Return the name of the innermost node on an error's traceback."""
-    names = list(_frames(error.__traceback__))
-    return names[-1] if names else default

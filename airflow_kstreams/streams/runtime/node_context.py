@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.runtime.error_handling import ErrorHandling, Produce
+from airflow_kstreams.streams.runtime.loop_code import Inlining, NodeCode, TaskLoopCode
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
 from airflow_kstreams.streams.runtime.wall_clock import WallClock
+from airflow_kstreams.streams.topology.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.topology.nodes import Forward, ProcessorNode, StreamTimer
 from airflow_kstreams.streams.topology.sending import SendTarget
 
@@ -21,6 +23,7 @@ class NodeOwner(Protocol):
     clock: StreamClock
     wall_clock: WallClock
     errors: ErrorHandling
+    inlining: Inlining
     stores: dict[str, Any]
     topics_above: dict[str, frozenset[str]]
     produce: Produce
@@ -81,6 +84,17 @@ class BoundNodeContext:
     def wall_clock(self) -> WallClock:
         """Return the task's wall clock."""
         return self._owner.wall_clock
+
+    def inlined(self, run: Forward, write: WriteCode, children: Mapping[str, Forward]) -> Forward:
+        """Take note of how a closure's work is written as code, and return the closure."""
+        # A node that binds to its child's closure does nothing that would have to be written.
+        self._owner.inlining.codes.setdefault(run, NodeCode(self.node, children, write))
+        return run
+
+    def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
+        """Return the beginnings of a function that forwards at commit points."""
+        place = {"timestamp_ms": timestamp_ms}
+        return TaskLoopCode(self._owner.inlining, self.node, children, place, headers="None")
 
     def guarded(self, run: Forward) -> Forward:
         """Return a closure with the processing error handler around it."""

@@ -1,25 +1,27 @@
 """One subtopology bound into closures: what a task runs for each record.
 
 Nodes are bound from the leaves up, so that every closure holds its children directly and a record travels by
-plain calls. A closure takes ``(key, value, _node=<name>)``; the default argument costs nothing per call and
-lets :func:`~airflow_kstreams.streams.runtime.error_handling.failing_node` read from a traceback at which node
-an error happened.
+plain calls; where a node says how, the loop of its source holds its lines instead (``fused_loop.py``). A
+closure takes ``(key, value, _node=<name>)``; the default argument costs nothing per call and lets
+:func:`~airflow_kstreams.streams.runtime.error_handling.failing_node` read from a traceback at which node an
+error happened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.error_handling import ErrorHandling, Produce
+from airflow_kstreams.streams.runtime.fused_loop import fused_loop
+from airflow_kstreams.streams.runtime.loop_code import Inlining, NodeCode
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.partition_group import RecordRun
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.record_queue import PartitionTimes, ReadTimestamps
-from airflow_kstreams.streams.runtime.source_loop import RunBatch, Stepping, plain_loop, stepping_loop
+from airflow_kstreams.streams.runtime.sinks import Sink
+from airflow_kstreams.streams.runtime.source_loop import RunBatch, Stepping, stepping_loop
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
 from airflow_kstreams.streams.runtime.surroundings import Surroundings
 from airflow_kstreams.streams.runtime.timestamp_reading import ExtractedTimestamps
@@ -37,9 +39,6 @@ from airflow_kstreams.streams.topology.nodes import (
 from airflow_kstreams.streams.topology.sending import SendTarget, send_target
 from airflow_kstreams.streams.topology.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
-
-#: Keys whose partition a sink remembers: working it out costs more than everything else it does.
-_PLACED_KEYS = 100_000
 
 
 class ProcessorTopology:
@@ -104,7 +103,10 @@ class ProcessorTopology:
             count_dropped=self._count_dropped,
             count_dead_lettered=self._count_dead_lettered,
         )
-        self._sources: dict[str, tuple[SourceNode, Forward]] = {}
+        #: What the task's loops share.
+        self.inlining = Inlining(self.record_context, self._sent)
+        #: Source node with the serdes of its topic, and its children, by real topic.
+        self._sources: dict[str, tuple[SourceNode, Mapping[str, Forward]]] = {}
         self._bind()
         self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
 
@@ -203,81 +205,51 @@ class ProcessorTopology:
     def _bind_node(self, node: Node, below: dict[str, Forward]) -> Forward:
         if isinstance(node, SinkNode):
             topic = self._topology.real_topic(node.topic, self._application_id)
-            return self.errors.guarded(node.name, self._sink(node, topic))
+            sink = Sink(
+                bound_to(topic, node),
+                topic,
+                produce=self.produce,
+                context=self.record_context,
+                sent=self._sent,
+                partition_count=self._partition_count,
+            )
+            closure = sink.closure()
+            self.inlining.codes[closure] = NodeCode(node.name, {}, sink.write)
+            return self._guarded(node, closure)
         forward = fan_out(tuple(below.values()))
         if isinstance(node, ProcessorNode):
             operator = bound_operator(node.operator, self._specs)
             bound = operator.bind(forward, BoundNodeContext(self, node), below)
             # A node that binds to its children, or to nothing, does nothing of its own that could fail.
             quiet = bound is forward or bound is ignore_updates
-            return bound if quiet else self.errors.guarded(node.name, bound)
+            return bound if quiet else self._guarded(node, bound)
         for topic in node.topics:
             real_topic = self._topology.real_topic(topic, self._application_id)
-            self._sources[real_topic] = (bound_to(real_topic, node), forward)
+            self._sources[real_topic] = (bound_to(real_topic, node), below)
         return forward
 
-    def _loop(self, topic: str, node: SourceNode, forward: Forward) -> RunBatch:
+    def _steps(self, node: SourceNode) -> bool:
+        """Say whether there is something to do between two records, or before they are processed."""
+        return self.timed or self.stepping or node.timestamps is not None
+
+    def _guarded(self, node: Node, run: Forward) -> Forward:
+        guarded = self.errors.guarded(node.name, run)
+        self.inlining.guarded(run, guarded, self.errors.handle)
+        return guarded
+
+    def _loop(self, topic: str, node: SourceNode, children: Mapping[str, Forward]) -> RunBatch:
         """Make a source's loop; every node is bound by now, so what they need is known."""
-        read_ahead = node.timestamps is not None
-        if not (self.timed or self.stepping or self.errors.active or read_ahead):
-            return plain_loop(node, forward, self.record_context)
+        if not self._steps(node):
+            return fused_loop(node, children, self.errors, self.inlining)
         stepping = Stepping(
             clock=self.clock,
             topic_clock=self.clock.topics[topic],
             requests=self,
             errors=self.errors,
             count_dropped=self._count_dropped,
-            read_ahead=read_ahead,
+            read_ahead=node.timestamps is not None,
         )
-        return stepping_loop(node, forward, self.record_context, stepping)
-
-    def _sink(self, node: SinkNode, topic: str) -> Forward:
-        bound = bound_to(topic, node)
-        serialize_key = bound.key_serde.serialize
-        serialize_value = bound.value_serde.serialize
-        context = self.record_context
-        headers_of = context.headers
-        sent = self._sent
-        produce = self.produce
-        partition_bytes = bound.key_serde.partition_bytes
-        if partition_bytes is not None:
-            partition_of = self._partitioner(topic, partition_bytes)
-
-            def sink_of_some_bytes(key: Any, value: Any, _node: str = node.name) -> None:
-                produce(
-                    topic,
-                    None if value is None else serialize_value(value),
-                    None if key is None else serialize_key(key),
-                    -1 if key is None else partition_of(key),
-                    context.timestamp_ms,
-                    headers_of(),
-                )
-                sent[0] += 1
-
-            return sink_of_some_bytes
-
-        def sink(key: Any, value: Any, _node: str = node.name) -> None:
-            produce(
-                topic,
-                None if value is None else serialize_value(value),
-                None if key is None else serialize_key(key),
-                -1,
-                context.timestamp_ms,
-                headers_of(),
-            )
-            sent[0] += 1
-
-        return sink
-
-    def _partitioner(self, topic: str, partition_bytes: Callable[[Any], bytes]) -> Callable[[Any], int]:
-        """Return the function that places a key as Java's partitioner places some of its bytes."""
-        placed = lru_cache(_PLACED_KEYS)(partition_for_key)
-        count = self._partition_count
-
-        def partition_of(key: Any) -> int:
-            return placed(partition_bytes(key), count(topic))
-
-        return partition_of
+        return stepping_loop(node, fan_out(tuple(children.values())), self.record_context, stepping)
 
 
 def topics_above(

@@ -1,8 +1,8 @@
-"""The loops that run a batch of one topic's records through the topology.
+"""The loop that runs a batch of one topic's records through the topology, whatever the topology needs.
 
-There are two, because the second costs what the first does not need: :func:`plain_loop` decodes and forwards;
-:func:`stepping_loop` also moves stream time, lets timers fire, hands undecodable records to a handler, and
-stops after the record that asked for a commit.
+It decodes and forwards; it moves stream time, lets timers fire, hands undecodable records to a handler, and
+stops after the record that asked for a commit. A task that needs none of that has the loop of
+``fused_loop.py`` instead.
 """
 
 from __future__ import annotations
@@ -50,35 +50,10 @@ class Stepping:
     read_ahead: bool
 
 
-def plain_loop(node: SourceNode, forward: Forward, context: TaskRecordContext) -> RunBatch:
-    """Make the loop of a task that needs neither stream time nor processors nor error handlers."""
-    deserialize_key = node.key_serde.deserialize
-    deserialize_value = node.value_serde.deserialize
-
-    def run_batch(
-        records: Sequence[Record],
-        timestamps_ms: Sequence[int],
-        stream_times_ms: Sequence[int],
-        _node: str = node.name,
-    ) -> int:
-        for record, timestamp_ms in zip(records, timestamps_ms, strict=True):
-            context.record = record
-            context.timestamp_ms = timestamp_ms
-            key = record.key()
-            value = record.value()
-            forward(
-                None if key is None else deserialize_key(key),
-                None if value is None else deserialize_value(value),
-            )
-        return len(records)
-
-    return run_batch
-
-
 def stepping_loop(
     node: SourceNode, forward: Forward, context: TaskRecordContext, stepping: Stepping
 ) -> RunBatch:
-    """Make the loop of every other task."""
+    """Make the loop; what a task does not ask for costs it little more than time."""
     deserialize_key = node.key_serde.deserialize
     deserialize_value = node.value_serde.deserialize
     clock, topic_clock, requests = stepping.clock, stepping.topic_clock, stepping.requests

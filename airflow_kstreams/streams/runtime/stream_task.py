@@ -29,6 +29,9 @@ from airflow_kstreams.streams.topology.topology import Topology
 
 T = TypeVar("T")
 
+#: Key, value or None, timestamp.
+Change = tuple[bytes, bytes | None, int]
+
 #: Commit points of a task with cached results, in consumed records, unless the user sets another number.
 CACHED_COMMIT_EVERY_RECORDS = 100_000
 
@@ -207,11 +210,10 @@ class StreamTask:
         self._guarded(self._bound.flush)
         self._bound.commit_requested = False
 
-    def changes(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
-        """Yield (changelog topic, key, value or None, timestamp) once per key changed since the last call."""
+    def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
+        """Yield each changelog topic and what goes there: once per key changed since the last call."""
         for name, changelog in self._changelogs.items():
-            for key, value, timestamp_ms in self._bound.stores[name].drain_changes():
-                yield changelog, key, value, timestamp_ms
+            yield changelog, self._bound.stores[name].drain_changes()
 
     def close(self) -> None:
         """Let the processors close, before the last commit: what they forward or store is committed with it.

@@ -42,7 +42,7 @@ def bytes() -> Serde:  # noqa: A001  (users write serdes.bytes())
     >>> serdes.bytes().serialize(b"ab")
     b'ab'
     """
-    return Serde(id="bytes", serialize=_checked_bytes, deserialize=builtins.bytes)
+    return Serde(id="bytes", serialize=_checked_bytes, deserialize=builtins.bytes, canonical=True)
 
 
 def string() -> Serde:
@@ -51,7 +51,7 @@ def string() -> Serde:
     >>> serdes.string().serialize("ab"), serdes.string().deserialize(b"ab")
     (b'ab', 'ab')
     """
-    return Serde(id="string", serialize=str.encode, deserialize=builtins.bytes.decode)
+    return Serde(id="string", serialize=str.encode, deserialize=builtins.bytes.decode, canonical=True)
 
 
 def int32() -> Serde:
@@ -62,7 +62,7 @@ def int32() -> Serde:
     >>> serdes.int32().serialize(258).hex(" ")
     '00 00 01 02'
     """
-    return Serde(id="int32", serialize=_INT32.pack, deserialize=_unpack_int32)
+    return Serde(id="int32", serialize=_INT32.pack, deserialize=_unpack_int32, canonical=True)
 
 
 def int64() -> Serde:
@@ -75,7 +75,7 @@ def int64() -> Serde:
     >>> serdes.int64().deserialize(serdes.int64().serialize(-1))
     -1
     """
-    return Serde(id="int64", serialize=_INT64.pack, deserialize=_unpack_int64)
+    return Serde(id="int64", serialize=_INT64.pack, deserialize=_unpack_int64, canonical=True)
 
 
 def double() -> Serde:

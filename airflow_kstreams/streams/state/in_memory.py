@@ -5,9 +5,14 @@ so that a key updated a thousand times between two commit points is serialized o
 restored entry stays the bytes it came as and becomes an object when it is first asked for, so that restoring
 costs the same whatever the serde does.
 
-Invariants: a key is either an object or restored bytes, never both. After a drain, folding every change
-drained so far gives exactly the entries. Deleting an absent key is no change: the fold does not hold it
-either, or its tombstone is waiting to be drained.
+Entries are cells that are changed where they are (:class:`Cell`): an update costs one lookup, and no object
+that Python's collector would count. Whoever asks for an entry gets a copy; only folds see cells, see
+``kstream/fold_code.py``.
+
+Invariants: a key is either a cell or restored bytes, never both. Between two drains a key has the same cell,
+even when it is deleted and put again; a cell that is in no use has the value None. After a drain, folding
+every change drained so far gives exactly the entries. Deleting an absent key is no change: the fold does not
+hold it either, or its tombstone is waiting to be drained.
 """
 
 from __future__ import annotations
@@ -15,34 +20,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.keyed_access import Entry, KeyedAccess, in_bounds
 from airflow_kstreams.streams.state.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
 from airflow_kstreams.streams.topology.nodes import RecordContext, StoreSpec
 
 
-class _Entries(dict[bytes, Entry]):
-    """Entries as objects. Looking up a restored key moves it here; a C lookup otherwise.
+class Cell(msgspec.Struct, gc=False):
+    """An entry.
 
-    :param restored: stored form of entries.
-    :param deserialize: of values.
+    :ivar value: None when the entry is deleted.
+    :ivar timestamp_ms: of the entry, or of its deletion.
+    :ivar noted: whether the fold that changed it has it among the changes already, its own and the store's;
+        taken back when either forgets.
     """
 
-    __slots__ = ("_deserialize", "_restored")
-
-    def __init__(self, restored: dict[bytes, bytes], deserialize: Callable[[bytes], Any]) -> None:
-        super().__init__()
-        self._restored = restored
-        self._deserialize = deserialize
-
-    def __missing__(self, key: bytes) -> Entry | None:
-        stored = self._restored.get(key)
-        if stored is None:
-            return None
-        entry = (self._deserialize(stored[VALUE_OFFSET:]), timestamp_of(stored))
-        self[key] = entry
-        del self._restored[key]
-        return entry
+    value: Any
+    timestamp_ms: int
+    noted: bool = False
 
 
 class InMemoryKeyValueStore(KeyedAccess):
@@ -55,44 +52,71 @@ class InMemoryKeyValueStore(KeyedAccess):
 
     def __init__(self, spec: StoreSpec, record_context: RecordContext) -> None:
         super().__init__(spec, record_context)
+        #: Key -> its cell.
+        self.cells: dict[bytes, Cell] = {}
         #: Restored key -> stored form of its entry.
-        self._restored: dict[bytes, bytes] = {}
-        self._entries = _Entries(self._restored, self._deserialized)
-        #: Changed key -> timestamp of its deletion, which holds as long as the key is absent.
-        self._changed: dict[bytes, int] = {}
-        self.get_entry = self._entries.__getitem__
-        self.put_entry = self._logged_put() if spec.logged else self._unlogged_put()
+        self.restored: dict[bytes, bytes] = {}
+        #: Changed key -> its cell.
+        self.changed: dict[bytes, Cell] = {}
+        self._logged = spec.logged
+        self.get_entry = self._getter()
+        self.put_entry = self._putter()
 
     def approximate_count(self) -> int:
         """Return the number of keys."""
-        return len(self._entries) + len(self._restored)
+        return len(self.cells) + len(self.restored)
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield what changed since the last drain, once per key, in order of first change."""
-        changed = list(self._changed.items())
-        self._changed.clear()
-        serialize = self._serialized
-        get_entry = self._entries.get
-        for key, deleted_ms in changed:
-            entry = get_entry(key)
-            if entry is None:
-                yield key, None, deleted_ms
-            else:
-                yield key, serialize(entry[0]), entry[1]
+        changed = self.changed.copy()
+        self.changed.clear()
+        serialize = self.spec.value_serde.serialize
+        for key, cell in changed.items():
+            cell.noted = False
+            value = cell.value
+            if value is None:
+                yield key, None, cell.timestamp_ms
+                continue
+            try:
+                data = serialize(value)
+            except Exception:
+                data = self._serialized(value)  # says what is wrong
+            yield key, data, cell.timestamp_ms
+
+    def load(self, key: bytes) -> Cell | None:
+        """Make a cell of a restored entry; None if there is none."""
+        stored = self.restored.get(key)
+        if stored is None:
+            return None
+        cell = self.cells[key] = Cell(self._deserialized(stored[VALUE_OFFSET:]), timestamp_of(stored))
+        del self.restored[key]
+        return cell
+
+    def add(self, key: bytes, value: Any, timestamp_ms: int) -> Cell:
+        """Set the entry of a key that has none."""
+        cell = self.changed.get(key)
+        if cell is None:
+            cell = Cell(value, timestamp_ms)
+            if self._logged:
+                self.changed[key] = cell
+        else:
+            cell.value, cell.timestamp_ms = value, timestamp_ms
+        self.cells[key] = cell
+        return cell
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record."""
-        self._entries.pop(key, None)
-        self._restored.pop(key, None)
+        self.cells.pop(key, None)
+        self.restored.pop(key, None)
         if value is not None:
-            self._entries[key] = (self._deserialized(value), timestamp_ms)
+            self.cells[key] = Cell(self._deserialized(value), timestamp_ms)
 
     def restore_batch(self, records: Sequence[Record]) -> int:
         """Apply changelog records in their order."""
-        restored = self._restored
-        if self._entries:
+        restored = self.restored
+        if self.cells:
             for record in records:
-                self._entries.pop(record.key() or b"", None)
+                self.cells.pop(record.key() or b"", None)
         size_bytes = 0
         last_value = None
         for record in records:
@@ -111,36 +135,48 @@ class InMemoryKeyValueStore(KeyedAccess):
 
     def _between(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[Any, Any]]:
         deserialize = self.spec.key_serde.deserialize
-        entries = self._entries
-        keys = [key for held in (entries, self._restored) for key in held if in_bounds(key, low, high)]
-        snapshot = [(key, entries[key][0]) for key in sorted(keys)]
+        cells = self.cells
+        keys = [key for held in (cells, self.restored) for key in held if in_bounds(key, low, high)]
+        found = [(key, cells.get(key) or self.load(key)) for key in sorted(keys)]
+        snapshot = [(key, cell.value) for key, cell in found if cell is not None]
         return ((deserialize(key), value) for key, value in snapshot)
 
-    def _logged_put(self) -> Callable[[bytes, Entry | None], None]:
-        entries = self._entries
-        restored = self._restored
-        changed = self._changed
-        context = self._context
+    def _getter(self) -> Callable[[bytes], Entry | None]:
+        find, restored, load = self.cells.get, self.restored, self.load
+
+        def get_entry(key: bytes) -> Entry | None:
+            cell = find(key)
+            if cell is None:
+                if not restored:
+                    return None
+                cell = load(key)
+                if cell is None:
+                    return None
+            return cell.value, cell.timestamp_ms
+
+        return get_entry
+
+    def _putter(self) -> Callable[[bytes, Entry | None], None]:
+        cells, restored, changed = self.cells, self.restored, self.changed
+        add, context, logged = self.add, self._context, self._logged
 
         def put_entry(key: bytes, entry: Entry | None) -> None:
             if entry is not None:
-                entries[key] = entry
-                if restored:
-                    restored.pop(key, None)
-                changed[key] = 0
-            elif entries.pop(key, None) is not None or restored.pop(key, None) is not None:
-                changed[key] = context.timestamp_ms
-
-        return put_entry
-
-    def _unlogged_put(self) -> Callable[[bytes, Entry | None], None]:
-        entries = self._entries
-
-        def put_entry(key: bytes, entry: Entry | None) -> None:
-            # Nothing was ever restored: there is no changelog.
-            if entry is None:
-                entries.pop(key, None)
+                cell = cells.get(key)
+                if cell is None:
+                    if restored:
+                        restored.pop(key, None)
+                    add(key, entry[0], entry[1])
+                    return
+                cell.value, cell.timestamp_ms = entry
             else:
-                entries[key] = entry
+                cell = cells.pop(key, None)
+                if cell is None:
+                    if restored.pop(key, None) is None:
+                        return
+                    cell = Cell(None, 0)
+                cell.value, cell.timestamp_ms, cell.noted = None, context.timestamp_ms, False
+            if logged:
+                changed[key] = cell
 
         return put_entry

@@ -13,6 +13,7 @@ from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.call_site import CallSite
 from airflow_kstreams.streams.topology.changelog_configs import check_changelog_configs
+from airflow_kstreams.streams.topology.inlining import LoopCode, WriteCode
 
 #: How a node hands a key and a value to its children (or, for a leaf, to nobody).
 Forward = Callable[[Any, Any], None]
@@ -235,6 +236,23 @@ class NodeContext(Protocol):
 
         :param callback: gets the stream time; may set ``record_context.timestamp_ms`` and forward;
             ``record_context.record`` is None meanwhile.
+        """
+        ...
+
+    def inlined(self, run: Forward, write: WriteCode, children: Mapping[str, Forward]) -> Forward:
+        """Take note of how a closure's work is written as code, so that a loop may hold it; while binding.
+
+        :param run: what ``bind`` is about to return; anything wrapped around it counts as another closure.
+        :param children: those that ``bind`` was given.
+        :return: the closure.
+        """
+        ...
+
+    def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
+        """Return the beginnings of a function that forwards at commit points, when there is no record.
+
+        :param children: those that ``bind`` was given.
+        :param timestamp_ms: expression for the timestamp of what the function forwards.
         """
         ...
 

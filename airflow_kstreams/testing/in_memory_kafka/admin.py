@@ -7,6 +7,9 @@ from collections.abc import Collection, Mapping
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import GroupMember, Isolation, TopicDescription, TopicPartition, TopicSpec
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker
+from airflow_kstreams.testing.in_memory_kafka.log import PartitionLog
+
+_TIMEOUT_SECONDS = 60.0
 
 #: What the engine and its tests ask for.
 _DEFAULTS: Mapping[str, str] = {
@@ -94,21 +97,15 @@ class InMemoryAdmin:
         self, partitions: Collection[TopicPartition], *, isolation: Isolation
     ) -> dict[TopicPartition, int]:
         """Return the last stable offset under read_committed, else the high watermark."""
-        self._broker.catch_up()
-        return {tp: self._broker.log(tp, "reading an offset").end(isolation) for tp in partitions}
+        return {tp: log.end(isolation) for tp, log in self._led(partitions).items()}
 
     def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition's log."""
-        self._broker.catch_up()
-        return {tp: self._broker.log(tp, "reading an offset").start for tp in partitions}
+        return {tp: log.start for tp, log in self._led(partitions).items()}
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the first offset that is dated at or after a time, epoch milliseconds."""
-        self._broker.catch_up()
-        found = {
-            tp: self._broker.log(tp, "reading an offset").offset_at(time_ms)
-            for tp, time_ms in times_ms.items()
-        }
+        found = {tp: log.offset_at(times_ms[tp]) for tp, log in self._led(times_ms).items()}
         return {tp: offset for tp, offset in found.items() if offset is not None}
 
     def group_ids(self) -> set[str]:
@@ -137,6 +134,12 @@ class InMemoryAdmin:
                     code="OFFSET_OUT_OF_RANGE",
                 )
             log.delete_before(offset)
+
+    def _led(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionLog]:
+        """Return the logs of partitions once they have leaders."""
+        what = "reading an offset"
+        self._broker.until(self._broker.led, what, timeout_seconds=_TIMEOUT_SECONDS)
+        return {tp: self._broker.log(tp, what) for tp in partitions}
 
     def close(self) -> None:
         """Let go of the client, which holds nothing."""

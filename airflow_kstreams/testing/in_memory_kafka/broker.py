@@ -83,6 +83,7 @@ class Broker:
         self.observer: Callable[[Commit], None] | None = None
         self.max_transaction_timeout_ms = 900_000
         self.configs: dict[str, str] = {}
+        self.leaders_ms = 0
         self.members: dict[str, list[GroupMember]] = {}
         self._ids = itertools.count(1)
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
@@ -90,10 +91,15 @@ class Broker:
         self.transactions = TransactionCoordinator(
             later=self.later,
             now_ms=clock.now_ms,
+            led=self.led,
             marker_lag_ms=self._marker_lag_ms,
             on_decided=self._decided,
             on_offsets=lambda group, done: self._group(group).update(done.offsets[group]),
         )
+
+    def led(self) -> bool:
+        """Whether partitions have leaders."""
+        return self.clock.now_ms() >= self.leaders_ms
 
     # == time
 

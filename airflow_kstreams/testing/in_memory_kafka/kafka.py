@@ -254,19 +254,23 @@ class InMemoryKafka:
         dotted = {name.replace("_", "."): value for name, value in configs.items()}
         self._broker.alter(topic, dotted)
 
-    def time_out_transaction(self, transactional_id: str, *, marked: bool = True) -> bool:
+    def time_out_transaction(self, transactional_id: str) -> bool:
         """Abort an id's open transaction and fence its producer, as if it were too old.
 
         :param transactional_id: whose.
-        :param marked: False: without a marker in any partition, as a broker with KAFKA-20734 does that comes
-            back after a crash; the next marker of the same producer decides.
         :return: whether one was open.
         """
         self._broker.catch_up()
-        return self._broker.transactions.time_out(transactional_id, marked=marked)
+        return self._broker.transactions.time_out(transactional_id)
 
-    def restart(self) -> None:
-        """Cut every connection: each writer may have repeated a request from now on."""
+    def restart(self, *, leaderless_ms: int = 0) -> None:
+        """Cut every connection: each writer may have repeated a request from now on.
+
+        :param leaderless_ms: how long partitions have no leader then: nobody tells where they end, and
+            transactions that end meanwhile leave no markers, as with brokers that have KAFKA-20734; the next
+            marker of the same producer decides.
+        """
+        self._broker.leaders_ms = self._broker.clock.now_ms() + leaderless_ms
         for writer in self._writers:
             writer.spoil()
 

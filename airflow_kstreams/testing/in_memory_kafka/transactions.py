@@ -57,6 +57,7 @@ class TransactionCoordinator:
 
     :param later: ``later(milliseconds, action)`` runs an action when that time has passed, at once for 0.
     :param now_ms: the time, for markers.
+    :param led: whether partitions have leaders; without, decisions leave no marker, as KAFKA-20734 has it.
     :param marker_lag_ms: drawn for each marker.
     :param on_decided: called with each decided transaction, before its markers are written.
     :param on_offsets: called with the group and the transaction when the offsets' marker is written.
@@ -67,12 +68,14 @@ class TransactionCoordinator:
         *,
         later: Callable[[int, Callable[[], None]], None],
         now_ms: Callable[[], int],
+        led: Callable[[], bool],
         marker_lag_ms: Callable[[], int],
         on_decided: Callable[[Transaction], None],
         on_offsets: Callable[[str, Transaction], None],
     ) -> None:
         self._later = later
         self._now_ms = now_ms
+        self._led = led
         self._marker_lag_ms = marker_lag_ms
         self._on_decided = on_decided
         self._on_offsets = on_offsets
@@ -127,19 +130,15 @@ class TransactionCoordinator:
             return
         self._decide(owner, owner.transaction, committed=committed)
 
-    def time_out(self, transactional_id: str, *, marked: bool = True) -> bool:
+    def time_out(self, transactional_id: str) -> bool:
         """Abort an id's open transaction and fence its producer, as the broker does with one that is too old.
 
-        :param marked: False: without any marker, as brokers with KAFKA-20734 do with partitions that have no
-            leader at that moment.
         :return: whether one was open.
         """
         owner = self._owners.get(transactional_id)
         if owner is None or owner.transaction is None:
             return False
         owner.epoch += 1
-        if not marked:
-            owner.transaction.logs, owner.transaction.offsets = {}, {}
         self._decide(owner, owner.transaction, committed=False)
         return True
 
@@ -180,6 +179,8 @@ class TransactionCoordinator:
 
     def _decide(self, owner: _Owner, transaction: Transaction, *, committed: bool) -> None:
         transaction.committed = committed
+        if not self._led():
+            transaction.logs, transaction.offsets = {}, {}
         owner.transaction, owner.completing = None, transaction
         owner.last_committed = committed
         transaction.unmarked = len(transaction.logs) + len(transaction.offsets)

@@ -1,4 +1,5 @@
-"""Runs one DAG of the tests in a process of its own, which a test may kill: the Airflow worker.
+"""Runs one DAG of the tests in a process of its own, which a test may kill: the Airflow worker. It exits with
+0 if the dag run succeeded.
 
 Arguments: DAG id, logical date, configuration of the dag run as JSON. Started again with the same, it goes on
 with the dag run, as the scheduler does, where ``dag.test()`` alone would make another one under its name.
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from airflow.utils.state import DagRunState
@@ -21,27 +22,22 @@ from sqlalchemy import select
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
-    from airflow.sdk import DAG
     from sqlalchemy.orm import Session
 
 _DAGS = Path(__file__).parent / "dags" / "increments.py"
 
 
-def main(dag_id: str, logical_date: str, conf: str) -> None:
-    """Run the DAG as ``dag.test()`` does."""
+def main(dag_id: str, logical_date: str, conf: str) -> int:
+    """Run the DAG as ``dag.test()`` does, and return the exit code."""
     spec = importlib.util.spec_from_file_location("kstreams_test_dags", _DAGS)
     if spec is None or spec.loader is None:
         raise ImportError(str(_DAGS))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with going_on():
-        run(getattr(module, dag_id), logical_date, json.loads(conf))
-
-
-def run(dag: DAG, logical_date: str, conf: dict[str, Any]) -> DagRun:
-    """Run a DAG at a date with ``dag.test()``."""
     at = datetime.fromisoformat(logical_date)
-    return cast("DagRun", dag.test(run_after=at, logical_date=at, run_conf=conf))
+    with going_on():
+        dag_run = getattr(module, dag_id).test(run_after=at, logical_date=at, run_conf=json.loads(conf))
+    return 0 if dag_run.state == DagRunState.SUCCESS else 1
 
 
 @contextmanager
@@ -69,4 +65,4 @@ def going_on() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -187,8 +187,8 @@ def deployed(folder: Path, home: Path, *, database: str = "", **more: str) -> It
             more={
                 # In the database instead, where a test can take it away.
                 "AIRFLOW_CONN_SPARK_DEFAULT": None,
-                # Watchers of a DAG begin with the parse that follows its unpausing.
-                "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+                # Parsing takes a good part of a core, and the files do not change.
+                "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
                 # A triggerer that was killed is noticed soon.
                 "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
                 "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "4",
@@ -203,4 +203,6 @@ def deployed(folder: Path, home: Path, *, database: str = "", **more: str) -> It
         deployment.define_spark()
         for dag_id in (HOURLY, REPORT, FOLLOWED):
             airflow.unpause(dag_id)
+        # Its watcher begins with the parse that follows its unpausing.
+        airflow.parse_again(FOLLOWED)
         yield deployment

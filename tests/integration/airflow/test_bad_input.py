@@ -5,7 +5,6 @@ nothing.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -48,14 +47,12 @@ def test_broker_is_named_and_a_retry_allowed_when_it_cannot_be_reached(
     words: WordTotals, run_dag: RunDag, connections: Connections, free_port: int
 ) -> None:
     connections(**{"bootstrap.servers": f"127.0.0.1:{free_port}"})
-    started = time.monotonic()
 
     outcome = run_dag("increments", words.conf)
 
     error = _only_error(outcome, _CAPTURE)
     assert isinstance(error, KafkaClientError)
     assert f"unreachable at 127.0.0.1:{free_port}" in str(error)
-    assert time.monotonic() - started < 30
 
 
 def test_every_try_is_made_when_an_error_may_pass(

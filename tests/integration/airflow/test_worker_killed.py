@@ -7,13 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
@@ -23,7 +21,6 @@ from airflow_kstreams.batch.model import RunState
 from airflow_kstreams.batch.status import read_status
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.gated_scene import Scene
-from tests.integration.airflow.dag_run_process import going_on, run
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -50,6 +47,10 @@ class Worker:
     def left(self) -> list[psutil.Process]:
         """What it had started and is still alive."""
         return [process for process in self.spark if _works(process)]
+
+    def output(self) -> str:
+        """The end of what it printed, Spark's lines included."""
+        return self.log.read_text(errors="replace")[-6000:]
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -101,7 +102,6 @@ def _fail_lost_tasks() -> None:
 def test_run_goes_on_when_one_worker_was_asked_to_end_and_the_next_was_killed(
     scene: Scene,
     start_worker: Callable[[], Worker],
-    dag_module: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     wait_until: Callable[..., Any],
 ) -> None:
@@ -111,19 +111,19 @@ def test_run_goes_on_when_one_worker_was_asked_to_end_and_the_next_was_killed(
     in_slice = list(scene.sent)
     gate = scene.arm("first", 1_000)
 
-    def reach(worker: Worker | None) -> int:
+    def reach(worker: Worker) -> None:
         def reached() -> bool:
-            if worker is not None and worker.process.poll() is not None:
-                pytest.fail(f"the worker ended early:\n{worker.log.read_text(errors='replace')[-6000:]}")
+            assert worker.process.poll() is None, f"the worker ended early:\n{worker.output()}"
             return gate.exists() and bool(gate.read_text())
 
-        wait_until(reached, "the gate", seconds=120)
+        try:
+            wait_until(reached, "the gate", seconds=120)
+        except pytest.fail.Exception:
+            pytest.fail(f"the worker did not reach the gate:\n{worker.output()}")
         pid = int(gate.read_text())
         gate.unlink()
-        if worker is not None:
-            worker.remember()
-            assert pid in [process.pid for process in worker.spark]
-        return pid
+        worker.remember()
+        assert pid in [process.pid for process in worker.spark]
 
     # The first worker is asked to end: nothing of Spark stays, the run does.
     first = start_worker()
@@ -147,24 +147,12 @@ def test_run_goes_on_when_one_worker_was_asked_to_end_and_the_next_was_killed(
     assert len(orphans) >= 3, "a JVM, a driver and a Python worker"
 
     # The third takes the run over, and the driver that was left behind ends itself, before it could finish.
-    orphans_end = threading.Event()
+    third = start_worker()
+    reach(third)
+    wait_until(lambda: not second.left(), "the end of the driver that was left behind")
+    scene.open_gates()
+    assert third.process.wait(120) == 0, third.output()
 
-    def watch() -> None:
-        try:
-            reach(None)
-            wait_until(lambda: not second.left(), "the end of the driver that was left behind")
-            orphans_end.set()
-        finally:
-            scene.open_gates()
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    with going_on():
-        dag_run = run(getattr(dag_module, _DAG), _DATE.isoformat(), {"application_id": scene.application_id})
-    watcher.join(120)
-
-    assert orphans_end.is_set()
-    assert str(dag_run.state) == "success"
     assert scene.results() == scene.sums(in_slice)
     last = read_status(KafkaCluster({"bootstrap.servers": scene.bootstrap}), scene.application_id).runs[-1]
     assert {str(part.topic_partition): part.stop_offset for part in last.inputs} == stops

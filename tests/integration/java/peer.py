@@ -34,9 +34,7 @@ class JavaProcess:
     """
 
     def __init__(self, source: str) -> None:
-        libraries = embedded.kafka_libraries()
-        if not any(libraries.glob("kafka-streams-test-utils-*.jar")):
-            raise PeerError(f"Kafka Streams is not in {libraries}: run dev/setup")
+        libraries = embedded.kafka_streams_libraries()
         self._source = source
         self._process = subprocess.Popen(
             [str(java()), *_OPTIONS, "-cp", f"{libraries}/*", str(_FOLDER / source)],

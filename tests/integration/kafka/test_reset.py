@@ -39,7 +39,7 @@ def kafkas_own(bootstrap: str, resets: list[tuple[str, ...]]) -> None:
     lines = ["\t".join(("--bootstrap-server", bootstrap, "--application-id", *options)) for options in resets]
     source = Path(__file__).with_name("StreamsResets.java")
     done = subprocess.run(
-        [str(java()), "-Dlog4j2.level=OFF", "-cp", f"{embedded.kafka_libraries()}/*", str(source)],
+        [str(java()), "-Dlog4j2.level=OFF", "-cp", f"{embedded.kafka_streams_libraries()}/*", str(source)],
         input="\n".join(lines),
         capture_output=True,
         text=True,

@@ -13,9 +13,11 @@ from airflow_kstreams.batch.doctor.diagnosis import Subject, diagnose
 from airflow_kstreams.batch.permissions import (
     continuous_permissions,
     doctor_permissions,
+    replay_permissions,
     run_permissions,
     watch_permissions,
 )
+from airflow_kstreams.batch.replay import DeadLetterReplay
 from airflow_kstreams.batch.status import read_status
 from airflow_kstreams.hooks.conditions import NewData, RunFinished, StopOffsetsReached
 from airflow_kstreams.hooks.views import ClusterView
@@ -140,6 +142,37 @@ def test_watching_needs_exactly_its_list(
         allow([each])
         given.append(each)
     watch_all(cluster, application_id)
+
+
+def test_replay_of_dead_letters_needs_exactly_its_list(
+    kafka: str,
+    cluster: KafkaCluster,
+    application_id: str,
+    create_topic: Callable[..., str],
+    produce: Callable[..., None],
+    consume_all: Callable[..., list[Any]],
+    allow: Allow,
+) -> None:
+    source, target = create_topic(f"in-{application_id}", 1), create_topic(f"out-{application_id}", 1)
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(int))
+    builder.stream(source).send_to(target)
+    runs = Application(
+        bootstrap=kafka,
+        application_id=application_id,
+        topology=builder.build(),
+        settings={"deserialization.exception.handler": "dead-letter"},
+    )
+    produce(source, [("k", b"no number")])
+    runs.run("run-1")
+    listed = replay_permissions(runs.topology.plan(application_id), runs.checked)
+    for number, each in enumerate(listed):
+        with pytest.raises(AccessDeniedError):
+            DeadLetterReplay(cluster, runs.checked, replay_id=f"replay-{number}").run()
+        allow([each])
+    assert [row.value for row in consume_all(source)] == [b"no number"]
+    done = DeadLetterReplay(cluster, runs.checked, replay_id="replay").run()
+    assert done.records_per_topic == {source: 1}
+    assert [row.value for row in consume_all(source)] == [b"no number"] * 2
 
 
 def test_doctor_sees_everything_with_its_list_and_says_what_it_may_not_see(

@@ -22,7 +22,8 @@ from tests.driver_process import DriverProcess, driver
 from tests.in_process import Application
 
 APPLICATION = Path(__file__).parents[2] / "applications" / "flights_weather.py"
-DAYS = 24
+#: The last flights without weather are of the sixth; three days later their windows are closed.
+DAYS = 12
 PARTITIONS = 2
 AIRPORTS = ("EWR", "JFK", "LGA")
 DAY_MS = 86_400_000
@@ -171,7 +172,7 @@ def test_outputs_are_byte_equal_when_the_same_slice_is_run_again_from_scratch(
             ]
         )
     assert written[0] == written[1]
-    assert sum(map(len, written[0])) > 20_000
+    assert sum(map(len, written[0])) > 10_000
 
 
 def test_result_is_the_same_when_run_in_twenty_slices_with_late_weather(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,10 @@ from airflow.sdk import DAG, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_kstreams.batch import ledger, metadata
+from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.log_read import read_log
 from airflow_kstreams.batch.model import BeginResult, RunPlan, RunSummary, Slice
 from airflow_kstreams.batch.run_spec import RunSpec
 from airflow_kstreams.hooks.kafka import KafkaHook
@@ -283,6 +287,7 @@ class Scenes:
 def scenes(monkeypatch: pytest.MonkeyPatch) -> Scenes:
     scene = ResetScene(partitions=1)
     monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: scene.kafka)
+    monkeypatch.setattr(SystemClock, "now_ms", lambda self: scene.clock.now_ms())
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
     return Scenes(scene)
 
@@ -348,27 +353,93 @@ def test_letters_are_back_once_however_often_the_task_is_tried(scenes: Scenes) -
     assert kafka.values("in") == [b"a", b"b"]
 
 
+def _run_operator(subtopology: int | str | None) -> BaseOperator:
+    return RunTopologyOperator(
+        task_id="run",
+        application_id=APP,
+        application="nowhere.py",
+        spark_conn_id="undefined",
+        subtopology=subtopology,
+    )
+
+
+#: What an operator says that would start Spark.
+SPARK_IS_STARTED = "'undefined' is not defined"
+
+
 def test_spark_is_not_started_when_the_subtopology_is_at_its_stop_offsets(scenes: Scenes) -> None:
     scene = scenes.scene
     scene.send("a", "b")
     scene.tasks(scene.begin("r"), [0])
 
-    def run(subtopology: int | str) -> BaseOperator:
-        return RunTopologyOperator(
-            task_id="run",
-            application_id=APP,
-            application="nowhere.py",
-            spark_conn_id="undefined",
-            subtopology=subtopology,
-        )
-
-    result = scenes.execute(run("0"))
+    result = scenes.execute(_run_operator("0"))
 
     assert (result["finished"], result["records_in"], result["records_out"]) == (False, 2, 2)
-    with pytest.raises(AirflowFailException, match="'undefined' is not defined"):
-        scenes.execute(run(1))
+    with pytest.raises(AirflowFailException, match=SPARK_IS_STARTED):
+        scenes.execute(_run_operator(1))
     with pytest.raises(AirflowFailException, match="no subtopology 9"):
-        scenes.execute(run(9))
+        scenes.execute(_run_operator(9))
+
+
+@pytest.mark.parametrize("subtopology", [0, None])
+def test_spark_is_started_to_relieve_a_driver_that_died_with_its_lease_when_its_tasks_were_done(
+    scenes: Scenes, subtopology: int | None
+) -> None:
+    scene = scenes.scene
+    scene.send("a", "b")
+    killed = scene.coordinator()  # never closed: it died
+    scene.tasks(scene.begin("r", coordinator=killed), [0] if subtopology == 0 else (0, 1, 2))
+
+    with pytest.raises(AirflowFailException, match=SPARK_IS_STARTED):
+        scenes.execute(_run_operator(subtopology), try_number=2)
+
+    # The driver of the retry does nothing but take the lease and let it go.
+    scene.begin("r", order=2)
+    assert scenes.execute(_run_operator(subtopology), try_number=2)["records_in"] > 0
+
+
+def test_spark_is_not_started_when_the_lease_of_a_driver_that_died_has_run_out(scenes: Scenes) -> None:
+    scene = scenes.scene
+    scene.send("a")
+    scene.tasks(scene.begin("r", coordinator=scene.coordinator()), [0])
+    scene.clock.sleep(scene.checked.lease_ms / 1000)
+
+    assert scenes.execute(_run_operator(0), try_number=2)["records_in"] == 1
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_ledger_and_metadata_are_read_once_when_an_operator_looks_at_a_run(
+    scenes: Scenes, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    scene = scenes.scene
+    scene.send("a")
+    slice_ = scene.begin("r")
+    if done:
+        scene.tasks(slice_, [0])
+    read: list[str] = []
+
+    def counting(*args: Any, **more: Any) -> Any:
+        read.append(args[1])
+        return read_log(*args, **more)
+
+    for module in (ledger, metadata):
+        monkeypatch.setattr(module, "read_log", counting)
+    with nullcontext() if done else pytest.raises(AirflowFailException, match=SPARK_IS_STARTED):
+        scenes.execute(_run_operator(0))
+
+    assert read == [f"{APP}-runs", f"{APP}-metadata"]
+
+
+def test_tasks_that_are_left_are_named_when_spark_ended_well_all_the_same(
+    scenes: Scenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scenes.scene
+    scene.send("a")
+    scene.begin("r")
+    monkeypatch.setattr(RunTopologyOperator, "_submit", lambda *_: None)
+
+    with pytest.raises(RunError, match="tasks 0_0 of run 'r' are not at their stop offsets"):
+        scenes.execute(_run_operator(None))
 
 
 WARNING = "in-0: a transaction open for 12 min holds the last stable offset at 2"

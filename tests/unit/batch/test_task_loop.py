@@ -165,7 +165,13 @@ def rig() -> Callable[..., Rig]:
             progress=TaskProgress(),
         )
         task.open()
-        clients: Any = TaskClients(admin=None, reader=reader, outputs=writer, state=writer)  # type: ignore[arg-type]
+        clients: Any = TaskClients(
+            admin=None,  # type: ignore[arg-type]
+            reader=reader,  # type: ignore[arg-type]
+            outputs=writer,  # type: ignore[arg-type]
+            state=writer,  # type: ignore[arg-type]
+            written=(),
+        )
         failures = FakeFailures()
         loop = TaskLoop(
             task,

@@ -86,6 +86,17 @@ def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> No
         ("Describe", "topic", "letters-letters-repartition"),
         ("Describe", "group", "letters"),
     }
+    assert rows(acls(application, "--for", "replay")) == {
+        ("Read", "topic", "letters-dead-letter"),
+        ("Create", "topic", "letters-dead-letter-replays"),
+        ("Read", "topic", "letters-dead-letter-replays"),
+        ("Write", "topic", "letters-dead-letter-replays"),
+        ("Write", "topic", "words"),
+        ("Write", "topic", "checked-words"),
+        ("Write", "topic", "letters-letters-repartition"),
+        ("Read", "group", "letters-dead-letter-replay"),
+        ("Write", "transactional-id", "letters-dead-letter-replay"),
+    }
     assert rows(acls(application, "--for", "continuous")) == {("Delete", "topic", "letters-metadata")}
     assert ("DescribeConfigs", "cluster") in {row[:2] for row in rows(acls(application, "--for", "doctor"))}
 

@@ -88,8 +88,9 @@ def test_cached_result_is_sent_once_when_no_commit_point_lies_between() -> None:
     assert [(topic, key, value, time) for topic, key, value, time, _ in sent] == [
         ("out", b"k", (5).to_bytes(8, "big"), 104)
     ]
-    assert list(task.changes()) == [("app-counts-changelog", b"k", (5).to_bytes(8, "big"), 104)]
-    assert list(task.changes()) == []
+    ((changelog, changes),) = task.changes()
+    assert (changelog, list(changes)) == ("app-counts-changelog", [(b"k", (5).to_bytes(8, "big"), 104)])
+    assert [list(changes) for _, changes in task.changes()] == [[]]
 
 
 def test_commit_points_are_counted_in_records_when_the_batch_is_larger() -> None:

@@ -1,0 +1,88 @@
+"""How an operator says what it does in lines of code, so that a task can run a chain of them as one loop.
+
+A closure per node costs a call per node and record. So a node may also write its part of a source's loop
+(:class:`LoopCode`), and the task compiles what the nodes wrote into one function; see
+``runtime/fused_loop.py``. The closure stays: a node runs as one wherever a loop cannot hold its code.
+
+Rule: the lines do what the closure does, in the same order, and raise where it raises. They see variables and
+names that ``LoopCode`` gave, nothing else: no text of a user ever becomes code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from airflow_kstreams.streams.serde.base import Serde
+
+
+class LoopCode(Protocol):
+    """The text of a function while nodes write it.
+
+    :ivar timestamp_ms: expression for the timestamp of what is processed.
+    :ivar headers: expression for its headers.
+    """
+
+    timestamp_ms: str
+    headers: str
+
+    def name(self, held: object, hint: str) -> str:
+        """Return the name under which the function finds an object.
+
+        :param hint: what the name begins with, an identifier.
+        """
+        ...
+
+    def variable(self, hint: str) -> str:
+        """Return the name of a new variable."""
+        ...
+
+    def line(self, text: str) -> None:
+        """Write a statement."""
+        ...
+
+    def place(self, *, for_closures: bool = False) -> None:
+        """Write how the record context is set to what is processed.
+
+        :param for_closures: whether only nodes that run as closures need it here.
+        """
+        ...
+
+    def block(self, head: str) -> AbstractContextManager[None]:
+        """Write a compound statement's head; what is written meanwhile is its body.
+
+        :param head: without the colon.
+        """
+        ...
+
+    def counted(self) -> AbstractContextManager[None]:
+        """Write what counts the records that sinks in the body send."""
+        ...
+
+    def serialized(self, variable: str, serde: Serde) -> str:
+        """Return the expression for a variable's bytes, None where it holds None."""
+        ...
+
+    def has_bytes(self, variable: str, data: str, serde: Serde) -> None:
+        """Take note of which variable holds the bytes of another one's object."""
+        ...
+
+    def forward(self, key: str, value: str, to: str | None = None) -> None:
+        """Write what the children of the node do with a key and a value.
+
+        :param key: variable that holds it.
+        :param value: variable that holds it.
+        :param to: the only child meant.
+        """
+        ...
+
+    def function(self, name: str) -> Any:
+        """Compile the text and return the function of that name that it defines; it has an argument
+        ``_node=_node_of_line``.
+        """
+        ...
+
+
+#: Writes what a node does with a key and a value, given the variables that hold them.
+WriteCode = Callable[[LoopCode, str, str], None]

@@ -1,0 +1,225 @@
+"""A source's loop gives what its nodes' closures give: the same bytes in the same order, the same failure.
+
+The yardstick is the loop that every other task has, over closures alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
+from airflow_kstreams.streams.errors import RecordError
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime import loop_code
+from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.settings import ApplicationSettings
+from tests.records import FakeRecord
+
+A = TopicPartition("a", 0)
+#: A value at which every function of a user fails.
+POISON = 13
+
+
+def size(value: Any) -> int:
+    if value == POISON:
+        raise ZeroDivisionError(f"poison {value}")
+    return len(str(value))
+
+
+def add_one(value: Any) -> Any:
+    return value if value is None else [value, size(value)]
+
+
+def noted(key: Any, value: Any) -> None:
+    size(value)
+
+
+STEPS: dict[str, Callable[[Any, int], Any]] = {
+    "filter": lambda stream, n: stream.filter(lambda k, v: size(v) % (n + 2) != 0),
+    "filter_not": lambda stream, n: stream.filter_not(lambda k, v: size(v) % (n + 2) == 0),
+    "peek": lambda stream, n: stream.peek(noted),
+    "map": lambda stream, n: stream.map(lambda k, v: (None if n == 2 else str(k), add_one(v))),
+    "map_values": lambda stream, n: stream.map_values(add_one),
+    "map_to_none": lambda stream, n: stream.map_values(lambda v: None if size(v) == n else v),
+    "flat_map": lambda stream, n: stream.flat_map(lambda k, v: [(k, v)] * (size(v) % 3)),
+    "flat_map_values": lambda stream, n: stream.flat_map_values(lambda v: [v, [v]][: size(v)]),
+    "select_key": lambda stream, n: stream.select_key(lambda k, v: str(v)),
+    "wrong_tuple": lambda stream, n: stream.map(lambda k, v: (k, v) if size(v) < 6 else k),
+    "branch": lambda stream, n: stream.branch(lambda k, v: size(v) % 2 == 0, lambda k, v: v is not None)[
+        n % 2
+    ],
+    "merge_with_itself": lambda stream, n: stream.merge(stream.map_values(add_one)),
+    "shows": lambda stream, n: shown(stream, n),
+}
+
+
+def shown(stream: Any, n: int) -> Any:
+    stream.send_to(f"shown{n}", **written())
+    return stream
+
+
+def written() -> dict[str, Serde]:
+    return {"key_serde": serdes.string(), "value_serde": serdes.json()}
+
+
+def spec(cached: bool) -> StoreSpec:
+    return StoreSpec(name="t", key_serde=serdes.string(), value_serde=serdes.json(), cached=cached)
+
+
+def cents(value: Any) -> int:
+    return size(value)
+
+
+TABLES: dict[str, Callable[[Any, StoreSpec], Any]] = {
+    "count": lambda stream, store: stream.group_by_key().count(store=store),
+    "reduce": lambda stream, store: stream.group_by_key().reduce(
+        lambda total, v: None if size(total) > 8 else [size(total), v], store=store
+    ),
+    "aggregate": lambda stream, store: stream.group_by_key().aggregate(
+        lambda: 0, lambda k, v, total: None if size(v) == 3 else total + size(v), store=store
+    ),
+}
+
+keys = st.sampled_from([b"x", b"y", "ä".encode(), b"", None])
+values = st.sampled_from([b"1", b" 22 ", b'"text"', b"[1]", b"{}", None])
+#: A key that is no text, a value that is no JSON, one that users' functions do not like.
+bad = st.sampled_from([(b"\xff", b"1"), (b"x", b"{"), (b"\xff", b"{"), (b"y", str(POISON).encode())])
+headers = st.sampled_from([None, [("h", b"1"), ("h", None)]])
+records = st.lists(st.tuples(st.tuples(keys, values), st.integers(0, 30), headers), max_size=12)
+steps = st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 2)), max_size=5)
+numbers = st.integers(0, 12)
+POLICIES = st.sampled_from(["fail", "skip", "dead-letter"])
+
+
+def policies(deserialization: str, processing: str) -> dict[str, str]:
+    return {
+        "deserialization.exception.handler": deserialization,
+        "processing.exception.handler": processing,
+    }
+
+
+def topology(
+    chain: Sequence[tuple[str, int]], table: str | None, cached: bool, value_serde: Serde
+) -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    stream = builder.stream("a", value_serde=value_serde)
+    stream.send_to("raw", key_serde=serdes.string(), value_serde=value_serde)
+    stream = shaped = stream.filter(lambda k, v: True)
+    for step, n in chain:
+        shaped = STEPS[step](shaped, n)
+    shaped.send_to("out", **written())
+    if table is not None:
+        counted = TABLES[table](stream, spec(cached))
+        counted.to_stream().send_to("table", **written())
+        counted.to_stream().map_values(add_one).send_to("changes", **written())
+    return builder.build()
+
+
+def outcome(
+    built: Topology, log: Sequence[FakeRecord], chunk: int, handlers: Mapping[str, str], steps: Sequence[str]
+) -> list[Any]:
+    """Run a task, and return everything that it did.
+
+    :param steps: what of a commit follows each chunk.
+    """
+    done: list[Any] = []
+
+    def produce(*written: Any) -> None:
+        *record, found = written
+        # A dead letter tells the calls that led to its error.
+        done.append((*record, [h for h in found or [] if h[0] != "__streams.errors.stacktrace"]))
+
+    task = StreamTask(
+        built,
+        task_id=TaskId(subtopology=0, group=0),
+        bounds={A: (0, len(log))},
+        produce=produce,
+        settings=ApplicationSettings.parse("app", dict(handlers)),
+        progress=TaskProgress(),
+    )
+    try:
+        task.open()
+        task.add(A, log)
+        for step in itertools.cycle(steps):
+            if not task.process(chunk):
+                break
+            done.append(task.progress)
+            if "flush" in step:
+                task.flush()
+            if "drain" in step:
+                done.extend((changelog, list(changes)) for changelog, changes in task.changes())
+        task.close()
+        done.extend((changelog, list(changes)) for changelog, changes in task.changes())
+    except RecordError as error:
+        done.append((str(error), error.topic, error.partition, error.offset, error.node))
+    done.append([list(store.all()) for store in task.stores.values()])
+    return done
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    chain=steps,
+    table=st.sampled_from([None, *TABLES]),
+    cached=st.booleans(),
+    value_serde=st.sampled_from([serdes.json(), serdes.bytes(), serdes.string(), serdes.json(int)]),
+    good=records,
+    worse=st.one_of(st.none(), st.tuples(bad, numbers)),
+    chunk=st.integers(1, 6),
+    handlers=st.builds(policies, POLICIES, POLICIES),
+    commits=st.lists(st.sampled_from(["flush, drain", "flush", "drain", ""]), min_size=1, max_size=4),
+)
+@example(
+    chain=[("merge_with_itself", 0)] * 12,  # more ways than a loop holds nodes
+    table=None,
+    cached=True,
+    value_serde=serdes.json(),
+    good=[((b"x", b"1"), 1, None)],
+    worse=((b"y", b"13"), 1),
+    chunk=2,
+    handlers={},
+    commits=["flush, drain"],
+)
+@example(
+    chain=[("flat_map_values", 0)] * 14,  # deeper than a loop goes
+    table="reduce",
+    cached=True,
+    value_serde=serdes.json(),
+    good=[((b"x", b"1"), 1, None)],
+    worse=None,
+    chunk=2,
+    handlers=policies("dead-letter", "skip"),
+    commits=["flush, drain"],
+)
+def test_outcome_is_the_same_when_nodes_are_lines_of_a_loop(
+    chain: Any,
+    table: str | None,
+    cached: bool,
+    value_serde: Serde,
+    good: Any,
+    worse: Any,
+    chunk: int,
+    handlers: Mapping[str, str],
+    commits: Sequence[str],
+) -> None:
+    entries = list(good)
+    if worse is not None:
+        entries.insert(worse[1], (worse[0], 5, [("bad", b"")]))
+    log = [
+        FakeRecord(at=at, key_bytes=key, value_bytes=value, timestamp_ms=ms, in_topic="a", header_list=named)
+        for at, ((key, value), ms, named) in enumerate(entries)
+    ]
+    fused = outcome(topology(chain, table, cached, value_serde), log, chunk, handlers, commits)
+    with (
+        patch.object(ProcessorTopology, "_steps", lambda *_: True),
+        patch.object(loop_code, "_MOST_NODES", 0),
+    ):
+        called = outcome(topology(chain, table, cached, value_serde), log, chunk, handlers, commits)
+    assert fused == called
