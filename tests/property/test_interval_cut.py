@@ -13,6 +13,7 @@ from functools import cache
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from airflow_kstreams.batch.ledger import read_ledger
 from airflow_kstreams.batch.metadata import read_metadata
 from airflow_kstreams.batch.model import RunState, RunSummary
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
@@ -139,6 +140,10 @@ class Scene:
                 return summary
             # A dead task's transaction would be waited for until it times out.
             self.kafka.clock.sleep(30)
+            finished = read_ledger(self.kafka, APP, clock=self.kafka.clock).runs.get(run_id)
+            if finished is not None:
+                event("it had finished the run")
+                return finished
             folded = read_metadata(self.kafka, APP, clock=self.kafka.clock)
             if folded.state is RunState.RUNNING and folded.slice is not None:
                 frozen = folded.slice
