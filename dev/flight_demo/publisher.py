@@ -28,12 +28,12 @@ class PublishError(Exception):
     """Some records did not reach the broker."""
 
 
-def create_topics(bootstrap: str) -> None:
-    """Create the demo's topics; returns when the broker has them."""
+def create_topics(bootstrap: str, names: Sequence[str] = TOPICS) -> None:
+    """Create topics that keep records of 2013; returns when the broker has them."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": LOG_LEVEL})
     topics = [
         NewTopic(name, num_partitions=PARTITIONS, replication_factor=1, config=dict(_TOPIC_CONFIG))
-        for name in TOPICS
+        for name in names
     ]
     for created in admin.create_topics(topics).values():
         created.result(_CLIENT_SECONDS)

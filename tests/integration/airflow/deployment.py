@@ -27,6 +27,7 @@ from tests.conftest import Row, read_rows
 APPLICATION_ID = "flight-delays"
 HOURLY, REPORT, FOLLOWED = "flight_delays_hourly", "flight_delays_report", "flight_delays_followed"
 TELL = "tell_new_runs"
+BACKFILL, BACKFILLED = "flight_delays_backfill", "carrier-delays-backfilled"
 _CURSOR = f"{APPLICATION_ID}-finished-runs-{FOLLOWED}"
 _SECONDS = 30.0
 
@@ -111,6 +112,24 @@ class Deployment:
     def differences(self, days: int) -> tuple[str, ...]:
         """Compare the carrier table with the data set's first days."""
         return oracle.judge(self.bootstrap, days).differences
+
+    def create_backfill(self, *, days: int) -> None:
+        """Let Airflow backfill the first days of 2013, by UTC."""
+        create_topics(self.bootstrap, [BACKFILLED])
+        self.airflow.unpause(BACKFILL)
+        body = {
+            "dag_id": BACKFILL,
+            "from_date": "2013-01-01T00:00:00Z",
+            "to_date": f"2013-01-{days:02}T00:00:00Z",
+            "reprocess_behavior": "failed",
+            "dag_run_conf": {"backfill": "first-days"},
+        }
+        self.airflow.call("POST", "/backfills", body)
+
+    def backfill_runs(self) -> dict[str, str]:
+        """Return the state of every run of the backfill."""
+        runs = self.airflow.call("GET", f"/dags/{BACKFILL}/dagRuns?limit=100")["dag_runs"]
+        return {run["dag_run_id"]: run["state"] for run in runs if run["run_type"] == "backfill"}
 
     def followers(self) -> dict[str, str]:
         """Return the state of every dag run of the DAG that follows the finished runs."""
