@@ -84,7 +84,13 @@ def build_slice(
     known = known_now(known, committed_offsets(session, partitions), plan, topics.topic_ids)
     frozen = freeze(session, settings, clock, request=request, folded=folded, known=known, topics=topics)
     inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
-    warnings = warnings_of(session.cluster, frozen.held, group_id=plan.application_id, clock=clock)
+    warnings = warnings_of(
+        session.cluster,
+        frozen.held,
+        group_id=plan.application_id,
+        clock=clock,
+        comes_again=frozen.kept_ms is None,
+    )
     for warning in (warnings := (*warnings, *frozen.warnings, *_expired(known, begun))):
         log.warning("%s", warning)
     slice_ = Slice(
@@ -139,7 +145,8 @@ def fence_earlier(
     :raises KafkaClientError: the broker did not answer.
     """
     ids = _earlier_ids(settings, folded, ledger, known, topics)
-    fence(session.cluster, ids, admin=session.admin, topics=written_topics(plan, settings))
+    earlier = [owner.plan.topology for owner in (ledger.switched, folded.slice) if owner is not None]
+    fence(session.cluster, ids, admin=session.admin, topics=written_topics(plan, *earlier, settings=settings))
 
 
 def _earlier_ids(

@@ -403,7 +403,7 @@ class Coordinator:
             self._cluster,
             slice_.plan.transactional_ids,
             admin=self._session.admin,
-            topics=written_topics(slice_.plan.topology, self._settings),
+            topics=written_topics(slice_.plan.topology, settings=self._settings),
         )
 
     def _new_lease(self, caller: Caller, generation: int) -> Lease:

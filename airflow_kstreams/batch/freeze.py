@@ -107,10 +107,10 @@ def freeze(
     else:
         refuse_losses(find_losses(bounds, known, topics.topic_ids), request)
         inputs = freeze_inputs(outside, known, settings)
-        if folded.state is RunState.RUNNING:
-            inputs = _with_foreign_stops(inputs, folded, known, request)
-        elif settings.autostop_at == "interval_end" and interval is not None:
-            inputs, warnings = _cut(session, clock, inputs, interval, request)
+    if folded.state is RunState.RUNNING:
+        inputs = _with_foreign_stops(inputs, folded, known, request)
+    elif settings.autostop_at == "interval_end" and interval is not None:
+        inputs, warnings = _cut(session, clock, inputs, interval, request)
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
     spans |= {tp: (start_of(tp, log_of, known, settings), log_of.stable) for tp, log_of in inside.items()}
     empty = not _any_record(session, spans, clock, request)

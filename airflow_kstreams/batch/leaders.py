@@ -20,16 +20,18 @@ from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 
 def written_topics(
-    plan: TopologyPlan, settings: ApplicationSettings | None = None, *, subtopology: int | None = None
+    *plans: TopologyPlan, settings: ApplicationSettings | None = None, subtopology: int | None = None
 ) -> set[str]:
     """Return the topics that tasks may write in transactions; some may not exist.
 
-    :param plan: of the topology.
+    A topic that a processor names only as it sends is not among them.
+
+    :param plans: of the tasks' topologies.
     :param settings: tell where dead letters go.
     :param subtopology: whose tasks; None for all.
     """
-    topics = {metadata_topic(plan.application_id)}
-    for sub in plan.subtopologies:
+    topics = {metadata_topic(plan.application_id) for plan in plans}
+    for sub in (sub for plan in plans for sub in plan.subtopologies):
         if subtopology in (None, sub.id):
             topics |= {*sub.changelogs.values(), *sub.sinks}
     if settings is not None and settings.dead_letters:

@@ -348,7 +348,7 @@ def _task_ids(application_id: str, seen: Survey) -> tuple[str, ...]:
 def _written_topics(seen: Survey) -> set[str]:
     """Return the topics in which these tasks may have transactions open, where they are known."""
     plans = [owner.plan.topology for owner in (seen.ledger.switched, seen.folded.slice) if owner is not None]
-    return set().union(*(written_topics(plan) for plan in plans))
+    return written_topics(*plans)
 
 
 def _ledger_changes(application_id: str, seen: Survey, plan: ResetPlan) -> list[MetadataRecord]:

@@ -219,7 +219,7 @@ class TaskAttempt:
     def _written(self) -> set[str]:
         """The topics that take part in this task's transactions."""
         plan = self._topology.plan(self._settings.application_id)
-        return written_topics(plan, self._settings, subtopology=self._task_id.subtopology)
+        return written_topics(plan, settings=self._settings, subtopology=self._task_id.subtopology)
 
     def _work(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         """Work out what there is to do, now that no older attempt can change it."""

@@ -23,6 +23,8 @@ FETCH_SECONDS = 0.1
 _CHUNK_FIRST, _CHUNK_MAX = 10, 1_000
 #: A transaction older than this share of its timeout is given up.
 _TRANSACTION_SHARE = 0.9
+#: One older than this is committed where nothing but records to leave out comes.
+_SKIPPING_SHARE = 0.25
 _CHUNK_SECONDS_HIGH, _CHUNK_SECONDS_LOW = 0.2, 0.05
 #: How often a task that gets nothing looks whether what it waits for is still there.
 _LOOK_SECONDS = 5.0
@@ -70,6 +72,8 @@ class TaskLoop:
         self._positions: dict[TopicPartition, int] = {}
         #: Since when there may be something to commit; the broker counts from the first write.
         self._open_since: float | None = None
+        #: Whether records may be read that are never processed.
+        self._skipping = False
 
     def run(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> OffsetMetadata:
         """Read every partition from its position to its stop offset; the last commit is made, too.
@@ -90,6 +94,7 @@ class TaskLoop:
         self._positions = {p: bounds[p][0] for p in self._assigned}
         for partition, interval_ms in self._commit.kept_ms.items():
             self._task.group.keep_only(partition, interval_ms)
+            self._skipping = True
         if self._assigned:
             self._clients.reader.assign({p: bounds[p][0] for p in sorted(self._assigned)})
 
@@ -128,12 +133,11 @@ class TaskLoop:
             self._positions[partition] = max(end, self._positions[partition])
 
     def _take(self, fetched: Fetched) -> None:
-        skipped = self._task.group.skipped
         for partition, records in fetched.records.items():
             self._task.add(partition, records)
         for partition, end in fetched.ends.items():
             self._task.group.reached(partition, end)
-        if self._task.group.skipped > skipped:
+        if self._skipping and fetched.records:
             self._progressed_at = self._clock.monotonic_seconds()
 
     def _unread(self) -> dict[TopicPartition, tuple[int, int]]:
@@ -176,7 +180,7 @@ class TaskLoop:
             self._chunk = next_chunk(self._chunk, now - before)
         if self._at_stop:
             return False
-        if self._commit_due(now, processed=count > 0):
+        if self._commit_due(now, processed=count > 0) or self._only_skips(now, count):
             self._commit_now(now)
         else:
             self._refuse_long_transaction(now)
@@ -193,6 +197,14 @@ class TaskLoop:
 
     def _commit_due(self, now: float, *, processed: bool) -> bool:
         return self._task.commit_due(interval_elapsed=self._interval_elapsed(now), processed=processed)
+
+    def _only_skips(self, now: float, count: int) -> bool:
+        """Whether a transaction grows old while records are read that are all left out: they bring no commit
+        point, however many they are.
+        """
+        if not self._skipping or count or self._open_since is None:
+            return False
+        return (now - self._open_since) * 1000 > _SKIPPING_SHARE * self._settings.transaction_timeout_ms
 
     def _interval_elapsed(self, now: float) -> bool:
         return (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms

@@ -286,6 +286,8 @@ class PassThrough:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Return what is below."""
+        if len(children) == 1:
+            return forward
 
         def write(code: LoopCode, key: str, value: str) -> None:
             code.forward(key, value)

@@ -45,7 +45,7 @@ class IntervalFilter:
                 self._behind = 0
             else:
                 self._behind += 1
-        if self._behind:
+        if self._behind and records:
             self._next_offset = records[-1].offset() + 1
         return kept
 

@@ -20,6 +20,7 @@ from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.runtime.failing_node import NodeOfLine, failing_node
 from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serdes import gives_back
 from airflow_kstreams.streams.topology.inlining import WriteCode
 from airflow_kstreams.streams.topology.nodes import Forward
 
@@ -184,7 +185,7 @@ class TaskLoopCode:
         Bytes that would be made the same way again are not made anew.
         """
         known, of = self._bytes.get(variable, ("", None))
-        if of is not None and of == serde and of.canonical and serde.canonical:
+        if of is not None and gives_back(of, serde):
             return known
         return f"None if {variable} is None else {self.name(serde.serialize, 'serialize')}({variable})"
 

@@ -29,8 +29,6 @@ class Serde:
         that uses it, never while a topology is built. None: this serde serves every topic.
     :param partition_bytes: object -> the bytes that decide a key's partition, where not all of its bytes
         do: every window of a key lies in the key's own partition, as in Kafka Streams.
-    :param canonical: whether every object is immutable and has one form in bytes, so that ``serialize`` gives
-        back exactly what ``deserialize`` read; such bytes are then passed on without being made anew.
     """
 
     id: str
@@ -38,7 +36,6 @@ class Serde:
     deserialize: Callable[[bytes], Any] = field(compare=False)
     for_topic: Callable[[str, Side], Serde] | None = field(default=None, compare=False)
     partition_bytes: Callable[[Any], bytes] | None = field(default=None, compare=False)
-    canonical: bool = field(default=False, compare=False)
 
     def __repr__(self) -> str:
         return f"serdes.{self.id}"

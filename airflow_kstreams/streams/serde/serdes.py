@@ -42,7 +42,7 @@ def bytes() -> Serde:  # noqa: A001  (users write serdes.bytes())
     >>> serdes.bytes().serialize(b"ab")
     b'ab'
     """
-    return Serde(id="bytes", serialize=_checked_bytes, deserialize=builtins.bytes, canonical=True)
+    return Serde(id="bytes", serialize=_checked_bytes, deserialize=builtins.bytes)
 
 
 def string() -> Serde:
@@ -51,7 +51,7 @@ def string() -> Serde:
     >>> serdes.string().serialize("ab"), serdes.string().deserialize(b"ab")
     (b'ab', 'ab')
     """
-    return Serde(id="string", serialize=str.encode, deserialize=builtins.bytes.decode, canonical=True)
+    return Serde(id="string", serialize=str.encode, deserialize=builtins.bytes.decode)
 
 
 def int32() -> Serde:
@@ -62,7 +62,7 @@ def int32() -> Serde:
     >>> serdes.int32().serialize(258).hex(" ")
     '00 00 01 02'
     """
-    return Serde(id="int32", serialize=_INT32.pack, deserialize=_unpack_int32, canonical=True)
+    return Serde(id="int32", serialize=_INT32.pack, deserialize=_unpack_int32)
 
 
 def int64() -> Serde:
@@ -75,7 +75,7 @@ def int64() -> Serde:
     >>> serdes.int64().deserialize(serdes.int64().serialize(-1))
     -1
     """
-    return Serde(id="int64", serialize=_INT64.pack, deserialize=_unpack_int64, canonical=True)
+    return Serde(id="int64", serialize=_INT64.pack, deserialize=_unpack_int64)
 
 
 def double() -> Serde:
@@ -163,6 +163,28 @@ def _unpack_int64(data: builtins.bytes) -> int:
     number: int
     (number,) = _INT64.unpack(data)
     return number
+
+
+#: (serialize, deserialize): every object is immutable and has one form in bytes, so that the former gives
+#: back exactly what the latter read.
+_GIVE_BACK: tuple[tuple[Any, Any], ...] = (
+    (_checked_bytes, builtins.bytes),
+    (str.encode, builtins.bytes.decode),
+    (_INT32.pack, _unpack_int32),
+    (_INT64.pack, _unpack_int64),
+)
+
+
+def gives_back(read: Serde, written: Serde) -> bool:
+    """Say whether one serde writes exactly the bytes that another one has read.
+
+    It is known of the functions above. A serde that was made of one of these with a function of the user's
+    is another one, whatever its id says.
+    """
+    return any(
+        serialize == written.serialize and deserialize == read.deserialize
+        for serialize, deserialize in _GIVE_BACK
+    )
 
 
 def _type_name(annotation: Any) -> str:

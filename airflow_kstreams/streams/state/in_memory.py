@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.keyed_access import Entry, KeyedAccess, in_bounds
 from airflow_kstreams.streams.state.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
@@ -79,6 +80,8 @@ class InMemoryKeyValueStore(KeyedAccess):
                 continue
             try:
                 data = serialize(value)
+            except KStreamsError:
+                raise
             except Exception:
                 data = self._serialized(value)  # says what is wrong
             yield key, data, cell.timestamp_ms

@@ -223,6 +223,20 @@ def test_backfill_keeps_exactly_the_records_dated_in_its_interval_and_counts_the
     assert (summary.records_in, summary.records_skipped) == (3, 3)
 
 
+def test_warning_says_that_no_later_run_reads_what_an_open_transaction_hides_from_a_backfill(
+    application: Callable[..., Application], kafka: InMemoryKafka
+) -> None:
+    publish(kafka, ("a", 1.0))
+    writer = kafka.writer(transactional_id="foreign")
+    writer.init_transactions()
+    writer.begin()
+    writer.produce("in", b"b", b"b", 0, T0 + HOUR + 1, None)
+    writer.flush()
+    (warning,) = application("interval").run("run", interval_ms=interval(1)).warnings
+    assert "at most 1 records, is left out, and no later run of this backfill reads it" in warning
+    assert out(kafka) == ["a"]
+
+
 def test_end_of_a_backfill_stays_when_a_retry_finds_late_records(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:

@@ -65,18 +65,22 @@ class FakeClock:
 
 @dataclass
 class FakeReader:
-    """Serves what the script says, one entry a poll; then nothing, while the clock goes on."""
+    """Serves what the script says, one entry a poll, which takes so many seconds; then nothing, while the
+    clock goes on.
+    """
 
     clock: FakeClock
     script: list[Fetched]
     assigned: Mapping[TopicPartition, int] = field(default_factory=dict)
     calls: list[tuple[str, set[TopicPartition]]] = field(default_factory=list)
+    seconds: float = 0.0
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         self.assigned = dict(starts)
 
     def poll(self, *, max_records: int, timeout_seconds: float) -> Fetched:
         if self.script:
+            self.clock.sleep(self.seconds)
             return self.script.pop(0)
         self.clock.sleep(timeout_seconds)
         return Fetched({}, {})
@@ -294,6 +298,33 @@ def test_task_waits_on_when_records_are_long_in_coming_and_nothing_is_written_ye
     )
     with pytest.raises(StopOffsetUnreachableError, match="no record for"):
         made.loop.run(bounds)
+
+
+def kept_and_left_out(rig: Callable[..., Rig], **settings: Any) -> tuple[Rig, Bounds]:
+    """Three records of an interval, then 200 fetches, ten seconds each, of records outside it."""
+    script = [Fetched({A: records(A, 0, 3, at_ms=5)}, {})]
+    script += [Fetched({A: records(A, n * 10 + 3, n * 10 + 13, at_ms=99)}, {}) for n in range(200)]
+    bounds: Bounds = {A: (0, 2003), B: (0, 0)}
+    made = rig(bounds, script, processing_guarantee="exactly_once", commit_interval_ms=10**9, **settings)
+    made.reader.seconds = 10.0
+    made.commit.kept_ms = {A: (0, 10)}
+    return made, bounds
+
+
+def test_commit_comes_in_time_when_nothing_but_records_to_leave_out_follows(rig: Callable[..., Rig]) -> None:
+    made, bounds = kept_and_left_out(rig, buffered_records_per_partition=1)
+    made.loop.run(bounds)
+    assert len(made.sent) == 3
+    assert made.commit.commits == [False, True]
+
+
+def test_task_waits_on_when_a_held_record_is_followed_by_records_to_leave_out(
+    rig: Callable[..., Rig],
+) -> None:
+    made, bounds = kept_and_left_out(rig, buffered_records_per_partition=100, run_stall_timeout_ms=60_000)
+    made.loop.run(bounds)
+    assert len(made.sent) == 3
+    assert made.commit.commits == [True]
 
 
 @pytest.mark.parametrize(

@@ -123,3 +123,13 @@ def test_buffers_are_looked_through_once_when_partitions_alternate_record_by_rec
     group.add(B, records(B, *range(1, 201, 2)))
     assert len(drain(group)) == 200
     assert counted == [100, 100], "or each record costs as much as a buffer is long"
+
+
+def test_nothing_is_left_out_twice_when_a_fetch_begins_at_the_stop_offset() -> None:
+    group = PartitionGroup({A: (0, 4)}, buffered=5, timed=True)
+    group.keep_only(A, (0, 10))
+    group.add(A, records(A, 5, 99))
+    group.add(A, records(A, 6, first=4))
+    assert [timestamp_ms for _, timestamp_ms, _ in drain(group)] == [5]
+    assert group.complete
+    assert (group.positions()[A], group.skipped) == (4, 1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 import struct
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from airflow_kstreams.streams import serdes
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serdes import gives_back
 
 
 class Flight(msgspec.Struct):
@@ -137,3 +139,12 @@ def test_json_id_is_the_same_when_the_module_has_another_name() -> None:
     elsewhere.__qualname__ = Flight.__qualname__
     assert serdes.json(elsewhere) == serdes.json(Flight)
     assert serdes.json(list[elsewhere]) == serdes.json(list[Flight])  # type: ignore[valid-type]
+
+
+@pytest.mark.parametrize("serde", [serdes.bytes(), serdes.string(), serdes.int32(), serdes.int64()])
+def test_bytes_may_be_passed_on_only_between_the_serdes_own_functions(serde: Serde) -> None:
+    assert gives_back(serde, serde)
+    assert not gives_back(serde, serdes.json())
+    assert not gives_back(serdes.json(), serdes.json())
+    assert not gives_back(dataclasses.replace(serde, deserialize=lambda data: data), serde)
+    assert not gives_back(serde, dataclasses.replace(serde, serialize=lambda value: b""))
