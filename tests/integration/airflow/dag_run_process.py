@@ -35,9 +35,19 @@ def main(dag_id: str, logical_date: str, conf: str) -> int:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     at = datetime.fromisoformat(logical_date)
+    _fail_lost_tasks(dag_id)
     with going_on():
         dag_run = getattr(module, dag_id).test(run_after=at, logical_date=at, run_conf=json.loads(conf))
     return 0 if dag_run.state == DagRunState.SUCCESS else 1
+
+
+def _fail_lost_tasks(dag_id: str) -> None:
+    """Do what the scheduler does with Airflow tasks whose worker is not heard of any more."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.query(TaskInstance).filter_by(dag_id=dag_id, state="running").update({"state": "failed"})
 
 
 @contextmanager
