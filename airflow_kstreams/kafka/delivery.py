@@ -83,14 +83,19 @@ def make_produce(
     bootstrap: str,
     timeout_seconds: float,
     explain: Callable[[Any, str], KStreamsError],
-) -> Callable[..., None]:
-    """Return the produce call that the engine's hot path binds.
+) -> tuple[Callable[..., None], Callable[[], None]]:
+    """Return the produce call that the engine's hot path binds, and a call that ends it.
 
     Delivery reports are served where the client's queue runs full, and in ``flush``: not per record.
 
+    A task's closures hold the produce call, and each other, until Python's collector comes. The client must
+    not live as long: its threads would go on, and statistics that nobody reads would fill the memory. So the
+    second call takes the client away from the first.
+
     :param explain: turns an error of the client into one of this package.
     """
-    send = producer.produce
+    poll: Callable[..., Any] = producer.poll
+    send: Callable[..., Any] = producer.produce
 
     def produce(
         topic: str,
@@ -103,20 +108,22 @@ def make_produce(
         # To the client, 0 is the time of sending, and no number is the epoch itself: 1 comes closest.
         timestamp_ms = 0 if timestamp_ms is None else timestamp_ms or 1
         try:
-            send(topic, value, key, partition, None, None, timestamp_ms, headers)  # type: ignore[arg-type]
+            send(topic, value, key, partition, None, None, timestamp_ms, headers)
         except (KeyboardInterrupt, SystemExit):
             raise
         except:  # noqa: E722 - see kafka/errors.py
             error: Any = sys.exc_info()[1]
         else:
             return
+        if send is _refuse_closed:
+            raise error
         deadline = time.monotonic() + timeout_seconds
         while isinstance(error, BufferError):
             if time.monotonic() > deadline:
                 raise unreachable(
                     bootstrap, f"the queue stayed full for {timeout_seconds:g} s", code="_QUEUE_FULL"
                 )
-            guarded("sending", bootstrap, producer.poll, _ROOM_STEP_SECONDS)
+            guarded("sending", bootstrap, poll, _ROOM_STEP_SECONDS)
             error = attempt(send, topic, value, key, partition, None, None, timestamp_ms, headers)
         if error is None:
             return
@@ -125,4 +132,12 @@ def make_produce(
             raise record_refused(kafka_error, topic=topic, partition=partition)
         raise explain(error, f"sending to {topic}")
 
-    return produce
+    def release() -> None:
+        nonlocal poll, send
+        poll = send = _refuse_closed
+
+    return produce, release
+
+
+def _refuse_closed(*_: object) -> Any:
+    raise ValueError("this writer is closed")

@@ -136,7 +136,7 @@ class IdempotentWriter:
                 **self._events.callbacks(),
             },
         )
-        self.produce: Callable[..., None] = make_produce(
+        self.produce, self._release = make_produce(
             self._producer,
             bootstrap=self._bootstrap,
             timeout_seconds=self._timeout_seconds,
@@ -205,7 +205,7 @@ class IdempotentWriter:
             return
         self._closed = True
         guarded("closing the producer", self._bootstrap, self._producer.purge)
-        self.produce = _refuse_closed
+        self._release()
         del self._producer
 
     def _connect(self) -> None:
@@ -230,10 +230,6 @@ class IdempotentWriter:
 
     def _refused(self, error: KafkaError | None, what: str) -> KStreamsError | None:
         return self._refusals.explain(error, what, poll=self._producer.poll)
-
-
-def _refuse_closed(*_: object) -> None:
-    raise ValueError("this writer is closed")
 
 
 class TransactionalWriter(IdempotentWriter):

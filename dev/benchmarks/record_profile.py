@@ -84,7 +84,7 @@ def measure(records: int = 200_000) -> tuple[Table, list[str]]:
 def _client() -> Iterator[tuple[Produce, Produce, Callable[[], object]]]:
     """Give the engine's produce, the client's own, and what waits until all is sent."""
     producer = Producer(_CLIENT)
-    wrapped = make_produce(
+    wrapped, _ = make_produce(
         producer,
         bootstrap="unused",
         timeout_seconds=_SECONDS,
