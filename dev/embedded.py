@@ -21,6 +21,8 @@ from typing import ClassVar, Self
 
 import psutil
 
+from dev.quick_java import KAFKA_CLASSES, class_archive
+
 HOST = "127.0.0.1"
 SASL_USER = "alice"
 SASL_PASSWORD = "alice-secret"  # noqa: S105 - of the embedded broker's SASL listener, which exists for tests
@@ -75,6 +77,7 @@ class Broker:
     :param folder: holds all that the broker writes.
     :param heap: Java's ``-Xmx``.
     :param proxy_port: where a proxy may stand; the listener behind it takes the port above.
+    :param java_options: further ones for Java.
     """
 
     #: How many ports it takes, from ``port`` on: plain, controller, SASL.
@@ -84,6 +87,7 @@ class Broker:
     folder: Path
     heap: str = "512m"
     proxy_port: int | None = None
+    java_options: tuple[str, ...] = ()
 
     @property
     def bootstrap(self) -> str:
@@ -162,7 +166,8 @@ class Broker:
         self._properties_file.write_text(self._properties())
         if not (self.folder / "data" / "meta.properties").exists():
             self._format()
-        command = [_java(), f"-Xmx{self.heap}", *_java_options(), "kafka.Kafka", str(self._properties_file)]
+        java = [_java(), f"-Xmx{self.heap}", *_java_options(), *self.java_options]
+        command = [*java, "kafka.Kafka", str(self._properties_file)]
         if die_with_parent and (setpriv := shutil.which("setpriv")):
             command = [setpriv, "--pdeathsig", "TERM", *command]
         with self.log_file.open("wb") as log:
@@ -385,7 +390,8 @@ def _java() -> str:
 
 def _java_options() -> list[str]:
     log_config = f"-Dlog4j2.configurationFile={_LIBRARY / 'log4j2.properties'}"
-    return [log_config, "-XX:+UseG1GC", "-Xshare:auto", "-cp", f"{kafka_libraries()}/*"]
+    archive = class_archive(KAFKA_CLASSES).split() if KAFKA_CLASSES.exists() else []
+    return [log_config, "-XX:+UseG1GC", *archive, "-cp", f"{kafka_libraries()}/*"]
 
 
 def _is_free(port: int) -> bool:

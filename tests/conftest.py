@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from dev import embedded
+from dev.quick_java import start_spark_quickly
 from dev.secured import SecuredBroker
-from tests.quick_java import start_java_quickly
 
 # An example that takes longer on a busy machine is no failure: the suites judge nothing by the clock.
 hypothesis.settings.register_profile("no-deadline", deadline=None)
@@ -56,7 +56,7 @@ _TOPIC_CONFIG = {
 
 
 def pytest_configure() -> None:
-    start_java_quickly()
+    start_spark_quickly()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,7 +16,7 @@ import psutil
 import pyspark
 
 from dev.embedded import HOST, free_port
-from tests.quick_java import QUICK_START
+from dev.quick_java import QUICK_SPARK
 
 ROOT = Path(__file__).parent.parent
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -76,7 +76,7 @@ def submit_arguments(master: str, environment: dict[str, str], *confs: str) -> s
         "spark.driver.memory=512m",
         "spark.ui.enabled=false",
         f"spark.executor.memory={_EXECUTOR_MEMORY}",
-        f"spark.executor.extraJavaOptions='{QUICK_START}'",
+        f"spark.executor.extraJavaOptions='{QUICK_SPARK}'",
         *(f"spark.executorEnv.{name}={value}" for name, value in environment.items()),
         *confs,
     ]

@@ -17,12 +17,12 @@ from typing import IO, Self
 import psutil
 import pyspark
 
+from dev.quick_java import QUICK_SPARK
+
 _ROOT = Path(__file__).parents[2]
 _APPLICATION = Path(__file__).parent / "application.py"
 _READY_SECONDS = 60.0
 _END_SECONDS = 20.0
-#: A short life: no time for the better compiler, and no threads for a garbage collector of its own.
-_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DAEMON = "pyspark.daemon"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 #: How a driver says why it failed.
@@ -41,10 +41,10 @@ class Driver:
     def __init__(self, arguments: list[str], *, master: str, executor_cores: int, log: Path) -> None:
         self.log = log
         submit = "--conf spark.driver.memory=512m --conf spark.ui.enabled=false"
-        submit += f" --conf spark.driver.extraJavaOptions='{_QUICK_START}'"
+        submit += f" --conf spark.driver.extraJavaOptions='{QUICK_SPARK}'"
         if master.startswith("spark://"):
             submit += f" --conf spark.executor.memory=512m --conf spark.executor.cores={executor_cores}"
-            submit += f" --conf spark.executor.extraJavaOptions='{_QUICK_START}'"
+            submit += f" --conf spark.executor.extraJavaOptions='{QUICK_SPARK}'"
         environment = {
             **os.environ,
             "PYTHONPATH": str(_ROOT),
