@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.assignment import next_assignment
-from airflow_kstreams.batch.fence import fence
+from airflow_kstreams.batch.fence import fence, last_tasks, transactional_ids
 from airflow_kstreams.batch.freeze import SliceRequest, freeze, refuse_losses
 from airflow_kstreams.batch.intervals import refuse_backwards
 from airflow_kstreams.batch.known import Known, known_now, recall
@@ -102,7 +102,7 @@ def build_slice(
             topic_ids=dict(topics.topic_ids),
             tasks={str(sub): count for sub, count in topics.tasks.items()},
             stop_hash=stop_hash(inputs),
-            transactional_ids=task_transactional_ids(topics.tasks, settings),
+            transactional_ids=transactional_ids(settings.application_id, topics.tasks),
             begun_ms=clock.now_ms(),
             empty=empty,
             groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
@@ -121,16 +121,6 @@ def build_slice(
     return NewSlice(slice=slice_, offsets=offsets, assignment=assignment)
 
 
-def task_transactional_ids(tasks: Mapping[int, int], settings: ApplicationSettings) -> tuple[str, ...]:
-    """Return the transactional ids that tasks use: ``<app>-<subtopology>_<group>``.
-
-    :param tasks: number of tasks per subtopology id.
-    """
-    return tuple(
-        f"{settings.application_id}-{sub}_{group}" for sub, count in tasks.items() for group in range(count)
-    )
-
-
 def fence_earlier(
     session: CoordinatorSession,
     settings: ApplicationSettings,
@@ -142,34 +132,17 @@ def fence_earlier(
 ) -> None:
     """Fence the tasks of the last run, so that the offsets read next cannot move.
 
+    When nothing tells which they are, although something was read, they are taken to be those of the new run.
+
     :raises KafkaClientError: the broker did not answer.
     """
-    ids = _earlier_ids(settings, folded, ledger, known, topics)
-    earlier = [owner.plan.topology for owner in (ledger.switched, folded.slice) if owner is not None]
-    fence(session.cluster, ids, admin=session.admin, topics=written_topics(plan, *earlier, settings=settings))
-
-
-def _earlier_ids(
-    settings: ApplicationSettings, folded: Folded, ledger: Ledger, known: Known, topics: SourceTopics
-) -> Sequence[str]:
-    """Return the transactional ids of the last run's tasks.
-
-    The marker of that run may be gone (stop offsets deleted) or another writer's; the groups that the ledger
-    records tell the ids, too. When not even they are there, although something was read, the tasks are taken
-    to be those of the new slice.
-    """
-    if ledger.switched is not None:
-        return ledger.switched.plan.transactional_ids
-    if folded.slice is not None:
-        return () if folded.slice.plan.empty else folded.slice.plan.transactional_ids
-    if ledger.assignment is not None:
-        recorded = ledger.assignment.subtopologies
-        return task_transactional_ids(
-            {int(sub): len(entry.by_group) for sub, entry in recorded.items()}, settings
-        )
-    if known.read or folded.state is RunState.RUNNING:
-        return task_transactional_ids(topics.tasks, settings)
-    return ()
+    last = last_tasks(settings.application_id, folded, ledger)
+    ids = last.transactional_ids
+    if ids is None:
+        read = known.read or folded.state is RunState.RUNNING
+        ids = transactional_ids(settings.application_id, topics.tasks) if read else ()
+    written = written_topics(plan, *last.topologies, settings=settings)
+    fence(session.cluster, ids, admin=session.admin, topics=written)
 
 
 def committed_offsets(

@@ -27,12 +27,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.assignment import next_assignment
-from airflow_kstreams.batch.begin import (
-    committed_offsets,
-    fence_earlier,
-    refuse_vanished,
-    task_transactional_ids,
-)
+from airflow_kstreams.batch.begin import committed_offsets, fence_earlier, refuse_vanished
+from airflow_kstreams.batch.fence import transactional_ids
 from airflow_kstreams.batch.freeze import SliceRequest, refuse_losses
 from airflow_kstreams.batch.known import known_now, recall
 from airflow_kstreams.batch.ledger import Ledger
@@ -121,7 +117,7 @@ def build_continuous_run(
             topic_ids=dict(topics.topic_ids),
             tasks={str(sub): count for sub, count in topics.tasks.items()},
             stop_hash="",
-            transactional_ids=task_transactional_ids(topics.tasks, settings),
+            transactional_ids=transactional_ids(settings.application_id, topics.tasks),
             begun_ms=clock.now_ms(),
             groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
         ),

@@ -47,7 +47,7 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.fence import fence
+from airflow_kstreams.batch.fence import fence, last_tasks
 from airflow_kstreams.batch.leaders import written_topics
 from airflow_kstreams.batch.ledger import (
     assignment_record,
@@ -203,7 +203,7 @@ class ApplicationReset:
                 self._session.cluster,
                 record.transactional_ids,
                 admin=self._session.admin,
-                topics=_written_topics(seen),
+                topics=written_topics(*last_tasks(self._app, seen.folded, seen.ledger).topologies),
             )
             record = self._move(record, self._survey(Look.FENCED))
         if record.stage is ResetStage.DELETING:
@@ -225,13 +225,14 @@ class ApplicationReset:
         pending = seen.ledger.unfinished_reset
         self._done = dataclasses.replace(self._planned(seen), interrupted=self._done.interrupted)
         self.refuse(self._done)
+        ids = last_tasks(self._app, seen.folded, seen.ledger).transactional_ids or ()
         record = ResetRecord(
             stage=ResetStage.STOPPING,
             begun_ms=self._clock.now_ms(),
             command=self._request.command,
             positions=_named(seen.positions),
             topic_ids=dict(seen.topic_ids),
-            transactional_ids=_task_ids(self._app, seen) if pending is None else pending.transactional_ids,
+            transactional_ids=ids if pending is None else pending.transactional_ids,
             reset_id=self._request.reset_id,
         )
         records = [tombstone(self._app, key) for key in seen.metadata_keys]
@@ -327,28 +328,6 @@ class ApplicationReset:
 
 def _named(positions: Mapping[TopicPartition, int]) -> dict[str, int]:
     return {str(tp): offset for tp, offset in sorted(positions.items())}
-
-
-def _task_ids(application_id: str, seen: Survey) -> tuple[str, ...]:
-    """Return the transactional ids of tasks that may be at work: those of the continuous run, the slice's, or
-    by the recorded groups.
-    """
-    if seen.ledger.switched is not None:
-        return seen.ledger.switched.plan.transactional_ids
-    if seen.folded.slice is not None:
-        return seen.folded.slice.plan.transactional_ids
-    assignment = seen.ledger.assignment
-    return tuple(
-        f"{application_id}-{subtopology}_{group}"
-        for subtopology, entry in (assignment.subtopologies if assignment is not None else {}).items()
-        for group in range(len(entry.by_group))
-    )
-
-
-def _written_topics(seen: Survey) -> set[str]:
-    """Return the topics in which these tasks may have transactions open, where they are known."""
-    plans = [owner.plan.topology for owner in (seen.ledger.switched, seen.folded.slice) if owner is not None]
-    return written_topics(*plans)
 
 
 def _ledger_changes(application_id: str, seen: Survey, plan: ResetPlan) -> list[MetadataRecord]:

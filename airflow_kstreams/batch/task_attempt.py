@@ -169,11 +169,12 @@ class TaskAttempt:
         admin = self._cluster.admin()
         self._clients.callback(admin.close)
         refuse_unfit_timeouts(self._settings, admin)
-        await_leaders(admin, self._written)
+        written = self._written_topics()
+        await_leaders(admin, written)
         outputs, state = self._writers()  # step 1
         reader = self._reader()
         slice_, share = self._work(reader, admin)  # steps 2 and 3
-        clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=self._written)
+        clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
         known = committed_progress(slice_, share)
         if share.done:
             return already_done(known, self._task_id)
@@ -215,9 +216,8 @@ class TaskAttempt:
         )
         return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
 
-    @property
-    def _written(self) -> set[str]:
-        """The topics that take part in this task's transactions."""
+    def _written_topics(self) -> set[str]:
+        """Return the topics that take part in this task's transactions."""
         plan = self._topology.plan(self._settings.application_id)
         return written_topics(plan, settings=self._settings, subtopology=self._task_id.subtopology)
 

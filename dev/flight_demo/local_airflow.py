@@ -21,6 +21,7 @@ from dev.flight_demo.children import Children
 _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 180.0
 _REQUEST_SECONDS = 20.0
+_LOCK_SECONDS = 15
 _COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 _SINGLE_USER = {
     "AIRFLOW__CORE__AUTH_MANAGER": (
@@ -158,7 +159,7 @@ class LocalAirflow:
         given = os.environ | {
             "AIRFLOW_HOME": str(self.folder),
             **_SINGLE_USER,
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database or f"sqlite:///{self.folder / 'airflow.db'}",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database or self._sqlite(),
             "AIRFLOW__CORE__DAGS_FOLDER": str(_ROOT / "dags"),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parent / "airflow_plugins"),
             "AIRFLOW__CORE__PARALLELISM": "4",
@@ -180,6 +181,10 @@ class LocalAirflow:
             **self.more,
         }
         return {name: value for name, value in given.items() if value is not None}
+
+    def _sqlite(self) -> str:
+        # One writes at a time, and a busy machine's disk makes the others wait for longer than SQLite's 5 s.
+        return f"sqlite:///{self.folder / 'airflow.db'}?timeout={_LOCK_SECONDS}"
 
     def _is_healthy(self) -> bool:
         try:

@@ -114,7 +114,7 @@ class Deployment:
         return oracle.judge(self.bootstrap, days).differences
 
     def create_backfill(self, *, days: int) -> None:
-        """Let Airflow backfill the first days of 2013, by UTC."""
+        """Let Airflow backfill the first days of 2013, by UTC; with SQLite it may take several tries."""
         create_topics(self.bootstrap, [BACKFILLED])
         self.airflow.unpause(BACKFILL)
         body = {
@@ -124,7 +124,18 @@ class Deployment:
             "reprocess_behavior": "failed",
             "dag_run_conf": {"backfill": "first-days"},
         }
-        self.airflow.call("POST", "/backfills", body)
+
+        def created() -> bool:
+            try:
+                self.airflow.call("POST", "/backfills", body)
+            except AirflowError as error:
+                # What Airflow says, having undone its part, when something else writes into SQLite meanwhile.
+                if ": 503 " not in str(error) or "Database is locked" not in str(error):
+                    raise
+                return False
+            return True
+
+        self.airflow.wait(created, "the backfill is created")
 
     def backfill_runs(self) -> dict[str, str]:
         """Return the state of every run of the backfill."""

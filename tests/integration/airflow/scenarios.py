@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.integration.airflow.deployment import FOLLOWED, HOURLY, REPORT, TELL, Deployment
+from datetime import UTC, datetime
+
+from dev.flight_demo import oracle
+from tests.integration.airflow.deployment import BACKFILLED, FOLLOWED, HOURLY, REPORT, TELL, Deployment
 
 
 def failed_run_ends_at_its_own_stops_when_cleared(deployment: Deployment) -> None:
@@ -69,3 +72,24 @@ def repeated_event_is_the_same_and_ignored(deployment: Deployment, run_id: str) 
         assert news or airflow.task_states(FOLLOWED, follower)[TELL] == "skipped"
         assert run_id not in news
     assert deployment.told()[run_id] == 1
+
+
+def backfill_goes_on_beside_the_live_schedule(deployment: Deployment) -> None:
+    """Backfill two days while a live run takes a third; each has its own results."""
+    while deployment.days < 2:
+        deployment.publish_day()
+    deployment.create_backfill(days=2)
+    deployment.publish_day()
+    live = deployment.trigger("beside-a-backfill")
+
+    summary = deployment.succeeds(live)
+    deployment.airflow.wait(
+        lambda: [*deployment.backfill_runs().values()] == ["success"] * 2, "both days are backfilled"
+    )
+
+    assert not summary.empty
+    assert deployment.differences(deployment.days) == ()
+    end = datetime(2013, 1, 3, tzinfo=UTC)
+    backfilled = oracle.judge(deployment.bootstrap, deployment.days, topic=BACKFILLED, before=end)
+    assert backfilled.flights > 1_000
+    assert backfilled.differences == ()

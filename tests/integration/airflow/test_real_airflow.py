@@ -5,14 +5,13 @@ for all tests; each adds days of its own, so they need no order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from dev.flight_demo import oracle
-from tests.integration.airflow.deployment import BACKFILLED, Deployment, deployed
+from tests.integration.airflow.deployment import Deployment, deployed
 from tests.integration.airflow.scenarios import (
+    backfill_goes_on_beside_the_live_schedule,
     failed_run_ends_at_its_own_stops_when_cleared,
     repeated_event_is_the_same_and_ignored,
     sensor_and_watcher_go_on,
@@ -95,20 +94,4 @@ def test_openlineage_is_told_topics_offsets_and_counts_when_tasks_end(deployment
 def test_backfill_gives_the_same_results_elsewhere_while_the_live_schedule_goes_on(
     deployment: Deployment,
 ) -> None:
-    while deployment.days < 2:
-        deployment.publish_day()
-    deployment.create_backfill(days=2)
-    deployment.publish_day()
-    live = deployment.trigger("beside-a-backfill")
-
-    summary = deployment.succeeds(live)
-    deployment.airflow.wait(
-        lambda: [*deployment.backfill_runs().values()] == ["success"] * 2, "both days are backfilled"
-    )
-
-    assert not summary.empty
-    assert deployment.differences(deployment.days) == ()
-    end = datetime(2013, 1, 3, tzinfo=UTC)
-    backfilled = oracle.judge(deployment.bootstrap, deployment.days, topic=BACKFILLED, before=end)
-    assert backfilled.flights > 1_000
-    assert backfilled.differences == ()
+    backfill_goes_on_beside_the_live_schedule(deployment)

@@ -13,6 +13,7 @@ import pytest
 from dev.postgres import postgres
 from tests.integration.airflow.deployment import Deployment, deployed
 from tests.integration.airflow.scenarios import (
+    backfill_goes_on_beside_the_live_schedule,
     failed_run_ends_at_its_own_stops_when_cleared,
     sensor_and_watcher_go_on,
 )
@@ -45,3 +46,9 @@ def test_no_run_is_lost_when_the_triggerer_is_killed(deployment: Deployment) -> 
 
 def test_failed_run_ends_at_its_own_stop_offsets_when_it_is_cleared(deployment: Deployment) -> None:
     failed_run_ends_at_its_own_stops_when_cleared(deployment)
+
+
+def test_backfill_gives_the_same_results_elsewhere_while_the_live_schedule_goes_on(
+    deployment: Deployment,
+) -> None:
+    backfill_goes_on_beside_the_live_schedule(deployment)
