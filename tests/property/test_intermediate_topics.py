@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -22,7 +22,7 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.simulation.airflow import Scheduler
 from tests.simulation.applications import APPLICATION_ID, Application
 from tests.simulation.checkers import Expectations, check
-from tests.simulation.drawn_dags import Dag, dags
+from tests.simulation.drawn_dags import Dag, Edge, Stage, dags
 from tests.simulation.faults import Fault, PlannedFault
 from tests.simulation.history import History
 from tests.simulation.injector import FaultInjector
@@ -222,7 +222,30 @@ class Play:
                 )
 
 
+#: The most of everything: twelve partitions up- and downstream of five, tasks on four slots, and deaths.
+_WIDEST = (
+    Dag(
+        partitions={"in0": 12, "mid0": 5, "mid1": 12, "mid2": 1, "out0": 3},
+        stages=(Stage(topics=("in0",)), Stage(topics=("mid0",)), Stage(topics=("mid1", "mid2"))),
+        sends={
+            "mid0": (Edge(stage=0, mark="a"),),
+            "mid1": (Edge(stage=1, mark="b"),),
+            "mid2": (Edge(stage=0, mark="c"), Edge(stage=1, mark="d")),
+            "out0": (Edge(stage=2, mark="e"),),
+        },
+    ),
+    Happenings(
+        runs=(40, 0, 40),
+        seed=12,
+        slots=4,
+        guarantee="exactly_once",
+        deaths=(("writer.commit", 4, Fault.CRASH_AFTER), ("reader.poll", 9, Fault.CRASH_BEFORE)),
+    ),
+)
+
+
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@example(*_WIDEST)
 @given(dags(), happenings())
 def test_every_record_comes_out_once_when_subtopologies_are_drawn(dag: Dag, around: Happenings) -> None:
     play = Play(dag, around)
