@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
@@ -118,15 +120,24 @@ class DriverProcess:
 
 
 def driver(
-    application: Path, folder: Path, *, bootstrap: str, application_id: str, run_id: str, **settings: str
+    application: Path,
+    folder: Path,
+    *,
+    bootstrap: str,
+    application_id: str,
+    run_id: str,
+    client: Mapping[str, object] = MappingProxyType({}),
+    **settings: str,
 ) -> DriverProcess:
     """Describe a driver for a local broker; settings by their names with underscores.
 
     It runs a batch unless ``autostop_at`` is given as empty.
+
+    :param client: client settings besides the address, or another address, too.
     """
     settings = {"autostop_at": "eol", **settings}
     config = folder / f"client-{uuid.uuid4().hex[:8]}.json"
-    config.write_text(json.dumps({"bootstrap.servers": bootstrap}))
+    config.write_text(json.dumps({"bootstrap.servers": bootstrap, **client}))
     arguments = ["--application-id", application_id, "--run-id", run_id, "--client-config", str(config)]
     for name, value in settings.items():
         arguments += ["--setting", f"{name.replace('_', '.')}={value}"]

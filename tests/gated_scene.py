@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ class Scene:
     """An application with its topics, gates and the oracle of its results.
 
     :param launch: environment of its drivers, besides what the application file reads.
+    :param client: client settings of its drivers, besides the broker's address.
     """
 
     bootstrap: str
@@ -36,6 +37,7 @@ class Scene:
     sent: list[tuple[str, dict[str, Any]]]
     drivers: list[DriverProcess]
     launch: dict[str, str] = field(default_factory=dict)
+    client: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -71,6 +73,7 @@ class Scene:
             bootstrap=self.bootstrap,
             application_id=self.application_id,
             run_id=run_id,
+            client=self.client,
             **settings,
         )
         made.environment = {**self.environment, **self.launch}

@@ -1,5 +1,5 @@
 """Executors of a real standalone cluster whose Python is not the driver's: one line says what is missing, and
-the archive that ``airflow-kstreams pack`` writes brings it.
+the archive that ``airflow-kstreams pack`` writes brings it. What they leave behind holds no password.
 """
 
 from __future__ import annotations
@@ -7,12 +7,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from airflow_kstreams import __version__
+from dev import embedded
 from tests.driver_process import DriverProcess
 from tests.gated_scene import Scene
 from tests.python_environment import build_wheel, environment_with, install
@@ -39,8 +40,13 @@ def pack(folder: Path) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.startswith("  spark.")]
 
 
+def is_in(path: Path, *folders: Path) -> bool:
+    """Say whether a path lies in one of some folders."""
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
 def test_executors_say_what_they_lack_and_run_when_the_archive_brings_it(
-    scene: Scene, wait_until: Callable[..., Any], tmp_path: Path
+    scene: Scene, broker: embedded.Broker, wait_until: Callable[..., Any], tmp_path: Path
 ) -> None:
     scene.publish(0, 500)
     bare = environment_with(tmp_path / "bare", "pyarrow")
@@ -49,7 +55,7 @@ def test_executors_say_what_they_lack_and_run_when_the_archive_brings_it(
 
     with spark_cluster(tmp_path, wait_until, checkout=False) as master:
 
-        def start(python: Path, *confs: str) -> DriverProcess:
+        def start(python: Path, *confs: str, client: Mapping[str, object] | None = None) -> DriverProcess:
             launch = {
                 "MASTER": master,
                 "SPARK_LOCAL_IP": "127.0.0.1",
@@ -59,7 +65,7 @@ def test_executors_say_what_they_lack_and_run_when_the_archive_brings_it(
                     master, scene.environment, "spark.cores.max=1", *confs
                 ),
             }
-            return replace(scene, launch=launch).start("run-1")
+            return replace(scene, launch=launch, client=client or {}).start("run-1")
 
         missing = told(start(bare))
         assert missing["type"] == "ExecutorSetupError"
@@ -77,6 +83,10 @@ def test_executors_say_what_they_lack_and_run_when_the_archive_brings_it(
             "spark.archives",
             "spark.executorEnv.PYTHONPATH",
         ]
-        brought = start(bare, *settings)
+        brought = start(bare, *settings, client={**broker.sasl_config, "debug": "security,conf"})
         assert brought.wait() == 0, brought.output()[-6000:]
+        left = [path for path in tmp_path.rglob("*") if path.is_file() and not is_in(path, bare, other)]
+    assert any("stderr" in path.name for path in left), "the executors' logs"
+    holders = {path.name for path in left if embedded.SASL_PASSWORD.encode() in path.read_bytes()}
+    assert holders == {brought.client_config.name}, "the file itself, and Spark's copy of it"
     assert scene.results() == scene.sums(scene.sent)
