@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
     return 1 if any(outcome.faults for outcome in results.get("ours", {}).values()) else 0
 
 
-def _opener(reader: str, folder: Path, stack: ExitStack) -> OpenReader:
+def _opener(reader: str, folder: Path, stack: ExitStack) -> OpenReader[Scene]:
     match reader:
         case "ours":
             return incremental_batch
@@ -69,7 +69,7 @@ def _opener(reader: str, folder: Path, stack: ExitStack) -> OpenReader:
 
 
 def _play_all(
-    bootstrap: str, reader: str, cases: Sequence[Case], open_reader: OpenReader
+    bootstrap: str, reader: str, cases: Sequence[Case], open_reader: OpenReader[Scene]
 ) -> dict[str, Outcome]:
     def verdict(number: int) -> Outcome:
         scene = Scene(bootstrap=bootstrap, topic=f"{reader}-{number}", case=cases[number])

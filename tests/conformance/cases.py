@@ -306,6 +306,19 @@ _GAPS = (
         ),
     ),
     Case(
+        name="aborted record of a kept key",
+        shows="compacted; the last record of a key belongs to an aborted transaction, the one before counts",
+        compacted=True,
+        steps=(
+            Write(items=keyed("k", "k1", "k2"), ending="commit"),
+            Write(items=keyed("k", "undone"), ending="abort"),
+            Compact(remaining=("k2",), nudge=True),
+            Read(gives=("k2",)),
+            Write(items=keyed("k", "k3")),
+            Read(gives=("k3",)),
+        ),
+    ),
+    Case(
         name="gap at the start",
         shows="what follows the committed offset was compacted away, before it was read",
         compacted=True,

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from tests.conformance.scene import Pair, Scene
+from tests.conformance.scene import Pair
 from tests.conformance.steps import Arrange, Case, Read
 
 _SHOWN = 5
@@ -45,10 +45,36 @@ class Reader(Protocol):
         ...
 
 
-class OpenReader(Protocol):
-    """Makes the reader of a case."""
+class Stage(Protocol):
+    """A topic on which steps are played."""
 
-    def __call__(self, scene: Scene) -> Reader: ...
+    committed: dict[str, tuple[int, int]]
+
+    def create(self) -> None:
+        """Create the topic."""
+
+    def play(self, step: Arrange) -> None:
+        """Do what a step says."""
+
+    def stop_writing(self) -> None:
+        """End :class:`~tests.conformance.steps.KeepWriting`."""
+
+    def stable_ends(self) -> Mapping[int, int]:
+        """Return the last stable offset of every partition."""
+
+    def name_of(self, key: bytes | None, value: bytes | None) -> str:
+        """Return what the case calls a record; text that tells it when it is none of the case."""
+
+    def offset_of(self, name: str) -> tuple[int, int] | None:
+        """Return the (partition, offset) of a committed record."""
+
+    def is_undecided(self, name: str) -> bool:
+        """Say whether a record belongs to a transaction that is open."""
+
+
+_S = TypeVar("_S", bound=Stage)
+#: Makes the reader of a case.
+OpenReader = Callable[[_S], Reader]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +114,7 @@ class _Played:
         return f"{text} and {said}" if said else text
 
 
-def play(case: Case, scene: Scene, open_reader: OpenReader) -> Outcome:
+def play(case: Case, scene: _S, open_reader: OpenReader[_S]) -> Outcome:
     """Play a case and judge what the reader gave.
 
     :param scene: of the case; its topic does not exist yet.
@@ -127,12 +153,12 @@ def play(case: Case, scene: Scene, open_reader: OpenReader) -> Outcome:
     )
 
 
-def _play_all(scene: Scene, steps: Sequence[Arrange]) -> None:
+def _play_all(scene: Stage, steps: Sequence[Arrange]) -> None:
     for step in steps:
         scene.play(step)
 
 
-def _faults(scene: Scene, played: Sequence[_Played]) -> list[str]:
+def _faults(scene: Stage, played: Sequence[_Played]) -> list[str]:
     last = played[-1]
     if last.reading.hung_seconds is not None:
         return [f"does not end (stopped after {last.reading.hung_seconds:.0f} s)"]
@@ -156,7 +182,7 @@ def _faults(scene: Scene, played: Sequence[_Played]) -> list[str]:
     return wrong + _disorder(scene, played) + ([] if wrong else _lag(played))
 
 
-def _never_to_be_given(scene: Scene, played: Sequence[_Played]) -> list[str]:
+def _never_to_be_given(scene: Stage, played: Sequence[_Played]) -> list[str]:
     """Say what no read may give at all, or not once more."""
     wrong: list[str] = []
     times = Counter(name for read in played for name in read.names)
@@ -174,7 +200,7 @@ def _never_to_be_given(scene: Scene, played: Sequence[_Played]) -> list[str]:
     return list(dict.fromkeys(wrong))
 
 
-def _due_by_position(scene: Scene, read: _Played) -> list[str]:
+def _due_by_position(scene: Stage, read: _Played) -> list[str]:
     """Return what a read had to give, and what lies before anything that it gave: nothing may be left out."""
     places = [place for name in read.names if (place := scene.offset_of(name)) is not None]
     passed = [
@@ -185,7 +211,7 @@ def _due_by_position(scene: Scene, read: _Played) -> list[str]:
     return [*read.gives, *passed]
 
 
-def _disorder(scene: Scene, played: Sequence[_Played]) -> list[str]:
+def _disorder(scene: Stage, played: Sequence[_Played]) -> list[str]:
     for read in played:
         latest: dict[int, int] = {}
         for name in read.names:

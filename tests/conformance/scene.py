@@ -42,7 +42,7 @@ _SECONDS = 30.0
 _COMPACTION_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
 _UNLIMITED = str(2**63 - 1)
-_KEPT = {
+KEPT = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "message.timestamp.before.max.ms": _UNLIMITED,
@@ -50,7 +50,7 @@ _KEPT = {
     "max.message.bytes": str(4_000_000),
 }
 #: Records an hour apart each begin a segment, and the cleaner takes whatever lies in a closed one.
-_COMPACTED = {
+COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "1",
     "min.cleanable.dirty.ratio": "0",
@@ -59,8 +59,8 @@ _COMPACTED = {
 }
 #: Above what the client and the broker take by themselves, 1,000,000 and 1,048,588 bytes.
 _LARGEST_BYTES = 4_000_000
-_FIRST_MS = 1_356_998_400_000
-_HOUR_MS = 3_600_000
+FIRST_MS = 1_356_998_400_000
+HOUR_MS = 3_600_000
 
 #: Of a record in the log: (key, value).
 Pair = tuple[bytes | None, bytes | None]
@@ -96,7 +96,7 @@ class Scene:
         """Create the topic and wait until it can be written."""
         if self.case.compacted:
             clean_without_pause(self._admin)
-        configs = _KEPT | (_COMPACTED if self.case.compacted else {})
+        configs = KEPT | (COMPACTED if self.case.compacted else {})
         self._partitions = self.case.partitions
         topic = NewTopic(self.topic, num_partitions=self._partitions, replication_factor=1, config=configs)
         self._admin.create_topics([topic])[self.topic].result(_SECONDS)
@@ -125,12 +125,15 @@ class Scene:
 
     # == steps
 
-    @singledispatchmethod
     def play(self, step: Arrange) -> None:
         """Do what a step says."""
+        self._play(step)
+
+    @singledispatchmethod
+    def _play(self, step: Arrange) -> None:
         raise TypeError(f"no step: {step!r}")
 
-    @play.register
+    @_play.register
     def _(self, step: Write) -> None:
         config: dict[str, str | int] = {"compression.type": step.compression}
         config["linger.ms"] = 100 if step.together else 0
@@ -152,7 +155,7 @@ class Scene:
         finally:
             producer.close()
 
-    @play.register
+    @_play.register
     def _(self, step: Open) -> None:
         producer = self._producers.get(step.transaction)
         if producer is None:
@@ -166,7 +169,7 @@ class Scene:
             self._undecided[step.transaction] = {}
         self._undecided[step.transaction] |= self._send(producer, step.items, step.partition)
 
-    @play.register
+    @_play.register
     def _(self, step: Close) -> None:
         records = self._undecided.pop(step.transaction)
         partitions = sorted({partition for partition, _ in records.values()})
@@ -181,7 +184,7 @@ class Scene:
         self._settling(partitions, lambda: successor.init_transactions(_SECONDS))
         self._producers[step.transaction] = successor
 
-    @play.register
+    @_play.register
     def _(self, step: Compact) -> None:
         deadline = time.monotonic() + _COMPACTION_SECONDS
         while (found := self._visible()) != set(step.remaining):
@@ -193,26 +196,26 @@ class Scene:
                 self.play(Write(items=(Item(name="void", key="void", value="void"),), ending="abort"))
             time.sleep(_PAUSE_SECONDS)
 
-    @play.register
+    @_play.register
     def _(self, step: DeleteBefore) -> None:
         before = TopicPartition(self.topic, step.partition, step.offset)
         for future in self._admin.delete_records([before], request_timeout=_SECONDS).values():
             future.result(_SECONDS)
 
-    @play.register
+    @_play.register
     def _(self, step: Recreate) -> None:
         self._admin.delete_topics([self.topic])[self.topic].result(_SECONDS)
         self._until(lambda: self.topic not in self._admin.list_topics(timeout=_SECONDS).topics, "its end")
         self.committed.clear()
         self.create()
 
-    @play.register
+    @_play.register
     def _(self, step: AddPartitions) -> None:
         self._admin.create_partitions([NewPartitions(self.topic, step.total)])[self.topic].result(_SECONDS)
         self._partitions = step.total
         self._until_led()
 
-    @play.register
+    @_play.register
     def _(self, step: KeepWriting) -> None:
         self._written_up.clear()
 
@@ -278,7 +281,7 @@ class Scene:
 
     def _next_ms(self) -> int:
         self._hours += 1
-        return _FIRST_MS + self._hours * _HOUR_MS
+        return FIRST_MS + self._hours * HOUR_MS
 
     def _end(self, producer: Producer, partitions: Sequence[int], *, commit: bool) -> None:
         end = producer.commit_transaction if commit else producer.abort_transaction
