@@ -14,7 +14,7 @@ from typing import Any, Self
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from airflow_kstreams.hooks.processes import end_session
-from airflow_kstreams.streams.errors import ConfigError, ReportedError, reported_in
+from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedError, reported_in
 
 #: Airflow kills a task five seconds after it asked it to end. In between, Spark's JVM removes its scratch
 #: folders.
@@ -30,6 +30,8 @@ class TopologySubmitHook(SparkSubmitHook):
 
     #: What the driver reported before it ended.
     _reported: ReportedError | None = None
+    #: Whether somebody asked to end the application, which may be before there is one.
+    _killed: bool = False
 
     @classmethod
     def adopt(cls, hook: SparkSubmitHook) -> Self:
@@ -56,9 +58,11 @@ class TopologySubmitHook(SparkSubmitHook):
         """Submit, and wait for the end.
 
         :raises ReportedError: what the driver reported.
+        :raises KilledError: the application was to end before it was started.
         :raises ConfigError: there is no spark-submit.
         :raises AirflowException: Spark failed without a report of the driver.
         """
+        self._refuse_when_killed()
         try:
             driver_id: str | None = super().submit(application, start_new_session=True, **kwargs)
         except FileNotFoundError as error:
@@ -108,7 +112,12 @@ class TopologySubmitHook(SparkSubmitHook):
             )
 
     def on_kill(self) -> None:
-        """End the application: on this machine every process of it, else through the cluster manager."""
+        """End the application: on this machine every process of it, else through the cluster manager. None is
+        submitted any more.
+
+        Safe in a signal handler.
+        """
+        self._killed = True
         if self.deploy_mode == "client":
             self.end_application()
             super().on_kill()
@@ -149,7 +158,13 @@ class TopologySubmitHook(SparkSubmitHook):
             environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
         return environment
 
+    def _refuse_when_killed(self) -> None:
+        if self._killed:
+            raise KilledError("the Airflow task was killed before Spark was started")
+
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        # A signal handler that ran while spark-submit was being started did not know it yet.
+        self._refuse_when_killed()
         super()._process_spark_submit_log(self._without_reports(itr))
 
     def _without_reports(self, lines: Iterator[Any]) -> Iterator[Any]:

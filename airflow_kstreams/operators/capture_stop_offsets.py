@@ -13,6 +13,7 @@ from airflow_kstreams.hooks.results import RunResult, result_of_slice, result_of
 from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, groups_of, plan_of
 from airflow_kstreams.operators.backfill import refuse_state_side_by_side, settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.operators.killed import Killable
 from airflow_kstreams.operators.lineage import TellsLineage
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["CaptureStopOffsetsOperator"]
 
 
-class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
+class CaptureStopOffsetsOperator(TellsLineage, Killable, BaseOperator):
     """Begins a run: writes the stop offset of every input partition, all or nothing, into the metadata topic
     (KIP-95).
 
@@ -95,6 +96,7 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
                 timeout_seconds=LOAD_TIMEOUT_SECONDS,
                 log=self.log,
                 settings=settings,
+                was_killed=self.was_killed,
             )
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
             coordinator = Coordinator(cluster, settings)
@@ -114,6 +116,7 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
                         timeout_seconds=LOAD_TIMEOUT_SECONDS,
                         log=self.log,
                         settings=settings,
+                        was_killed=self.was_killed,
                     ),
                 )
             finally:

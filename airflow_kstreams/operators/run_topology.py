@@ -21,6 +21,7 @@ from airflow_kstreams.hooks.results import RunResult, result_of_summary
 from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, plan_of
 from airflow_kstreams.operators.backfill import refuse_state_side_by_side, settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.operators.killed import Killable
 from airflow_kstreams.operators.lineage import TellsLineage
 from airflow_kstreams.operators.run_state import (
     Standing,
@@ -44,7 +45,7 @@ __all__ = ["RunTopologyOperator"]
 DEFAULT_SPARK_CONN_ID = "spark_default"
 
 
-class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
+class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
     """Runs a topology on Spark until the run's stop offsets; a retry resumes where the last attempt
     committed.
 
@@ -171,10 +172,11 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
             return self._result(cluster, spec)
 
     def on_kill(self) -> None:
-        """End the Spark application: driver and workers included."""
+        """End the Spark application, driver and workers included, and start none any more."""
+        Killable.on_kill(self)
         # Before the hook is made nothing runs yet, and a signal handler is no place to look up connections.
         if self._hook is not None:
-            super().on_kill()
+            SparkSubmitOperator.on_kill(self)
             # Where a cluster manager was asked to end the driver, spark-submit may still wait here.
             self._hook.end_application()
 
@@ -206,6 +208,10 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
         """
         if self._hook is not None:
             self._hook.follow(str(external_id))
+        if self.was_killed():
+            # Until now nobody here knew which driver it is.
+            self.on_kill()
+            self.refuse_when_killed("the driver's end")
         super().poll_until_complete(external_id, context)
 
     def _submit(self, context: Context, spec: RunSpec, client_config: Mapping[str, str]) -> None:
@@ -226,6 +232,7 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
                     f"env_vars={{{CLIENT_CONFIG_FILE!r}: ...}}",
                 )
             hook.refuse_unfit_deployment(durable=self.durable)
+            self.refuse_when_killed("Spark was started")
             super().execute(context)
 
     def _look_ahead(self, identity: RunIdentity, settings: ApplicationSettings, standing: Standing) -> None:
@@ -246,6 +253,7 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
                 timeout_seconds=LOAD_TIMEOUT_SECONDS,
                 log=self.log,
                 settings=settings,
+                was_killed=self.was_killed,
             )
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
 

@@ -130,16 +130,6 @@ def test_driver_is_told_what_the_deployment_allows_when_a_dag_says_otherwise(
     assert seen[0]["OTHER"] == "kept"
 
 
-def test_kill_does_nothing_when_spark_was_not_submitted() -> None:
-    operator = RunTopologyOperator(
-        task_id="run", application_id="app", application="a.py", spark_conn_id="nowhere"
-    )
-
-    operator.on_kill()
-
-    assert operator._hook is None
-
-
 def _dag() -> DAG:
     with DAG(dag_id="d", schedule=None, default_args={"retries": 2}) as dag:
         batch = incremental_batch(
