@@ -19,6 +19,7 @@ from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook, allow
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_summary
 from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, plan_of
+from airflow_kstreams.operators.asset_events import announced, refuse_outlets
 from airflow_kstreams.operators.backfill import refuse_state_side_by_side, settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.killed import Killable
@@ -29,12 +30,13 @@ from airflow_kstreams.operators.run_state import (
     refuse_unfinished,
     subtopologies_of,
 )
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
+    from airflow_kstreams.batch.model import RunSummary
     from airflow_kstreams.hooks.spark import TopologySubmitHook
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.settings import ApplicationSettings
@@ -78,8 +80,9 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
         given. One driver at a time works on an application, so such tasks follow each other. (templated)
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.
     :param kwargs: as for ``SparkSubmitOperator``, without ``application_args``, which tell the driver what to
-        run.
+        run. ``outlets`` need ``finish``; their events are those of :class:`FinishRunOperator`.
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    :raises ConfigError: there are outlets, and the task does not finish the run.
     """
 
     template_fields: Sequence[str] = (
@@ -128,10 +131,12 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
         self.backfill_in_order = backfill_in_order
         self.subtopology = subtopology
         self.finish = finish
+        self._refuse_early_outlets()
 
     def execute(self, context: Context) -> RunResult:  # type: ignore[override]  # the provider's operator returns None
         """Run the topology, unless Kafka says that there is nothing to do."""
         with airflow_outcomes():
+            self._refuse_early_outlets()  # which may be added to a task
             identity = RunIdentity.of(context)
             settings = settings_of_run(
                 identity,
@@ -148,7 +153,7 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
             self.remember(standing.finished or slice_, cluster)
             if standing.finished is not None:
                 self.log.info("Run %s is already finished: Spark is not started", identity.run_id)
-                return result_of_summary(standing.finished)
+                return self._finished(context, standing.finished, settings)
             if slice_ is not None and not self.finish:
                 wanted = subtopologies_of(slice_, subtopology)
                 if slice_.plan.empty or standing.nothing_left(cluster, wanted):
@@ -169,7 +174,7 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
                 subtopology=subtopology,
             )
             self._submit(context, spec, hook.client_config())
-            return self._result(cluster, spec)
+            return self._result(context, cluster, spec, settings)
 
     def on_kill(self) -> None:
         """End the Spark application, driver and workers included, and start none any more."""
@@ -269,14 +274,32 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
                 "--conn-host 'local[2,4]'",
             ) from None
 
-    def _result(self, cluster: KafkaCluster, spec: RunSpec) -> RunResult:
+    def _refuse_early_outlets(self) -> None:
+        if not self.finish:
+            refuse_outlets(self.task_id, self.outlets)
+
+    def _finished(self, context: Context, summary: RunSummary, settings: ApplicationSettings) -> RunResult:
+        self.outlets = announced(
+            context, self.outlets, summary, settings, for_backfills=self.backfill_in_order
+        )
+        return result_of_summary(summary)
+
+    def _result(
+        self, context: Context, cluster: KafkaCluster, spec: RunSpec, settings: ApplicationSettings
+    ) -> RunResult:
         standing = Standing.read(cluster, spec.application_id, spec.run_id, certain=True)
         self.remember(standing.finished or standing.slice, cluster)
         if standing.finished is not None:
-            return result_of_summary(standing.finished)
+            return self._finished(context, standing.finished, settings)
         if standing.slice is not None:
             wanted = subtopologies_of(standing.slice, spec.subtopology)
             refuse_unfinished(cluster, standing, wanted)
+            if spec.finish:
+                raise RunError(
+                    f"Spark ended well, but run {spec.run_id!r} is not finished",
+                    fix="read the driver's log for what ended it early; the retry finishes the run",
+                    run_id=spec.run_id,
+                )
             return progress_of(cluster, standing.slice, wanted)
         raise ConfigError(
             f"Spark ended well, but run {spec.run_id} of application {spec.application_id!r} never began in "

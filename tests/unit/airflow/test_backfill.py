@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from airflow.sdk import BaseOperator, Context, CronDataIntervalTimetable
+from airflow.sdk import Asset, BaseOperator, Context, CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -35,6 +36,7 @@ from tests.in_process import Application
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 OUTPUTS = {"out": "out-again"}
+TOTALS = Asset("totals")
 _FILE = """
 from airflow_kstreams.streams import KStreamBuilder, serdes
 
@@ -151,6 +153,7 @@ class Scene:
         self.kafka = InMemoryKafka(clock=ManualClock(now_ms=round((START + 50 * HOUR).timestamp() * 1000)))
         for topic in ("in", "out", "out-again"):
             self.kafka.create_topic(topic)
+        self.extra: dict[str, Any] = {}
         self.file = folder / "application_of_scene.py"
         self.file.write_text(text)
 
@@ -161,6 +164,7 @@ class Scene:
 
     def context(self, hour: int, *, run_type: str, conf: dict[str, str] | None = None) -> Context:
         instance = SimpleNamespace(dag_id="d", task_id="t", try_number=1, map_index=-1)
+        self.extra.clear()
         dag_run = SimpleNamespace(
             run_id=f"{run_type}__{hour}",
             run_type=run_type,
@@ -169,7 +173,8 @@ class Scene:
             data_interval_start=START + hour * HOUR,
             data_interval_end=START + (hour + 1) * HOUR,
         )
-        return cast("Context", {"ti": instance, "dag_run": dag_run})
+        events: Any = defaultdict(lambda: SimpleNamespace(extra=self.extra))
+        return cast("Context", {"ti": instance, "dag_run": dag_run, "outlet_events": events})
 
     def operator(self, kind: Callable[..., Any], **more: Any) -> BaseOperator:
         given = {"settings": {"autostop.at": "interval_end"}, "backfill_outputs": OUTPUTS, **more}
@@ -186,7 +191,7 @@ class Scene:
             RunIdentity.of(context),
             "app",
             {"autostop.at": "interval_end"},
-            outputs=OUTPUTS,
+            outputs=more.get("backfill_outputs", OUTPUTS),
             in_order=more.get("backfill_in_order", False),
         )
         application = Application(
@@ -199,7 +204,10 @@ class Scene:
         application.tasks(
             application.begin(captured["run_id"], interval_ms=RunIdentity.of(context).interval_ms)
         )
-        return self.operator(FinishRunOperator, **more).execute(context)
+        finish = self.operator(FinishRunOperator, outlets=[TOTALS], **more)
+        result = finish.execute(context)
+        self.updated = list(finish.outlets)
+        return result
 
     def values(self, topic: str) -> list[bytes | None]:
         return self.kafka.values(topic)
@@ -242,6 +250,38 @@ def test_backfill_runs_go_side_by_side_and_beside_the_live_one(scene: Callable[[
     assert len({run["application_id"] for run in finished}) == 3
     again = made.capture(past[0])
     assert (again["finished"], again["records_in"]) == (True, 2), "a cleared run opens no second slice"
+
+
+@pytest.mark.parametrize(
+    ("run_type", "outputs", "updated"),
+    [("scheduled", OUTPUTS, True), ("backfill", OUTPUTS, False), ("backfill", {"out": "out"}, True)],
+)
+def test_asset_of_the_live_topics_is_updated_by_whoever_writes_them(
+    scene: Callable[[str], Scene], run_type: str, outputs: dict[str, str], updated: bool
+) -> None:
+    made = scene(STATELESS)
+    made.publish(("a", 0.5))
+    context = made.context(0, run_type=run_type)
+    captured = made.capture(context, backfill_outputs=outputs)
+
+    made.process(captured, context, backfill_outputs=outputs)
+
+    assert made.updated == ([TOTALS] if updated else [])
+    assert made.extra.get("application_id") == (captured["application_id"] if updated else None)
+    assert made.extra.get("backfill", False) == (updated and run_type == "backfill")
+
+
+def test_asset_of_a_dag_for_backfills_is_updated_and_its_event_says_that_it_is_one(
+    scene: Callable[[str], Scene],
+) -> None:
+    made = scene(STATEFUL)
+    made.publish(("a", 0.5))
+    context = made.context(0, run_type="backfill", conf={"backfill": "first"})
+
+    made.process(made.capture(context, backfill_in_order=True), context, backfill_in_order=True)
+
+    assert made.updated == [TOTALS]
+    assert (made.extra["application_id"], made.extra["backfill"]) == ("app-backfill-first", True)
 
 
 def test_finished_run_runs_again_under_another_name_of_the_backfill(scene: Callable[[str], Scene]) -> None:
