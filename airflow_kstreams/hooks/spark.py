@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_kstreams.hooks.processes import end_session
 from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedError, reported_in
@@ -25,6 +27,20 @@ _PYTHON_VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
 _PYTHON_SETTINGS = ("spark.pyspark.driver.python", "spark.pyspark.python")
 
 
+def refuse_undefined_connection(conn_id: str) -> None:
+    """Refuse a connection that does not exist; the provider would quietly submit to YARN instead.
+
+    :raises ConfigError: it does not.
+    """
+    try:
+        BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise ConfigError(
+            f"connection {conn_id!r} is not defined in Airflow",
+            fix=f"add it: airflow connections add {conn_id} --conn-type spark --conn-host 'local[2,4]'",
+        ) from None
+
+
 class TopologySubmitHook(SparkSubmitHook):
     """Submits an application file of this package; made by :meth:`adopt`."""
 
@@ -32,6 +48,8 @@ class TopologySubmitHook(SparkSubmitHook):
     _reported: ReportedError | None = None
     #: Whether somebody asked to end the application, which may be before there is one.
     _killed: bool = False
+    #: File descriptors that spark-submit inherits.
+    _inherited: tuple[int, ...] = ()
 
     @classmethod
     def adopt(cls, hook: SparkSubmitHook) -> Self:
@@ -64,7 +82,9 @@ class TopologySubmitHook(SparkSubmitHook):
         """
         self._refuse_when_killed()
         try:
-            driver_id: str | None = super().submit(application, start_new_session=True, **kwargs)
+            driver_id: str | None = super().submit(
+                application, start_new_session=True, pass_fds=self._inherited, **kwargs
+            )
         except FileNotFoundError as error:
             if Path(str(error.filename)).name != self._connection["spark_binary"]:
                 raise
@@ -83,6 +103,13 @@ class TopologySubmitHook(SparkSubmitHook):
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
         return driver_id
+
+    def let_inherit(self, *descriptors: int) -> None:
+        """Have spark-submit, and so Spark's JVM in client mode, hold files open for as long as it lives.
+
+        :param descriptors: of the files.
+        """
+        self._inherited = descriptors
 
     def follow(self, job_id: str) -> None:
         """Take note of the driver to wait for, which an earlier try may have submitted, so that it is known

@@ -12,7 +12,7 @@ from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, groups_of, plan_of
 from airflow_kstreams.operators.asset_events import refuse_outlets
-from airflow_kstreams.operators.backfill import refuse_state_side_by_side, settings_of_run
+from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side, settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.killed import Killable
 from airflow_kstreams.operators.lineage import TellsLineage
@@ -64,8 +64,8 @@ class CaptureStopOffsetsOperator(TellsLineage, Killable, BaseOperator):
         application_id: str,
         application: str,
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | None = None,
-        backfill_outputs: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | str | None = None,
+        backfill_outputs: Mapping[str, str] | str | None = None,
         backfill_in_order: bool = False,
         **kwargs: Any,
     ) -> None:

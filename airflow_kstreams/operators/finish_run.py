@@ -11,7 +11,7 @@ from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_summary
 from airflow_kstreams.operators.asset_events import announced
-from airflow_kstreams.operators.backfill import settings_of_run
+from airflow_kstreams.operators.backfill_settings import settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.lineage import TellsLineage
 
@@ -50,8 +50,8 @@ class FinishRunOperator(TellsLineage, BaseOperator):
         *,
         application_id: str,
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | None = None,
-        backfill_outputs: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | str | None = None,
+        backfill_outputs: Mapping[str, str] | str | None = None,
         backfill_in_order: bool = False,
         **kwargs: Any,
     ) -> None:

@@ -28,11 +28,11 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     group_id: str = "incremental_batch",
     kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
     spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | str | None = None,
     conf: Mapping[str, Any] | None = None,
     outlets: Sequence[Asset] = (),
     per_subtopology: bool | Sequence[int] = False,
-    backfill_outputs: Mapping[str, str] | None = None,
+    backfill_outputs: Mapping[str, str] | str | None = None,
     backfill_in_order: bool = False,
 ) -> TaskGroup:
     """Lay out one incremental run: ``capture_stop_offsets >> run_topology >> finish_run``.

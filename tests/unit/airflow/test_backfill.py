@@ -17,8 +17,8 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators import capture_stop_offsets, run_topology
-from airflow_kstreams.operators.backfill import backfill_id, settings_of_run
 from airflow_kstreams.operators.backfill_dag import backfill_dag
+from airflow_kstreams.operators.backfill_settings import backfill_id, settings_of_run
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.identity import RunIdentity

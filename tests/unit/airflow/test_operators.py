@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +33,8 @@ from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
-from airflow_kstreams.operators.run_topology import RunTopologyOperator, _number
+from airflow_kstreams.operators.run_state import subtopology_id
+from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, ReportedError, RunError
 from airflow_kstreams.streams.ports import Headers
@@ -128,6 +132,51 @@ def test_driver_is_told_what_the_deployment_allows_when_a_dag_says_otherwise(
 
     assert seen[0]["KSTREAMS_ALLOWED_CLIENT_SETTINGS"] == "ssl.providers"
     assert seen[0]["OTHER"] == "kept"
+
+
+def test_spark_keeps_the_file_of_client_settings_when_the_worker_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It inherits the file's lock, and its driver is told to remove the file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+    operator = RunTopologyOperator(task_id="run", application_id="app", application="a.py")
+    files: list[str] = []
+
+    def start(*_: Any, pass_fds: Sequence[int], env: dict[str, str], **more: Any) -> Any:
+        file = Path(env["KSTREAMS_KAFKA_CONFIG_FILE"])
+        assert env["KSTREAMS_KAFKA_CONFIG_FILE_IS_TEMPORARY"] == "1"
+        assert [os.fstat(descriptor).st_ino for descriptor in pass_fds] == [file.stat().st_ino]
+        files.append(file.read_text())
+        raise OSError("it is not started here")
+
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.subprocess.Popen", start)
+    with pytest.raises(OSError, match="not started here"):
+        operator._submit(Context(), RunSpec(application_id="app", run_id="r"), {"bootstrap.servers": "b:1"})
+
+    assert files == ['{"bootstrap.servers": "b:1"}']
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_of_ones_own_is_left_alone_when_it_is_named_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+    operator = RunTopologyOperator(
+        task_id="run",
+        application_id="app",
+        application="a.py",
+        env_vars={"KSTREAMS_KAFKA_CONFIG_FILE": "/etc/kstreams/kafka.json"},
+    )
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        SparkSubmitOperator, "execute", lambda self, _: seen.append(dict(self.env_vars or {}))
+    )
+
+    operator._submit(Context(), RunSpec(application_id="app", run_id="r"), {"bootstrap.servers": "b:1"})
+
+    assert seen[0]["KSTREAMS_KAFKA_CONFIG_FILE"] == "/etc/kstreams/kafka.json"
+    assert "KSTREAMS_KAFKA_CONFIG_FILE_IS_TEMPORARY" not in seen[0]
 
 
 def _dag() -> DAG:
@@ -253,10 +302,10 @@ def test_parsing_says_what_to_do_when_the_application_file_cannot_be_known(tmp_p
         _parts(str(file), True)
 
 
-@pytest.mark.parametrize("given", ["x", "1.5"])
-def test_subtopology_must_be_a_number(given: str) -> None:
-    with pytest.raises(ConfigError, match=f"subtopology is '{given}', not a number"):
-        _number(given)
+@pytest.mark.parametrize("given", ["x", "1.5", [0]])
+def test_subtopology_must_be_a_number(given: Any) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"subtopology is {given!r}, not a number")):
+        subtopology_id(given)
 
 
 class Scenes:

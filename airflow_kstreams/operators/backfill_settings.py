@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_kstreams.operators.batch_settings import batch_settings
+from airflow_kstreams.operators.batch_settings import batch_settings, object_of
 from airflow_kstreams.operators.identity import CONF_KEY, RunIdentity
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
@@ -39,15 +39,16 @@ _DEAD_LETTERS = "errors.dead.letter.queue.topic.name"
 def settings_of_run(
     identity: RunIdentity,
     application_id: str,
-    settings: Mapping[str, Any] | None,
+    settings: Mapping[str, Any] | str | None,
     *,
-    outputs: Mapping[str, str] | None,
+    outputs: Mapping[str, str] | str | None,
     in_order: bool,
 ) -> ApplicationSettings:
     """Return the settings, with the application id, that a dag run works with.
 
     :param application_id: of the live application.
-    :param outputs: topics that a backfill writes, by the topology's name for them.
+    :param settings: of the live application, by dotted name, or their JSON.
+    :param outputs: topics that a backfill writes, by the topology's name for them, or their JSON.
     :param in_order: whether the DAG is there for the backfills of a stateful topology.
     :raises ConfigError: a setting is wrong; or the run is a backfill and nothing says what it may write, or
         what the backfill is called where that is needed.
@@ -60,16 +61,17 @@ def settings_of_run(
                 f"Dag run {identity.run_id} is no backfill, and this DAG is there for backfills only"
             )
         return live
-    if outputs is None:
+    written = object_of(outputs, "backfill_outputs")
+    if written is None:
         raise ConfigError(
             f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, and nothing says "
             "which topics it may write",
-            fix="give incremental_batch(backfill_outputs={'topic': 'other topic'}), see docs/backfill.md",
+            fix="give backfill_outputs={'topic': 'other topic'}, see docs/backfill.md",
         )
-    given = {**live.to_dict(), "autostop.at": "interval", "output.topics": _text(outputs)}
+    given = {**live.to_dict(), "autostop.at": "interval", "output.topics": _text(written)}
     letters = live.errors_dead_letter_queue_topic_name
     if letters:
-        given[_DEAD_LETTERS] = outputs.get(letters, "")
+        given[_DEAD_LETTERS] = written.get(letters, "")
     return ApplicationSettings.parse(backfill_id(identity, application_id, in_order=in_order), given)
 
 
