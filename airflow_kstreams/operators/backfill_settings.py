@@ -91,7 +91,7 @@ def backfill_id(identity: RunIdentity, application_id: str, *, in_order: bool) -
             f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, which keeps "
             "state, and the backfill has no name: its runs share that state",
             fix=f'airflow backfill create ... --dag-run-conf \'{{"{CONF_KEY}": "NAME"}}\', a new name for '
-            "each backfill",
+            "each backfill; or the backfill_name of BackfillOperator",
         )
     check_application_id(f"{application_id}-backfill-{name}")
     return f"{application_id}-backfill-{name}"
@@ -110,7 +110,8 @@ def refuse_state_side_by_side(
             f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, which keeps state "
             f"({', '.join(stores)}): its intervals must be processed in order, and this DAG's backfills run "
             "side by side",
-            fix="backfill it through a DAG of its own, made by backfill_dag(...), see docs/backfill.md",
+            fix="backfill it through a DAG of its own, made by backfill_dag(...), or by a BackfillOperator "
+            "with backfill_in_order=True, see docs/backfill.md",
         )
 
 

@@ -250,8 +250,12 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
     def _look_ahead(self, identity: RunIdentity, settings: ApplicationSettings, standing: Standing) -> None:
         """Look what a run that has not begun will meet: capture did not, or an earlier run comes first.
 
-        :raises ConfigError: the run is a backfill that its DAG cannot do.
+        :raises ConfigError: the run goes by its data interval and has none, or it is a backfill that its DAG
+            cannot do.
         """
+        from airflow_kstreams.batch.intervals import check_interval
+
+        check_interval(settings, identity.run_id, identity.interval_ms)
         if standing.earlier is not None:
             self.log.warning(
                 "Run %s is unfinished: it is finished before run %s begins",

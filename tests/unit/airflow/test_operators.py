@@ -26,6 +26,8 @@ from airflow_kstreams.batch.log_read import read_log
 from airflow_kstreams.batch.model import BeginResult, RunPlan, RunSummary, Slice
 from airflow_kstreams.batch.run_spec import RunSpec
 from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.operators import capture_stop_offsets
+from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
@@ -51,10 +53,13 @@ def _operators(**arguments: Any) -> list[BaseOperator]:
         FinishRunOperator(task_id="finish", **common),
         ResetApplicationOperator(task_id="reset", **common),
         ReplayDeadLettersOperator(task_id="replay", **common),
+        BackfillOperator(
+            task_id="again", application="app.py", backfill_outputs={"out": "out-again"}, **common
+        ),
     ]
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize("index", range(6))
 def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     with DAG(dag_id="d", schedule=None):
         operator = _operators(
@@ -70,7 +75,7 @@ def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     assert operator.settings == {"commit.interval.ms": "7"}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize("index", range(6))
 def test_operator_fails_for_good_and_says_how_to_run_it_when_there_is_no_dag_run(index: int) -> None:
     with pytest.raises(AirflowFailException, match=r"without a dag run"):
         _operators()[index].execute(Context())
@@ -214,7 +219,7 @@ def test_dag_is_the_same_when_airflow_serialized_it() -> None:
     assert settings == {"processing.guarantee": "exactly_once"}
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize("index", range(6))
 def test_every_parameter_is_documented(index: int) -> None:
     operator = type(_operators()[index])
     text = inspect.getdoc(operator) or ""
@@ -225,14 +230,37 @@ def test_every_parameter_is_documented(index: int) -> None:
     assert ":return:" in text
 
 
-@pytest.mark.parametrize("index", range(5))
-def test_templates_hold_neither_secrets_nor_callables(index: int) -> None:
-    operator = _operators()[index]
+def _parameters(index: int) -> dict[str, str]:
+    """The parameters of an operator's own documentation, with what it says of them."""
+    text = inspect.getdoc(type(_operators()[index])) or ""
+    return dict(re.findall(r":param (\w+):(.*?)(?=\n:|\n\n|\Z)", text, re.DOTALL))
 
-    assert not any(callable(getattr(operator, name, None)) for name in operator.template_fields)
-    assert not {
-        name for name in operator.template_fields if re.search(r"callable|password|secret|auth", name)
-    }
+
+@pytest.mark.parametrize("index", range(6))
+def test_parameters_are_templates_when_their_documentation_says_so_and_only_then(index: int) -> None:
+    operator = _operators()[index]
+    documented = _parameters(index)
+    said = {name for name, text in documented.items() if "(templated)" in text}
+
+    assert len(said) >= 3
+    assert not {name for name in operator.template_fields if re.search(r"password|secret|auth", name)}
+    assert said == set(operator.template_fields) & documented.keys()
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_every_template_is_rendered_whatever_it_is_called(index: int) -> None:
+    kind = type(_operators()[index])
+    names = [name for name in _parameters(index) if name in kind.template_fields]
+    given: dict[str, Any] = {"application": "app.py", **{name: f"{{{{ {name} }}}}" for name in names}}
+    taken = {name: value for name, value in given.items() if name in (*_parameters(index), "application")}
+    if kind not in (CaptureStopOffsetsOperator, RunTopologyOperator, BackfillOperator):
+        taken.pop("application")
+    with DAG(dag_id="d", schedule=None):
+        operator = kind(task_id="t", **taken)
+
+    operator.render_template_fields(cast("Context", {name: f"rendered {name}" for name in names}))
+
+    assert {name: getattr(operator, name) for name in names} == {name: f"rendered {name}" for name in names}
 
 
 _THREE_PARTS = """
@@ -306,6 +334,31 @@ def test_parsing_says_what_to_do_when_the_application_file_cannot_be_known(tmp_p
 def test_subtopology_must_be_a_number(given: Any) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"subtopology is {given!r}, not a number")):
         subtopology_id(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [('{"commit.interval.ms": 7}', 7), ({"commit.interval.ms": "7"}, 7), ("", 5_000)]
+)
+def test_settings_may_be_the_text_that_a_template_rendered(given: Any, found: int) -> None:
+    assert batch_settings("app", given).commit_interval_ms == found
+
+
+@pytest.mark.parametrize("given", ["{'a': 1}", "[1]", "7", "None", 7])
+def test_parameter_that_is_no_object_is_refused_for_good_and_says_how_to_template_it(given: Any) -> None:
+    with pytest.raises(ConfigError, match="settings is no object") as caught:
+        batch_settings("app", given)
+    assert "tojson" in caught.value.fix
+    assert not caught.value.is_retriable
+
+
+def test_default_args_reach_what_the_task_group_does_not_take_itself() -> None:
+    defaults = {"env_vars": {"A": "b"}, "yarn_track_via_rm_api": True, "py_files": "p.zip", "retries": 3}
+    with DAG("d", schedule=None, default_args=defaults) as dag:
+        incremental_batch(application_id="app", application="app.py")
+    run: Any = dag.get_task("incremental_batch.run_topology")
+
+    assert (run.env_vars, run.py_files, run.retries) == ({"A": "b"}, "p.zip", 3)
+    assert run._yarn_track_via_rm_api
 
 
 class Scenes:
@@ -503,6 +556,22 @@ def test_warnings_of_a_slice_are_in_the_log_when_capture_has_frozen_it(
     capture._report("r", begun)
 
     assert f"[warning  ] Run r: {WARNING}" in capsys.readouterr().out
+
+
+def test_capture_says_that_an_unfinished_run_comes_first(
+    scenes: Scenes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scenes.scene
+    scene.send("a")
+    scene.begin("given up")
+    monkeypatch.setattr(capture_stop_offsets, "plan_of", lambda *_, **__: scene.topology.plan(APP))
+    capture = CaptureStopOffsetsOperator(task_id="capture", application="app.py", application_id=APP)
+
+    result = scenes.execute(capture)
+
+    assert result["run_id"] == "given up"
+    said = "Run given up is unfinished: it is finished before run r begins"
+    assert f"[warning  ] {said}" in capsys.readouterr().out
 
 
 def test_warnings_of_a_run_are_in_the_log_when_it_is_finished(

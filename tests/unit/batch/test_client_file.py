@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -15,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_kstreams.batch import client_file as module
 from airflow_kstreams.batch.client_file import client_file, remove_left_behind
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -133,7 +133,7 @@ def test_only_files_of_ours_are_removed(folder: Path) -> None:
 def test_file_is_made_again_when_it_was_removed_before_it_was_locked(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = module.fcntl.flock
+    real = fcntl.flock
     removed: list[str] = []
 
     def flock(descriptor: int, how: int) -> None:
@@ -143,7 +143,7 @@ def test_file_is_made_again_when_it_was_removed_before_it_was_locked(
             removed.append(path.name)
         real(descriptor, how)
 
-    monkeypatch.setattr(module.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with client_file(CONFIG) as made:
         assert Path(made.path).exists()
         assert Path(made.path).name not in removed

@@ -1,0 +1,124 @@
+"""One past interval, processed once more by one task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.operators.run_topology import RunTopologyOperator
+from airflow_kstreams.streams.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["BackfillOperator"]
+
+
+class BackfillOperator(RunTopologyOperator):
+    """Processes one past interval once more, beside the live application: begins, processes and finishes a
+    run of an application of its own (``docs/backfill.md``).
+
+    It is for DAGs that say themselves which interval, as one that is triggered with a time in its conf. For
+    the intervals of a schedule, ``airflow backfill create`` needs no task of its own.
+
+    A retry, and a dag run that is cleared, go on with what was begun, or find it finished. Another dag run
+    processes the interval again, in an application ``<application_id>-backfill-<12 hex>`` of its own. A
+    topology that keeps state needs ``backfill_in_order`` and a name: all intervals of that name share the
+    state of ``<application_id>-backfill-<name>``, and each must begin where the ones before have ended.
+
+    :param application_id: of the live application. (templated)
+    :param application: path of the application file, which defines ``topology()``. (templated)
+    :param backfill_outputs: the topic to write in place of each one that the topology writes. (templated)
+    :param interval_start: first moment of the interval, a ``datetime`` or ISO 8601 text, in UTC unless it
+        says otherwise; that of the dag run's data interval unless given. (templated)
+    :param interval_end: first moment past the interval; given together with the start. (templated)
+    :param backfill_name: names the backfill, which must be able to name topics; what the dag run conf has
+        under ``backfill`` unless given. (templated)
+    :param backfill_in_order: whether the intervals are processed in order and share their state.
+    :param kwargs: as for :class:`~airflow_kstreams.operators.run_topology.RunTopologyOperator`, without
+        ``finish`` and ``subtopology``. The events of ``outlets`` say that the run is a backfill.
+    :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+
+    >>> from airflow.sdk import DAG
+    >>> with DAG("orders_again", schedule=None, params={"day": "2026-01-31", "next": "2026-02-01"}) as dag:
+    ...     again = BackfillOperator(
+    ...         task_id="again",
+    ...         application_id="orders",
+    ...         application="/opt/spark_apps/orders.py",
+    ...         backfill_outputs={"large-orders": "large-orders-backfilled"},
+    ...         interval_start="{{ params.day }}",
+    ...         interval_end="{{ params.next }}",
+    ...     )
+    >>> print(*dag.task_ids)
+    again
+    """
+
+    template_fields: Sequence[str] = (
+        "interval_start",
+        "interval_end",
+        "backfill_name",
+        *(name for name in RunTopologyOperator.template_fields if name != "subtopology"),
+    )
+
+    def __init__(
+        self,
+        *,
+        application_id: str,
+        application: str,
+        backfill_outputs: Mapping[str, str] | str,
+        interval_start: datetime | str | None = None,
+        interval_end: datetime | str | None = None,
+        backfill_name: str = "",
+        backfill_in_order: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if refused := {"finish", "subtopology"} & kwargs.keys():
+            raise TypeError(
+                f"BackfillOperator takes no {min(refused)}: it processes and finishes a whole run"
+            )
+        super().__init__(
+            application_id=application_id,
+            application=application,
+            backfill_outputs=backfill_outputs,
+            backfill_in_order=backfill_in_order,
+            finish=True,
+            **kwargs,
+        )
+        self.interval_start = interval_start
+        self.interval_end = interval_end
+        self.backfill_name = backfill_name
+
+    @property
+    def _for_backfills(self) -> bool:
+        return True
+
+    def _identity(self, context: Context) -> RunIdentity:
+        """Return the run of this interval, which a dag run may have several of.
+
+        :raises ConfigError: the interval is no interval.
+        """
+        run = RunIdentity.of(context)
+        run = replace(run, backfill=True, backfill_name=self.backfill_name or run.backfill_name)
+        if not self.interval_start and not self.interval_end:
+            return run
+        start = _moment("interval_start", self.interval_start)
+        end = _moment("interval_end", self.interval_end)
+        return replace(
+            run,
+            run_id=f"{run.run_id}__{start.isoformat()}__{end.isoformat()}",
+            interval_ms=(round(start.timestamp() * 1000), round(end.timestamp() * 1000)),
+        )
+
+
+def _moment(name: str, given: datetime | str | None) -> datetime:
+    try:
+        found = given if isinstance(given, datetime) else datetime.fromisoformat(str(given or "").strip())
+    except ValueError:
+        raise ConfigError(
+            f"{name} is {given!r}, which is no date or time",
+            fix="give both ends of the interval as ISO 8601, e.g. 2026-01-31T12:00:00+00:00",
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
