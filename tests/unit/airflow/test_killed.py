@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -224,7 +225,11 @@ def test_loading_ends_when_the_worker_was_killed_at_once(
         loader = psutil.Process(int(started.read_text()))
         worker.kill()
 
-    wait_until(lambda: not loader.is_running(), "the end of the loader")
+    try:
+        wait_until(lambda: not loader.is_running(), "the end of the loader")
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            loader.kill()
 
 
 def test_nothing_is_loaded_when_the_worker_is_gone_already(tmp_path: Path) -> None:
