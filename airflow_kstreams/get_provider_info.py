@@ -48,6 +48,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_kstreams.operators.capture_stop_offsets",
                     "airflow_kstreams.operators.run_topology",
                     "airflow_kstreams.operators.finish_run",
+                    "airflow_kstreams.operators.backfill",
                     "airflow_kstreams.operators.reset_application",
                     "airflow_kstreams.operators.replay_dead_letters",
                 ],

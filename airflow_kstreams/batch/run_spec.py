@@ -13,6 +13,9 @@ VERSION = 1
 #: Environment variable naming the JSON file with the Kafka client's configuration, secrets included.
 CLIENT_CONFIG_FILE = "KSTREAMS_KAFKA_CONFIG_FILE"
 
+#: Environment variable that is set where that file was made for the one driver, which removes it in the end.
+CLIENT_CONFIG_IS_TEMPORARY = "KSTREAMS_KAFKA_CONFIG_FILE_IS_TEMPORARY"
+
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to run.

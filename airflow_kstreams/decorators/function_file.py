@@ -64,13 +64,10 @@ def application_text(
 
     :raises ConfigError: as :func:`function_source`, or an argument is not plain JSON.
     """
-    try:
-        given = json.dumps([list(arguments), dict(keywords or {})])
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"an argument of @task.kstreams function {function.__name__!r} cannot travel to Spark: {error}",
-            fix="pass text, numbers, booleans, lists and dictionaries only",
-        ) from None
+    named = dict(keywords or {})
+    for name, value in inspect.signature(function).bind_partial(*arguments, **named).arguments.items():
+        _check_argument(function.__name__, name, value)
+    given = json.dumps([list(arguments), named])
     return (
         f"{function_source(function)}\n\n"
         f"_function = {function.__name__}\n\n\n"
@@ -80,6 +77,17 @@ def application_text(
         "    return _function(*arguments, **keywords)\n"
         f"{_MAIN}"
     )
+
+
+def _check_argument(function: str, name: str, value: Any) -> None:
+    """Refuse an argument that is not plain JSON."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"argument {name!r} of @task.kstreams function {function!r} cannot travel to Spark: {error}",
+            fix="pass text, numbers, booleans, lists and dictionaries only",
+        ) from None
 
 
 def _future(function: Callable[..., Any]) -> str:

@@ -17,13 +17,14 @@ __all__ = ["announced_runs", "event_extra"]
 MAX_EXTRA_BYTES = 8_000
 
 
-def event_extra(summary: RunSummary) -> dict[str, Any]:
+def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any]:
     """Return the ``extra`` of an asset event.
 
     :param summary: of a finished run.
+    :param backfill: whether the run processed a past interval once more, for an application of its own.
     :return: ``application_id``, ``run_id``, ``records_in``, ``records_out``, ``finished_ms``, ``offsets``
         (topic -> partition as text -> ``[start, stop]``, half open), and ``partitions_omitted``, how many did
-        not fit.
+        not fit; of a backfill also ``backfill``, which is true.
     """
     extra: dict[str, Any] = {
         "application_id": summary.application_id,
@@ -33,6 +34,7 @@ def event_extra(summary: RunSummary) -> dict[str, Any]:
         "finished_ms": summary.finished_ms,
         "offsets": {},
         "partitions_omitted": 0,
+        **({"backfill": True} if backfill else {}),
     }
     # What moved comes first, so that what does not fit is what did not move.
     ordered = sorted(

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_kstreams.hooks.processes import end_session
-from airflow_kstreams.streams.errors import ConfigError, ReportedError, reported_in
+from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedError, reported_in
 
 #: Airflow kills a task five seconds after it asked it to end. In between, Spark's JVM removes its scratch
 #: folders.
@@ -25,11 +27,29 @@ _PYTHON_VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
 _PYTHON_SETTINGS = ("spark.pyspark.driver.python", "spark.pyspark.python")
 
 
+def refuse_undefined_connection(conn_id: str) -> None:
+    """Refuse a connection that does not exist; the provider would quietly submit to YARN instead.
+
+    :raises ConfigError: it does not.
+    """
+    try:
+        BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise ConfigError(
+            f"connection {conn_id!r} is not defined in Airflow",
+            fix=f"add it: airflow connections add {conn_id} --conn-type spark --conn-host 'local[2,4]'",
+        ) from None
+
+
 class TopologySubmitHook(SparkSubmitHook):
     """Submits an application file of this package; made by :meth:`adopt`."""
 
     #: What the driver reported before it ended.
     _reported: ReportedError | None = None
+    #: Whether somebody asked to end the application, which may be before there is one.
+    _killed: bool = False
+    #: File descriptors that spark-submit inherits.
+    _inherited: tuple[int, ...] = ()
 
     @classmethod
     def adopt(cls, hook: SparkSubmitHook) -> Self:
@@ -56,11 +76,15 @@ class TopologySubmitHook(SparkSubmitHook):
         """Submit, and wait for the end.
 
         :raises ReportedError: what the driver reported.
+        :raises KilledError: the application was to end before it was started.
         :raises ConfigError: there is no spark-submit.
         :raises AirflowException: Spark failed without a report of the driver.
         """
+        self._refuse_when_killed()
         try:
-            driver_id: str | None = super().submit(application, start_new_session=True, **kwargs)
+            driver_id: str | None = super().submit(
+                application, start_new_session=True, pass_fds=self._inherited, **kwargs
+            )
         except FileNotFoundError as error:
             if Path(str(error.filename)).name != self._connection["spark_binary"]:
                 raise
@@ -79,6 +103,13 @@ class TopologySubmitHook(SparkSubmitHook):
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
         return driver_id
+
+    def let_inherit(self, *descriptors: int) -> None:
+        """Have spark-submit, and so Spark's JVM in client mode, hold files open for as long as it lives.
+
+        :param descriptors: of the files.
+        """
+        self._inherited = descriptors
 
     def follow(self, job_id: str) -> None:
         """Take note of the driver to wait for, which an earlier try may have submitted, so that it is known
@@ -108,7 +139,12 @@ class TopologySubmitHook(SparkSubmitHook):
             )
 
     def on_kill(self) -> None:
-        """End the application: on this machine every process of it, else through the cluster manager."""
+        """End the application: on this machine every process of it, else through the cluster manager. None is
+        submitted any more.
+
+        Safe in a signal handler.
+        """
+        self._killed = True
         if self.deploy_mode == "client":
             self.end_application()
             super().on_kill()
@@ -149,7 +185,13 @@ class TopologySubmitHook(SparkSubmitHook):
             environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
         return environment
 
+    def _refuse_when_killed(self) -> None:
+        if self._killed:
+            raise KilledError("the Airflow task was killed before Spark was started")
+
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        # A signal handler that ran while spark-submit was being started did not know it yet.
+        self._refuse_when_killed()
         super()._process_spark_submit_log(self._without_reports(itr))
 
     def _without_reports(self, lines: Iterator[Any]) -> Iterator[Any]:

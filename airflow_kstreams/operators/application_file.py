@@ -1,23 +1,27 @@
 """Asks a subprocess for the plan of an application file, and for the groups of its partition grouper.
 
 User code runs outside Airflow's own process: it cannot stay in a worker's memory, change its modules or hang
-it. The subprocess imports neither Airflow, Spark nor a Kafka client, so it takes a fraction of a second.
+it. The subprocess imports neither Airflow, Spark nor a Kafka client, so it takes a fraction of a second. It
+ends with the task that waits for it: a task that is killed ends it, and the kernel does where the worker was
+killed at once (on Linux).
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from airflow_kstreams.hooks.processes import end_session
-from airflow_kstreams.streams.errors import ReportedError, TopologyError, reported_in
+from airflow_kstreams.streams.errors import KilledError, ReportedError, TopologyError, reported_in
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import GROUPS_MARKER, PLAN_MARKER, LoadedGroups
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 _LOADER = "airflow_kstreams.streams.topology.loader"
 _GRACE_SECONDS = 0.5
+#: How soon a killed task lets go of what it waits for. Airflow gives it five seconds.
+_LOOK_SECONDS = 0.2
 
 #: An application file only builds objects; one that takes longer connects to something.
 LOAD_TIMEOUT_SECONDS = 60.0
@@ -40,6 +46,7 @@ def plan_of(
     timeout_seconds: float,
     log: Logger | logging.Logger,
     settings: ApplicationSettings | None = None,
+    was_killed: Callable[[], bool] = lambda: False,
 ) -> TopologyPlan:
     """Load an application file in a subprocess and return its topology's plan.
 
@@ -48,11 +55,13 @@ def plan_of(
     :param timeout_seconds: how long loading may take.
     :param log: gets what the file prints.
     :param settings: may name the topics to write.
+    :param was_killed: says whether to give up, because the Airflow task was killed.
     :raises ReportedError: the file or its topology is wrong; with file and line.
     :raises TopologyError: loading took too long, or ended the process.
+    :raises KilledError: the Airflow task was killed meanwhile.
     """
     arguments = [application, application_id, *_settings_option(settings)]
-    answer = _loaded(arguments, PLAN_MARKER, timeout_seconds=timeout_seconds, log=log)
+    answer = _loaded(arguments, PLAN_MARKER, timeout_seconds=timeout_seconds, log=log, was_killed=was_killed)
     return msgspec.json.decode(answer, type=TopologyPlan)
 
 
@@ -64,6 +73,7 @@ def groups_of(
     timeout_seconds: float,
     log: Logger | logging.Logger,
     settings: ApplicationSettings | None = None,
+    was_killed: Callable[[], bool] = lambda: False,
 ) -> dict[int, Groups]:
     """Ask the partition grouper of an application file, in a subprocess, for the groups of every subtopology.
 
@@ -73,8 +83,10 @@ def groups_of(
     :param timeout_seconds: how long loading and grouping may take.
     :param log: gets what the file prints.
     :param settings: may name the topics to write.
+    :param was_killed: says whether to give up, because the Airflow task was killed.
     :raises ReportedError: the grouper fails, or its groups cannot be; with file and line.
     :raises TopologyError: the file builds another topology by now, took too long, or ended the process.
+    :raises KilledError: the Airflow task was killed meanwhile.
     """
     answer = _loaded(
         [
@@ -86,6 +98,7 @@ def groups_of(
         GROUPS_MARKER,
         timeout_seconds=timeout_seconds,
         log=log,
+        was_killed=was_killed,
     )
     loaded = msgspec.json.decode(answer, type=LoadedGroups)
     if loaded.topology_hash != plan.topology_hash:
@@ -102,13 +115,18 @@ def _settings_option(settings: ApplicationSettings | None) -> list[str]:
 
 
 def _loaded(
-    arguments: list[str], marker: str, *, timeout_seconds: float, log: Logger | logging.Logger
+    arguments: list[str],
+    marker: str,
+    *,
+    timeout_seconds: float,
+    log: Logger | logging.Logger,
+    was_killed: Callable[[], bool],
 ) -> str:
     """Run the loader and return its answer."""
     application = arguments[0]
     # As a context manager it closes the pipes, also when loading took too long.
     with subprocess.Popen(
-        [sys.executable, "-m", _LOADER, *arguments],
+        [sys.executable, "-m", _LOADER, *arguments, "--parent", str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -116,12 +134,7 @@ def _loaded(
         start_new_session=True,
     ) as process:
         try:
-            out, err = process.communicate(timeout=timeout_seconds)
-        except subprocess.TimeoutExpired:
-            raise TopologyError(
-                f"application file {application!r} did not load within {timeout_seconds:g} s",
-                fix="building a topology must not connect to anything: move such work into the processors",
-            ) from None
+            out, err = _output(process, application, timeout_seconds=timeout_seconds, was_killed=was_killed)
         finally:
             end_session(process.pid, grace_seconds=_GRACE_SECONDS)
     reported = _printed(err, log)
@@ -134,6 +147,33 @@ def _loaded(
             fix="see the lines above in this log; try: python -m " + shlex.join([_LOADER, *arguments]),
         )
     return answer.removeprefix(marker)
+
+
+def _output(
+    process: subprocess.Popen[str],
+    application: str,
+    *,
+    timeout_seconds: float,
+    was_killed: Callable[[], bool],
+) -> tuple[str, str]:
+    """Wait for the loader's end, and return what it wrote on stdout and stderr."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        if was_killed():
+            raise KilledError(
+                f"the Airflow task was killed while application file {application!r} was loaded"
+            )
+        left = deadline - time.monotonic()
+        try:
+            # Called again after its time is up, it goes on collecting.
+            return process.communicate(timeout=max(0.0, min(left, _LOOK_SECONDS)))
+        except subprocess.TimeoutExpired:
+            if left > _LOOK_SECONDS:
+                continue
+            raise TopologyError(
+                f"application file {application!r} did not load within {timeout_seconds:g} s",
+                fix="building a topology must not connect to anything: move such work into the processors",
+            ) from None
 
 
 def _printed(text: str, log: Logger | logging.Logger) -> ReportedError | None:

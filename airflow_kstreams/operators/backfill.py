@@ -1,116 +1,124 @@
-"""Which application a dag run works on: the live one, or one of a backfill's own.
-
-A backfill run has its own application id, so its own consumer group, ledger, state and internal topics, and
-writes the topics that the DAG names for it. It shares nothing with the live application but the input, which
-both only read: they may run at the same time.
-
-=====================  ==========================================  =======================================
-topology               application id                              runs of one backfill
-=====================  ==========================================  =======================================
-without state          ``<app>-backfill-<12 hex>``: one per run    side by side, in any order
-with state             ``<app>-backfill-<name>``: one per          in order, in a DAG of their own
-                       backfill, named in its dag run conf
-=====================  ==========================================  =======================================
-
-The hexadecimal digits are of the hash of the run id, and of the name if there is one: Airflow keeps the run
-id when it processes a date again, so a new name is what makes a finished run run again.
-"""
+"""One past interval, processed once more by one task."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
-
-from airflow_kstreams.operators.batch_settings import batch_settings
-from airflow_kstreams.operators.identity import CONF_KEY, RunIdentity
+from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 
 if TYPE_CHECKING:
-    from airflow_kstreams.streams.topology.plan import TopologyPlan
+    from airflow.sdk import Context
 
-_HEX_DIGITS = 12
-_DEAD_LETTERS = "errors.dead.letter.queue.topic.name"
+__all__ = ["BackfillOperator"]
 
 
-def settings_of_run(
-    identity: RunIdentity,
-    application_id: str,
-    settings: Mapping[str, Any] | None,
-    *,
-    outputs: Mapping[str, str] | None,
-    in_order: bool,
-) -> ApplicationSettings:
-    """Return the settings, with the application id, that a dag run works with.
+class BackfillOperator(RunTopologyOperator):
+    """Processes one past interval once more, beside the live application: begins, processes and finishes a
+    run of an application of its own (``docs/backfill.md``).
 
-    :param application_id: of the live application.
-    :param outputs: topics that a backfill writes, by the topology's name for them.
-    :param in_order: whether the DAG is there for the backfills of a stateful topology.
-    :raises ConfigError: a setting is wrong; or the run is a backfill and nothing says what it may write, or
-        what the backfill is called where that is needed.
-    :raises AirflowSkipException: the DAG is there for backfills, and the run is none.
+    It is for DAGs that say themselves which interval, as one that is triggered with a time in its conf. For
+    the intervals of a schedule, ``airflow backfill create`` needs no task of its own.
+
+    A retry, and a dag run that is cleared, go on with what was begun, or find it finished. Another dag run
+    processes the interval again, in an application ``<application_id>-backfill-<12 hex>`` of its own. A
+    topology that keeps state needs ``backfill_in_order`` and a name: all intervals of that name share the
+    state of ``<application_id>-backfill-<name>``, and each must begin where the ones before have ended.
+
+    :param application_id: of the live application. (templated)
+    :param application: path of the application file, which defines ``topology()``. (templated)
+    :param backfill_outputs: the topic to write in place of each one that the topology writes. (templated)
+    :param interval_start: first moment of the interval, a ``datetime`` or ISO 8601 text, in UTC unless it
+        says otherwise; that of the dag run's data interval unless given. (templated)
+    :param interval_end: first moment past the interval; given together with the start. (templated)
+    :param backfill_name: names the backfill, which must be able to name topics; what the dag run conf has
+        under ``backfill`` unless given. (templated)
+    :param backfill_in_order: whether the intervals are processed in order and share their state.
+    :param kwargs: as for :class:`~airflow_kstreams.operators.run_topology.RunTopologyOperator`, without
+        ``finish`` and ``subtopology``. The events of ``outlets`` say that the run is a backfill.
+    :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+
+    >>> from airflow.sdk import DAG
+    >>> with DAG("orders_again", schedule=None, params={"day": "2026-01-31", "next": "2026-02-01"}) as dag:
+    ...     again = BackfillOperator(
+    ...         task_id="again",
+    ...         application_id="orders",
+    ...         application="/opt/spark_apps/orders.py",
+    ...         backfill_outputs={"large-orders": "large-orders-backfilled"},
+    ...         interval_start="{{ params.day }}",
+    ...         interval_end="{{ params.next }}",
+    ...     )
+    >>> print(*dag.task_ids)
+    again
     """
-    live = batch_settings(application_id, settings)
-    if not identity.backfill:
-        if in_order:
-            raise AirflowSkipException(
-                f"Dag run {identity.run_id} is no backfill, and this DAG is there for backfills only"
+
+    template_fields: Sequence[str] = (
+        "interval_start",
+        "interval_end",
+        "backfill_name",
+        *(name for name in RunTopologyOperator.template_fields if name != "subtopology"),
+    )
+
+    def __init__(
+        self,
+        *,
+        application_id: str,
+        application: str,
+        backfill_outputs: Mapping[str, str] | str,
+        interval_start: datetime | str | None = None,
+        interval_end: datetime | str | None = None,
+        backfill_name: str = "",
+        backfill_in_order: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if refused := {"finish", "subtopology"} & kwargs.keys():
+            raise TypeError(
+                f"BackfillOperator takes no {min(refused)}: it processes and finishes a whole run"
             )
-        return live
-    if outputs is None:
-        raise ConfigError(
-            f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, and nothing says "
-            "which topics it may write",
-            fix="give incremental_batch(backfill_outputs={'topic': 'other topic'}), see docs/backfill.md",
+        super().__init__(
+            application_id=application_id,
+            application=application,
+            backfill_outputs=backfill_outputs,
+            backfill_in_order=backfill_in_order,
+            finish=True,
+            **kwargs,
         )
-    given = {**live.to_dict(), "autostop.at": "interval", "output.topics": _text(outputs)}
-    letters = live.errors_dead_letter_queue_topic_name
-    if letters:
-        given[_DEAD_LETTERS] = outputs.get(letters, "")
-    return ApplicationSettings.parse(backfill_id(identity, application_id, in_order=in_order), given)
+        self.interval_start = interval_start
+        self.interval_end = interval_end
+        self.backfill_name = backfill_name
 
+    @property
+    def _for_backfills(self) -> bool:
+        return True
 
-def backfill_id(identity: RunIdentity, application_id: str, *, in_order: bool) -> str:
-    """Return the application id of a backfill run.
+    def _identity(self, context: Context) -> RunIdentity:
+        """Return the run of this interval, which a dag run may have several of.
 
-    :param application_id: of the live application.
-    :raises ConfigError: the backfill needs a name and has none, or one that cannot name topics.
-    """
-    name = identity.backfill_name
-    if not in_order:
-        text = "\n".join((identity.run_id, *([name] if name else [])))
-        digits = hashlib.sha256(text.encode()).hexdigest()[:_HEX_DIGITS]
-        return f"{application_id}-backfill-{digits}"
-    if not name:
-        raise ConfigError(
-            f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, which keeps "
-            "state, and the backfill has no name: its runs share that state",
-            fix=f'airflow backfill create ... --dag-run-conf \'{{"{CONF_KEY}": "NAME"}}\', a new name for '
-            "each backfill",
-        )
-    check_application_id(f"{application_id}-backfill-{name}")
-    return f"{application_id}-backfill-{name}"
-
-
-def refuse_state_side_by_side(
-    plan: TopologyPlan, identity: RunIdentity, application_id: str, *, in_order: bool
-) -> None:
-    """Refuse to backfill a stateful topology in runs that know nothing of each other.
-
-    :raises ConfigError: that is what the dag run is about to do.
-    """
-    if identity.backfill and plan.stateful and not in_order:
-        stores = sorted({store for sub in plan.subtopologies for store in sub.stores})
-        raise ConfigError(
-            f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, which keeps state "
-            f"({', '.join(stores)}): its intervals must be processed in order, and this DAG's backfills run "
-            "side by side",
-            fix="backfill it through a DAG of its own, made by backfill_dag(...), see docs/backfill.md",
+        :raises ConfigError: the interval is no interval.
+        """
+        run = RunIdentity.of(context)
+        run = replace(run, backfill=True, backfill_name=self.backfill_name or run.backfill_name)
+        if not self.interval_start and not self.interval_end:
+            return run
+        start = _moment("interval_start", self.interval_start)
+        end = _moment("interval_end", self.interval_end)
+        return replace(
+            run,
+            run_id=f"{run.run_id}__{start.isoformat()}__{end.isoformat()}",
+            interval_ms=(round(start.timestamp() * 1000), round(end.timestamp() * 1000)),
         )
 
 
-def _text(outputs: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={other}" for name, other in sorted(outputs.items()))
+def _moment(name: str, given: datetime | str | None) -> datetime:
+    try:
+        found = given if isinstance(given, datetime) else datetime.fromisoformat(str(given or "").strip())
+    except ValueError:
+        raise ConfigError(
+            f"{name} is {given!r}, which is no date or time",
+            fix="give both ends of the interval as ISO 8601, e.g. 2026-01-31T12:00:00+00:00",
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)

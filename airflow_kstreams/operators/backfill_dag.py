@@ -18,7 +18,7 @@ def backfill_dag(
     application_id: str,
     application: str,
     schedule: str,
-    outputs: Mapping[str, str],
+    outputs: Mapping[str, str] | str,
     timezone: str = "UTC",
     dag_arguments: Mapping[str, Any] | None = None,
     **batch: Any,

@@ -11,8 +11,10 @@ from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, groups_of, plan_of
-from airflow_kstreams.operators.backfill import refuse_state_side_by_side, settings_of_run
+from airflow_kstreams.operators.asset_events import refuse_outlets
+from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side, settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.operators.killed import Killable
 from airflow_kstreams.operators.lineage import TellsLineage
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CaptureStopOffsetsOperator"]
 
 
-class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
+class CaptureStopOffsetsOperator(TellsLineage, Killable, BaseOperator):
     """Begins a run: writes the stop offset of every input partition, all or nothing, into the metadata topic
     (KIP-95).
 
@@ -40,8 +42,10 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
-    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ... but no ``outlets``: nothing is
+        complete yet.
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    :raises ConfigError: there are outlets.
     """
 
     template_fields: Sequence[str] = (
@@ -60,12 +64,13 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
         application_id: str,
         application: str,
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | None = None,
-        backfill_outputs: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | str | None = None,
+        backfill_outputs: Mapping[str, str] | str | None = None,
         backfill_in_order: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        refuse_outlets(self.task_id, self.outlets)
         self.application_id = application_id
         self.application = application
         self.kafka_conn_id = kafka_conn_id
@@ -79,6 +84,7 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
         from airflow_kstreams.batch.intervals import check_interval
 
         with airflow_outcomes():
+            refuse_outlets(self.task_id, self.outlets)  # which may be added to a task
             identity = RunIdentity.of(context)
             settings = settings_of_run(
                 identity,
@@ -95,6 +101,7 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
                 timeout_seconds=LOAD_TIMEOUT_SECONDS,
                 log=self.log,
                 settings=settings,
+                was_killed=self.was_killed,
             )
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
             coordinator = Coordinator(cluster, settings)
@@ -114,6 +121,7 @@ class CaptureStopOffsetsOperator(TellsLineage, BaseOperator):
                         timeout_seconds=LOAD_TIMEOUT_SECONDS,
                         log=self.log,
                         settings=settings,
+                        was_killed=self.was_killed,
                     ),
                 )
             finally:

@@ -10,8 +10,8 @@ from airflow.sdk import BaseOperator
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_summary
-from airflow_kstreams.operators.asset_events import announce
-from airflow_kstreams.operators.backfill import settings_of_run
+from airflow_kstreams.operators.asset_events import announced
+from airflow_kstreams.operators.backfill_settings import settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.lineage import TellsLineage
 
@@ -36,7 +36,8 @@ class FinishRunOperator(TellsLineage, BaseOperator):
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param kwargs: as for every operator: ``task_id``, ``retries``, ... The events of assets in ``outlets``
         say which run it was and which offsets it processed
-        (:func:`~airflow_kstreams.hooks.asset_events.event_extra`).
+        (:func:`~airflow_kstreams.hooks.asset_events.event_extra`); a backfill that writes other topics than
+        the live application does not update them.
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
     """
 
@@ -49,8 +50,8 @@ class FinishRunOperator(TellsLineage, BaseOperator):
         *,
         application_id: str,
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | None = None,
-        backfill_outputs: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | str | None = None,
+        backfill_outputs: Mapping[str, str] | str | None = None,
         backfill_in_order: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -81,7 +82,9 @@ class FinishRunOperator(TellsLineage, BaseOperator):
             finally:
                 coordinator.close()
         self.remember(summary, cluster)
-        announce(context, self.outlets, summary)
+        self.outlets = announced(
+            context, self.outlets, summary, settings, for_backfills=self.backfill_in_order
+        )
         result = result_of_summary(summary)
         for warning in summary.warnings:
             self.log.warning("Run %s: %s", summary.run_id, warning)

@@ -28,17 +28,18 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     group_id: str = "incremental_batch",
     kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
     spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | str | None = None,
     conf: Mapping[str, Any] | None = None,
     outlets: Sequence[Asset] = (),
     per_subtopology: bool | Sequence[int] = False,
-    backfill_outputs: Mapping[str, str] | None = None,
+    backfill_outputs: Mapping[str, str] | str | None = None,
     backfill_in_order: bool = False,
 ) -> TaskGroup:
     """Lay out one incremental run: ``capture_stop_offsets >> run_topology >> finish_run``.
 
     Give the DAG ``max_active_runs=1`` and, through ``default_args``, retries: an attempt that died is resumed
-    by the next one with the same stop offsets.
+    by the next one with the same stop offsets. What is no parameter here reaches the tasks through
+    ``default_args``, too, e.g. ``env_vars`` and ``py_files`` of the tasks on Spark.
 
     :param application_id: names the consumer group and the internal topics.
     :param application: path of the application file, which defines ``topology()``.
@@ -47,7 +48,8 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     :param spark_conn_id: connection to Spark.
     :param settings: application settings by their dotted names.
     :param conf: Spark configuration, e.g. ``{"spark.executor.memory": "2g"}``.
-    :param outlets: assets that are updated once the run is finished; their events name run and offsets.
+    :param outlets: assets that are updated once the run is finished; their events name run and offsets. A
+        backfill that writes other topics does not update them.
     :param per_subtopology: with True, one Airflow task ``run_subtopology_<id>`` for each subtopology takes
         the place of ``run_topology``, in topology order, one after the other; each retries and resumes alone.
         The application file is then loaded wherever the DAG file is parsed, in a process of its own that

@@ -50,7 +50,7 @@ class ReplayDeadLettersOperator(BaseOperator):
         *,
         application_id: str,
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

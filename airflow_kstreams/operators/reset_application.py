@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import ResetResult, reset_result
-from airflow_kstreams.operators.batch_settings import batch_settings
+from airflow_kstreams.operators.batch_settings import batch_settings, object_of
 from airflow_kstreams.operators.identity import RunIdentity
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class ResetApplicationOperator(BaseOperator):
         input_topics: Sequence[str] | str = (),
         intermediate_topics: Sequence[str] | str = (),
         internal_topics: Sequence[str] | str = (),
-        offsets: Mapping[str, Any] | None = None,
+        offsets: Mapping[str, Any] | str | None = None,
         delete_stop_offsets: bool = False,
         force: bool = False,
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -121,7 +121,7 @@ class ResetApplicationOperator(BaseOperator):
         return ResetRequest(
             application_id=self.application_id,
             input_topics=_names(self.input_topics),
-            scenario=scenario_of(self.offsets),
+            scenario=scenario_of(object_of(self.offsets, "offsets")),
             intermediate_topics=_names(self.intermediate_topics),
             internal_topics=_names(self.internal_topics),
             delete_stop_offsets=self.delete_stop_offsets,

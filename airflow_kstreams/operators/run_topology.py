@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, RunSpec
+from airflow_kstreams.batch.client_file import client_file
+from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook, allowed_settings
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_summary
 from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, plan_of
-from airflow_kstreams.operators.backfill import refuse_state_side_by_side, settings_of_run
+from airflow_kstreams.operators.asset_events import announced, refuse_outlets
+from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side, settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.operators.killed import Killable
 from airflow_kstreams.operators.lineage import TellsLineage
 from airflow_kstreams.operators.run_state import (
     Standing,
     progress_of,
     refuse_unfinished,
     subtopologies_of,
+    subtopology_id,
 )
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
+    from airflow_kstreams.batch.model import RunSummary
     from airflow_kstreams.hooks.spark import TopologySubmitHook
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.settings import ApplicationSettings
@@ -44,7 +42,7 @@ __all__ = ["RunTopologyOperator"]
 DEFAULT_SPARK_CONN_ID = "spark_default"
 
 
-class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
+class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
     """Runs a topology on Spark until the run's stop offsets; a retry resumes where the last attempt
     committed.
 
@@ -77,8 +75,9 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
         given. One driver at a time works on an application, so such tasks follow each other. (templated)
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.
     :param kwargs: as for ``SparkSubmitOperator``, without ``application_args``, which tell the driver what to
-        run.
+        run. ``outlets`` need ``finish``; their events are those of :class:`FinishRunOperator`.
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    :raises ConfigError: there are outlets, and the task does not finish the run.
     """
 
     template_fields: Sequence[str] = (
@@ -107,8 +106,8 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
         application: str,
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
         spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
-        settings: Mapping[str, Any] | None = None,
-        backfill_outputs: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | str | None = None,
+        backfill_outputs: Mapping[str, str] | str | None = None,
         backfill_in_order: bool = False,
         subtopology: int | str | None = None,
         finish: bool = False,
@@ -127,11 +126,13 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
         self.backfill_in_order = backfill_in_order
         self.subtopology = subtopology
         self.finish = finish
+        self._refuse_early_outlets()
 
     def execute(self, context: Context) -> RunResult:  # type: ignore[override]  # the provider's operator returns None
         """Run the topology, unless Kafka says that there is nothing to do."""
         with airflow_outcomes():
-            identity = RunIdentity.of(context)
+            self._refuse_early_outlets()  # which may be added to a task
+            identity = self._identity(context)
             settings = settings_of_run(
                 identity,
                 self.application_id,
@@ -141,13 +142,13 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
             )
             hook = KafkaHook(self.kafka_conn_id)
             cluster = hook.cluster(settings)
-            subtopology = _number(self.subtopology)
+            subtopology = subtopology_id(self.subtopology)
             standing = Standing.read(cluster, settings.application_id, identity.run_id)
             slice_ = standing.slice
             self.remember(standing.finished or slice_, cluster)
             if standing.finished is not None:
                 self.log.info("Run %s is already finished: Spark is not started", identity.run_id)
-                return result_of_summary(standing.finished)
+                return self._finished(context, standing.finished, settings)
             if slice_ is not None and not self.finish:
                 wanted = subtopologies_of(slice_, subtopology)
                 if slice_.plan.empty or standing.nothing_left(cluster, wanted):
@@ -168,13 +169,14 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
                 subtopology=subtopology,
             )
             self._submit(context, spec, hook.client_config())
-            return self._result(cluster, spec)
+            return self._result(context, cluster, spec, settings)
 
     def on_kill(self) -> None:
-        """End the Spark application: driver and workers included."""
+        """End the Spark application, driver and workers included, and start none any more."""
+        Killable.on_kill(self)
         # Before the hook is made nothing runs yet, and a signal handler is no place to look up connections.
         if self._hook is not None:
-            super().on_kill()
+            SparkSubmitOperator.on_kill(self)
             # Where a cluster manager was asked to end the driver, spark-submit may still wait here.
             self._hook.end_application()
 
@@ -206,33 +208,54 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
         """
         if self._hook is not None:
             self._hook.follow(str(external_id))
+        if self.was_killed():
+            # Until now nobody here knew which driver it is.
+            self.on_kill()
+            self.refuse_when_killed("the driver's end")
         super().poll_until_complete(external_id, context)
 
     def _submit(self, context: Context, spec: RunSpec, client_config: Mapping[str, str]) -> None:
-        self._check_spark_connection()
+        """Submit the application file with what its driver is to know."""
+        from airflow_kstreams.hooks.spark import refuse_undefined_connection
         from airflow_kstreams.kafka.code_settings import ALLOWED_VARIABLE
 
+        self._conn_id = self.spark_conn_id
+        refuse_undefined_connection(self._conn_id)
         self.application_args = ["--run-spec", spec.to_json()]
-        with _driver_environment(self.env_vars or {}, client_config) as env_vars:
-            shared = CLIENT_CONFIG_FILE in (self.env_vars or {})
-            # The deployment's word holds in the driver, whatever a DAG writes into its environment.
-            self.env_vars = {**env_vars, ALLOWED_VARIABLE: allowed_settings().to_text()}
+        given = self.env_vars or {}
+        # The deployment's word holds in the driver, whatever a DAG writes into its environment.
+        self.env_vars = {**given, ALLOWED_VARIABLE: allowed_settings().to_text()}
+        if CLIENT_CONFIG_FILE in given:
+            self._hook = self._get_hook()
+            self._start(context, self._hook)
+            return
+        with client_file(client_config) as made:
+            self.env_vars.update({CLIENT_CONFIG_FILE: made.path, CLIENT_CONFIG_IS_TEMPORARY: "1"})
             self._hook = hook = self._get_hook()
-            if hook.deploy_mode != "client" and not shared:
+            if hook.deploy_mode != "client":
                 raise ConfigError(
                     f"deploy mode {hook.deploy_mode!r} starts the driver on another machine, "
                     "which cannot read the Kafka connection",
                     fix="mount a JSON file of client settings there and name it in "
                     f"env_vars={{{CLIENT_CONFIG_FILE!r}: ...}}",
                 )
-            hook.refuse_unfit_deployment(durable=self.durable)
-            super().execute(context)
+            hook.let_inherit(made.lock)
+            self._start(context, hook)
+
+    def _start(self, context: Context, hook: TopologySubmitHook) -> None:
+        hook.refuse_unfit_deployment(durable=self.durable)
+        self.refuse_when_killed("Spark was started")
+        super().execute(context)
 
     def _look_ahead(self, identity: RunIdentity, settings: ApplicationSettings, standing: Standing) -> None:
         """Look what a run that has not begun will meet: capture did not, or an earlier run comes first.
 
-        :raises ConfigError: the run is a backfill that its DAG cannot do.
+        :raises ConfigError: the run goes by its data interval and has none, or it is a backfill that its DAG
+            cannot do.
         """
+        from airflow_kstreams.batch.intervals import check_interval
+
+        check_interval(settings, identity.run_id, identity.interval_ms)
         if standing.earlier is not None:
             self.log.warning(
                 "Run %s is unfinished: it is finished before run %s begins",
@@ -246,29 +269,42 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
                 timeout_seconds=LOAD_TIMEOUT_SECONDS,
                 log=self.log,
                 settings=settings,
+                was_killed=self.was_killed,
             )
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
 
-    def _check_spark_connection(self) -> None:
-        """Refuse a connection that does not exist; the provider would quietly submit to YARN instead."""
-        self._conn_id = self.spark_conn_id
-        try:
-            BaseHook.get_connection(self._conn_id)
-        except AirflowNotFoundException:
-            raise ConfigError(
-                f"connection {self._conn_id!r} is not defined in Airflow",
-                fix=f"add it: airflow connections add {self._conn_id} --conn-type spark "
-                "--conn-host 'local[2,4]'",
-            ) from None
+    def _identity(self, context: Context) -> RunIdentity:
+        return RunIdentity.of(context)
 
-    def _result(self, cluster: KafkaCluster, spec: RunSpec) -> RunResult:
+    @property
+    def _for_backfills(self) -> bool:
+        """Whether all runs are a backfill's, so that the outlets stand for what these write."""
+        return self.backfill_in_order
+
+    def _refuse_early_outlets(self) -> None:
+        if not self.finish:
+            refuse_outlets(self.task_id, self.outlets)
+
+    def _finished(self, context: Context, summary: RunSummary, settings: ApplicationSettings) -> RunResult:
+        self.outlets = announced(context, self.outlets, summary, settings, for_backfills=self._for_backfills)
+        return result_of_summary(summary)
+
+    def _result(
+        self, context: Context, cluster: KafkaCluster, spec: RunSpec, settings: ApplicationSettings
+    ) -> RunResult:
         standing = Standing.read(cluster, spec.application_id, spec.run_id, certain=True)
         self.remember(standing.finished or standing.slice, cluster)
         if standing.finished is not None:
-            return result_of_summary(standing.finished)
+            return self._finished(context, standing.finished, settings)
         if standing.slice is not None:
             wanted = subtopologies_of(standing.slice, spec.subtopology)
             refuse_unfinished(cluster, standing, wanted)
+            if spec.finish:
+                raise RunError(
+                    f"Spark ended well, but run {spec.run_id!r} is not finished",
+                    fix="read the driver's log for what ended it early; the retry finishes the run",
+                    run_id=spec.run_id,
+                )
             return progress_of(cluster, standing.slice, wanted)
         raise ConfigError(
             f"Spark ended well, but run {spec.run_id} of application {spec.application_id!r} never began in "
@@ -280,38 +316,3 @@ class RunTopologyOperator(TellsLineage, SparkSubmitOperator):
         from airflow_kstreams.hooks.spark import TopologySubmitHook
 
         return TopologySubmitHook.adopt(super()._get_hook())
-
-
-@contextmanager
-def _driver_environment(given: dict[str, Any], client_config: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the environment that names the file of client settings to the driver.
-
-    It is the user's own file if the environment names one, else one that only this user can read and that
-    lasts as long as the block.
-    """
-    if CLIENT_CONFIG_FILE in given:
-        yield given
-        return
-    handle, path = tempfile.mkstemp(prefix="kstreams-kafka-", suffix=".json")  # made with mode 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(dict(client_config), file)
-        yield {**given, CLIENT_CONFIG_FILE: path}
-    finally:
-        Path(path).unlink(missing_ok=True)
-
-
-def _number(subtopology: int | str | None) -> int | None:
-    """Return a subtopology's id, which a template renders as text.
-
-    :raises ConfigError: it is no number.
-    """
-    if subtopology is None:
-        return None
-    try:
-        return int(subtopology)
-    except ValueError:
-        raise ConfigError(
-            f"subtopology is {subtopology!r}, not a number",
-            fix="use an id that airflow-kstreams describe shows",
-        ) from None

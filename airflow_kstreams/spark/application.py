@@ -20,13 +20,14 @@ import json
 import logging
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, RunSpec
+from airflow_kstreams.batch.client_file import client_file
+from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.spark.continuous_driver import ContinuousDriver
 from airflow_kstreams.spark.driver import Driver
@@ -72,12 +73,8 @@ def main(topology: Callable[[], Topology], argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     try:
         spec = _spec(options)
-        path, temporary = _client_config_path(options)
-        try:
+        with _client_config_path(options) as path:
             outcome = _run(spec, ApplicationFile.of(topology), path)
-        finally:
-            if temporary:
-                Path(path).unlink(missing_ok=True)
     except KStreamsError as error:
         sys.stderr.write(f"{error}\n{ERROR_MARKER}{json.dumps(error.to_dict())}\n")
         return RETRY_MAY_HELP if error.is_retriable else RETRY_CANNOT_HELP
@@ -162,15 +159,24 @@ def _spec(options: argparse.Namespace) -> RunSpec:
     )
 
 
-def _client_config_path(options: argparse.Namespace) -> tuple[str, bool]:
-    """Return the file with the client's configuration, and whether it was made for this process."""
+@contextmanager
+def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
+    """Yield the path of the file with the client's configuration; one that was made for this process is
+    removed after the block.
+    """
     path = options.client_config or os.environ.get(CLIENT_CONFIG_FILE)
     if path and not Path(path).exists():
         raise ConfigError(
             f"the Kafka client configuration {path!r} does not exist", fix="name an existing JSON file"
         )
     if path and not options.bootstrap_servers:
-        return path, False
+        try:
+            yield path
+        finally:
+            # Whoever made it removes it, too, unless it was killed.
+            if not options.client_config and os.environ.get(CLIENT_CONFIG_IS_TEMPORARY):
+                Path(path).unlink(missing_ok=True)
+        return
     if not options.bootstrap_servers:
         raise ConfigError(
             "no Kafka client configuration",
@@ -178,7 +184,5 @@ def _client_config_path(options: argparse.Namespace) -> tuple[str, bool]:
         )
     config = load_client_config(path) if path else {}
     config["bootstrap.servers"] = options.bootstrap_servers
-    handle, made = tempfile.mkstemp(prefix="kstreams-kafka-", suffix=".json")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(config, file)
-    return made, True
+    with client_file(config) as made:
+        yield made.path

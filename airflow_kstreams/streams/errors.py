@@ -20,6 +20,7 @@ error                               recovery
 ``UpstreamNotDoneError``            run the upstream subtopology again
 ``RunSupersededError``              none here: a newer attempt owns the run
 ``SparkSessionError``               retry the run: another driver opens another session
+``KilledError``                     retry: it goes on where the work was
 ``ExecutorSetupError``              bring this package to the executors; a retry cannot help
 ``KafkaClientError``                ``retriable`` says whether a retry can help
 ``AccessDeniedError``               give the permission it names; a retry cannot help before
@@ -201,6 +202,10 @@ class SparkSessionError(KStreamsError):
     """Spark's session did not open, or its JVM is gone; this driver cannot go on, another one resumes the
     run.
     """
+
+
+class KilledError(KStreamsError):
+    """Whoever started the work asked it to end, and it did before it was done."""
 
 
 class ExecutorSetupError(KStreamsError):

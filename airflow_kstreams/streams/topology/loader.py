@@ -3,15 +3,19 @@
 ``python -m airflow_kstreams.streams.topology.loader APP_FILE APPLICATION_ID`` prints the plan as JSON after
 ``KSTREAMS-PLAN`` on stdout, or the error as JSON after ``KSTREAMS-ERROR`` on stderr. With a third argument,
 the partition count of every source topic as a JSON object, it prints :class:`LoadedGroups` after
-``KSTREAMS-GROUPS`` instead. ``--settings`` gives settings as a JSON object by dotted names. Airflow's workers
-use it so, because user code then neither stays in their memory nor can it take them down.
+``KSTREAMS-GROUPS`` instead. ``--settings`` gives settings as a JSON object by dotted names. With ``--parent``
+it ends when that process does, even if that was killed at once (on Linux). Airflow's workers use it so,
+because user code then neither stays in their memory nor can it take them down.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +33,9 @@ from airflow_kstreams.streams.topology.topology import Topology
 PLAN_MARKER = "KSTREAMS-PLAN "
 #: Starts the line that carries the partition groups.
 GROUPS_MARKER = "KSTREAMS-GROUPS "
+
+#: Of Linux's ``prctl``: the signal that a process gets when its parent ends.
+_PR_SET_PDEATHSIG = 1
 
 
 class LoadedGroups(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +62,8 @@ def main(argv: Sequence[str]) -> int:
     printing an error.
     """
     given = _parser().parse_args(argv)
+    if given.parent is not None and not _ends_with(given.parent):
+        return 1
     try:
         # What user code prints must not mix with the answer.
         with contextlib.redirect_stdout(sys.stderr):
@@ -78,7 +87,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("application_id")
     parser.add_argument("counts", nargs="?")
     parser.add_argument("--settings", default="{}")
+    parser.add_argument("--parent", type=int)
     return parser
+
+
+def _ends_with(parent: int) -> bool:
+    """Have the kernel kill this process when its parent ends; return whether the parent is still there.
+
+    The process asks for it itself, not its parent between fork and exec, where a parent with threads may
+    not run Python.
+
+    :param parent: process id.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It may have ended before the kernel was told.
+    return os.getppid() == parent
 
 
 def _plan(topology: Topology, application_id: str) -> str:

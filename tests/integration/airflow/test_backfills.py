@@ -129,6 +129,15 @@ class Backfills:
             )
             return str(made.run_id)
 
+    def announced(self) -> list[str]:
+        """Return the run of the application that each asset event of the DAG tells of."""
+        from airflow.models.asset import AssetEvent
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            found = session.query(AssetEvent).filter_by(source_dag_id=self.dag_id).order_by(AssetEvent.id)
+            return [f"{event.extra['application_id']} {event.extra['run_id']}" for event in found]
+
     def _all(self) -> list[Any]:
         from airflow.models.dagrun import DagRun
         from airflow.utils.session import create_session
@@ -321,6 +330,7 @@ def test_backfill_beside_the_live_runs_reprocesses_what_its_behavior_says(
     ledger = read_ledger(KafkaCluster({"bootstrap.servers": kafka}), backfills.application_id)
     assert list(ledger.runs) == [live]
     assert values(consume_all(backfills.live)) == ["a"]
+    assert backfills.announced() == [f"{backfills.application_id} {live}"], "the live topic is as it was"
 
 
 @pytest.mark.parametrize("backfills", [STATEFUL], indirect=True)
@@ -353,6 +363,19 @@ def test_stateful_topology_is_backfilled_in_order_and_airflow_refuses_the_rest(
     assert set(backfills.execute().values()) == {"success"}
     assert in_this_process.began == [1, 2]
     assert values(consume_all(backfills.again)) == ["aA", "aAb", "aAbc"]
+
+    # completed: under its name all is found finished, under another one state begins empty.
+    again = ["--reprocess-behavior", "completed", "--dag-run-conf"]
+    in_this_process.fail()
+    backfills.create(*again, json.dumps({"backfill": "first"}))
+    assert set(backfills.execute().values()) == {"success"}
+    assert in_this_process.began == []
+    assert values(consume_all(backfills.again)) == ["aA", "aAb", "aAbc"]
+    publish(produce, backfills, ("late B", 1.3))
+    backfills.create(*again, json.dumps({"backfill": "second"}))
+    assert set(backfills.execute().values()) == {"success"}
+    assert in_this_process.began == [0, 1, 2]
+    assert values(consume_all(backfills.again))[3:] == ["aA", "aAblate B", "aAblate Bc"]
     assert consume_all(backfills.live) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,14 +11,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from airflow.sdk import BaseOperator, Context, CronDataIntervalTimetable
+from airflow.sdk import Asset, BaseOperator, Context, CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_kstreams.batch.run_spec import RunSpec
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators import capture_stop_offsets, run_topology
-from airflow_kstreams.operators.backfill import backfill_id, settings_of_run
+from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.backfill_dag import backfill_dag
+from airflow_kstreams.operators.backfill_settings import backfill_id, settings_of_run
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.identity import RunIdentity
@@ -35,6 +38,7 @@ from tests.in_process import Application
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 OUTPUTS = {"out": "out-again"}
+TOTALS = Asset("totals")
 _FILE = """
 from airflow_kstreams.streams import KStreamBuilder, serdes
 
@@ -107,6 +111,18 @@ def test_backfill_is_refused_when_nothing_says_what_it_may_write() -> None:
     assert "backfill_outputs" in caught.value.fix
 
 
+def test_outputs_may_be_the_text_that_a_template_rendered() -> None:
+    assert settings_of_run(
+        identity(), "app", '{"commit.interval.ms": 7}', outputs='{"out": "out-again"}', in_order=False
+    ).to_dict() == {
+        "commit.interval.ms": 7,
+        "autostop.at": "interval",
+        "output.topics": "out=out-again",
+    }
+    with pytest.raises(ConfigError, match="backfill_outputs is no object"):
+        settings_of_run(identity(), "app", None, outputs="out=out-again", in_order=False)
+
+
 @pytest.mark.parametrize(("outputs", "letters"), [(OUTPUTS, ""), ({**OUTPUTS, "letters": "l2"}, "l2")])
 def test_dead_letters_of_a_backfill_stay_out_of_the_live_topic(outputs: dict[str, str], letters: str) -> None:
     given = {"errors.dead.letter.queue.topic.name": "letters", "processing.exception.handler": "dead-letter"}
@@ -151,6 +167,7 @@ class Scene:
         self.kafka = InMemoryKafka(clock=ManualClock(now_ms=round((START + 50 * HOUR).timestamp() * 1000)))
         for topic in ("in", "out", "out-again"):
             self.kafka.create_topic(topic)
+        self.extra: dict[str, Any] = {}
         self.file = folder / "application_of_scene.py"
         self.file.write_text(text)
 
@@ -161,6 +178,7 @@ class Scene:
 
     def context(self, hour: int, *, run_type: str, conf: dict[str, str] | None = None) -> Context:
         instance = SimpleNamespace(dag_id="d", task_id="t", try_number=1, map_index=-1)
+        self.extra.clear()
         dag_run = SimpleNamespace(
             run_id=f"{run_type}__{hour}",
             run_type=run_type,
@@ -169,7 +187,8 @@ class Scene:
             data_interval_start=START + hour * HOUR,
             data_interval_end=START + (hour + 1) * HOUR,
         )
-        return cast("Context", {"ti": instance, "dag_run": dag_run})
+        events: Any = defaultdict(lambda: SimpleNamespace(extra=self.extra))
+        return cast("Context", {"ti": instance, "dag_run": dag_run, "outlet_events": events})
 
     def operator(self, kind: Callable[..., Any], **more: Any) -> BaseOperator:
         given = {"settings": {"autostop.at": "interval_end"}, "backfill_outputs": OUTPUTS, **more}
@@ -186,7 +205,7 @@ class Scene:
             RunIdentity.of(context),
             "app",
             {"autostop.at": "interval_end"},
-            outputs=OUTPUTS,
+            outputs=more.get("backfill_outputs", OUTPUTS),
             in_order=more.get("backfill_in_order", False),
         )
         application = Application(
@@ -199,7 +218,10 @@ class Scene:
         application.tasks(
             application.begin(captured["run_id"], interval_ms=RunIdentity.of(context).interval_ms)
         )
-        return self.operator(FinishRunOperator, **more).execute(context)
+        finish = self.operator(FinishRunOperator, outlets=[TOTALS], **more)
+        result = finish.execute(context)
+        self.updated = list(finish.outlets)
+        return result
 
     def values(self, topic: str) -> list[bytes | None]:
         return self.kafka.values(topic)
@@ -244,6 +266,38 @@ def test_backfill_runs_go_side_by_side_and_beside_the_live_one(scene: Callable[[
     assert (again["finished"], again["records_in"]) == (True, 2), "a cleared run opens no second slice"
 
 
+@pytest.mark.parametrize(
+    ("run_type", "outputs", "updated"),
+    [("scheduled", OUTPUTS, True), ("backfill", OUTPUTS, False), ("backfill", {"out": "out"}, True)],
+)
+def test_asset_of_the_live_topics_is_updated_by_whoever_writes_them(
+    scene: Callable[[str], Scene], run_type: str, outputs: dict[str, str], updated: bool
+) -> None:
+    made = scene(STATELESS)
+    made.publish(("a", 0.5))
+    context = made.context(0, run_type=run_type)
+    captured = made.capture(context, backfill_outputs=outputs)
+
+    made.process(captured, context, backfill_outputs=outputs)
+
+    assert made.updated == ([TOTALS] if updated else [])
+    assert made.extra.get("application_id") == (captured["application_id"] if updated else None)
+    assert made.extra.get("backfill", False) == (updated and run_type == "backfill")
+
+
+def test_asset_of_a_dag_for_backfills_is_updated_and_its_event_says_that_it_is_one(
+    scene: Callable[[str], Scene],
+) -> None:
+    made = scene(STATEFUL)
+    made.publish(("a", 0.5))
+    context = made.context(0, run_type="backfill", conf={"backfill": "first"})
+
+    made.process(made.capture(context, backfill_in_order=True), context, backfill_in_order=True)
+
+    assert made.updated == [TOTALS]
+    assert (made.extra["application_id"], made.extra["backfill"]) == ("app-backfill-first", True)
+
+
 def test_finished_run_runs_again_under_another_name_of_the_backfill(scene: Callable[[str], Scene]) -> None:
     made = scene(STATELESS)
     made.publish(("a", 0.5))
@@ -275,6 +329,132 @@ def test_stateful_topology_is_backfilled_in_order_and_only_so(scene: Callable[[s
     other = made.context(-1, run_type="backfill", conf={"backfill": "first"})
     with pytest.raises(AirflowFailException, match="cannot come after that"):
         made.capture(other, backfill_in_order=True)
+
+
+class Driver:
+    """Stands in for Spark: a driver that begins, processes and finishes the run it is told of.
+
+    :ivar specs: what it was told.
+    """
+
+    def __init__(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._scene = scene
+        self.specs: list[RunSpec] = []
+        monkeypatch.setattr(KafkaHook, "client_config", lambda _: {})
+        monkeypatch.setattr(RunTopologyOperator, "_submit", lambda _, __, spec, ___: self.drive(spec))
+
+    def drive(self, spec: RunSpec) -> None:
+        self.specs.append(spec)
+        settings = ApplicationSettings.parse(spec.application_id, spec.settings)
+        Application(
+            application_id=spec.application_id,
+            topology=with_outputs(load_topology(self._scene.file), settings),
+            on=self._scene.kafka,
+            clock=self._scene.kafka.clock,
+            settings=spec.settings,
+        ).run(spec.run_id, spec.order, spec.interval_ms)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], Driver]:
+    return lambda scene: Driver(scene, monkeypatch)
+
+
+def _again(made: Scene, hour: int, **more: Any) -> BaseOperator:
+    """An operator for one hour, given as text, without and with a zone."""
+    start, end = START + hour * HOUR, START + (hour + 1) * HOUR
+    return made.operator(
+        BackfillOperator,
+        **{"interval_start": start.replace(tzinfo=None).isoformat(), "interval_end": end.isoformat(), **more},
+    )
+
+
+def test_one_interval_is_processed_once_more_by_one_task(
+    scene: Callable[[str], Scene], driver: Callable[[Scene], Driver]
+) -> None:
+    made = scene(STATELESS)
+    told = driver(made)
+    made.publish(("a", 0.5), ("b", 1.5), ("late b", 1.2), ("c", 2.5))
+    context = made.context(9, run_type="manual")
+    operator = _again(made, 1, outlets=[TOTALS])
+
+    first: Any = operator.execute(context)
+
+    assert made.values("out-again") == [b"b", b"late b"]
+    assert made.values("out") == []
+    assert (first["finished"], first["records_skipped"]) == (True, 1)
+    assert first["run_id"] == "manual__9__2026-01-01T01:00:00+00:00__2026-01-01T02:00:00+00:00"
+    assert re.fullmatch("app-backfill-[0-9a-f]{12}", first["application_id"])
+    assert operator.outlets == [TOTALS]
+    assert (made.extra["run_id"], made.extra["backfill"]) == (first["run_id"], True)
+    (spec,) = told.specs
+    assert spec.finish
+
+    assert _again(made, 1).execute(context) == first, "a task that is cleared finds it finished"
+    other_hour: Any = _again(made, 2).execute(context)
+    other_dag_run: Any = _again(made, 1).execute(made.context(8, run_type="manual"))
+    assert made.values("out-again") == [b"b", b"late b", b"c", b"b", b"late b"]
+    assert len({run["application_id"] for run in (first, other_hour, other_dag_run)}) == 3
+
+
+def test_interval_of_the_dag_run_is_taken_when_none_is_given(
+    scene: Callable[[str], Scene], driver: Callable[[Scene], Driver]
+) -> None:
+    made = scene(STATELESS)
+    driver(made)
+    made.publish(("a", 0.5), ("b", 1.5))
+    context = made.context(1, run_type="scheduled")
+
+    result: Any = made.operator(BackfillOperator).execute(context)
+
+    assert result["run_id"] == "scheduled__1"
+    assert made.values("out-again") == [b"b"]
+
+
+def test_intervals_of_one_name_share_their_state_and_come_in_order(
+    scene: Callable[[str], Scene], driver: Callable[[Scene], Driver]
+) -> None:
+    made = scene(STATEFUL)
+    driver(made)
+    made.publish(("a", 0.5), ("b", 1.5))
+    context = made.context(9, run_type="manual")
+    named: dict[str, Any] = {"backfill_in_order": True, "backfill_name": "january"}
+    with pytest.raises(AirflowFailException, match=r"keeps state \(joined\)(?s:.)*backfill_in_order"):
+        _again(made, 0).execute(context)
+    with pytest.raises(AirflowFailException, match=r"has no name(?s:.)*backfill_name"):
+        _again(made, 0, backfill_in_order=True).execute(context)
+
+    for hour in (0, 1):
+        result: Any = _again(made, hour, **named).execute(context)
+        assert result["application_id"] == "app-backfill-january"
+
+    assert made.values("out-again") == [b"a", b"ab"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        ({"interval_end": None}, "interval_end is None, which is no date or time"),
+        ({"interval_start": "yesterday"}, "interval_start is 'yesterday', which is no date or time"),
+        ({"interval_start": START + 2 * HOUR}, "is empty"),
+    ],
+)
+def test_task_fails_for_good_before_spark_is_started_when_its_interval_is_none(
+    scene: Callable[[str], Scene], driver: Callable[[Scene], Driver], interval: dict[str, Any], said: str
+) -> None:
+    made = scene(STATELESS)
+    told = driver(made)
+    with pytest.raises(AirflowFailException, match=said):
+        _again(made, 1, **interval).execute(made.context(9, run_type="manual"))
+    assert told.specs == []
+
+
+@pytest.mark.parametrize("given", [{"finish": False}, {"subtopology": 0}])
+def test_backfill_of_an_interval_is_always_a_whole_run(given: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"takes no {min(given)}"):
+        BackfillOperator(
+            task_id="t", application_id="app", application="a.py", backfill_outputs=OUTPUTS, **given
+        )
 
 
 @pytest.mark.parametrize(

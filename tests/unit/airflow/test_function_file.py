@@ -98,9 +98,12 @@ def test_function_is_refused_when_it_is_no_plain_function(function: Callable[...
         function_source(function)
 
 
-def test_argument_is_refused_when_it_cannot_travel() -> None:
-    with pytest.raises(ConfigError, match="cannot travel to Spark"):
-        application_text(large, [object()])
+@pytest.mark.parametrize(("arguments", "keywords"), [([object()], {}), ([], {"at_least": object()})])
+def test_argument_is_refused_by_name_when_it_cannot_travel(
+    arguments: list[Any], keywords: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=r"argument 'at_least' of .* 'large' cannot travel to Spark"):
+        application_text(large, arguments, keywords)
 
 
 def test_function_becomes_a_task_when_it_is_called_in_a_dag() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +26,8 @@ from airflow_kstreams.batch.log_read import read_log
 from airflow_kstreams.batch.model import BeginResult, RunPlan, RunSummary, Slice
 from airflow_kstreams.batch.run_spec import RunSpec
 from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.operators import capture_stop_offsets
+from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
@@ -30,7 +35,8 @@ from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
-from airflow_kstreams.operators.run_topology import RunTopologyOperator, _number
+from airflow_kstreams.operators.run_state import subtopology_id
+from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, ReportedError, RunError
 from airflow_kstreams.streams.ports import Headers
@@ -47,10 +53,13 @@ def _operators(**arguments: Any) -> list[BaseOperator]:
         FinishRunOperator(task_id="finish", **common),
         ResetApplicationOperator(task_id="reset", **common),
         ReplayDeadLettersOperator(task_id="replay", **common),
+        BackfillOperator(
+            task_id="again", application="app.py", backfill_outputs={"out": "out-again"}, **common
+        ),
     ]
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize("index", range(6))
 def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     with DAG(dag_id="d", schedule=None):
         operator = _operators(
@@ -66,7 +75,7 @@ def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     assert operator.settings == {"commit.interval.ms": "7"}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize("index", range(6))
 def test_operator_fails_for_good_and_says_how_to_run_it_when_there_is_no_dag_run(index: int) -> None:
     with pytest.raises(AirflowFailException, match=r"without a dag run"):
         _operators()[index].execute(Context())
@@ -130,14 +139,49 @@ def test_driver_is_told_what_the_deployment_allows_when_a_dag_says_otherwise(
     assert seen[0]["OTHER"] == "kept"
 
 
-def test_kill_does_nothing_when_spark_was_not_submitted() -> None:
+def test_spark_keeps_the_file_of_client_settings_when_the_worker_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It inherits the file's lock, and its driver is told to remove the file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+    operator = RunTopologyOperator(task_id="run", application_id="app", application="a.py")
+    files: list[str] = []
+
+    def start(*_: Any, pass_fds: Sequence[int], env: dict[str, str], **more: Any) -> Any:
+        file = Path(env["KSTREAMS_KAFKA_CONFIG_FILE"])
+        assert env["KSTREAMS_KAFKA_CONFIG_FILE_IS_TEMPORARY"] == "1"
+        assert [os.fstat(descriptor).st_ino for descriptor in pass_fds] == [file.stat().st_ino]
+        files.append(file.read_text())
+        raise OSError("it is not started here")
+
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.subprocess.Popen", start)
+    with pytest.raises(OSError, match="not started here"):
+        operator._submit(Context(), RunSpec(application_id="app", run_id="r"), {"bootstrap.servers": "b:1"})
+
+    assert files == ['{"bootstrap.servers": "b:1"}']
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_of_ones_own_is_left_alone_when_it_is_named_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
     operator = RunTopologyOperator(
-        task_id="run", application_id="app", application="a.py", spark_conn_id="nowhere"
+        task_id="run",
+        application_id="app",
+        application="a.py",
+        env_vars={"KSTREAMS_KAFKA_CONFIG_FILE": "/etc/kstreams/kafka.json"},
+    )
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        SparkSubmitOperator, "execute", lambda self, _: seen.append(dict(self.env_vars or {}))
     )
 
-    operator.on_kill()
+    operator._submit(Context(), RunSpec(application_id="app", run_id="r"), {"bootstrap.servers": "b:1"})
 
-    assert operator._hook is None
+    assert seen[0]["KSTREAMS_KAFKA_CONFIG_FILE"] == "/etc/kstreams/kafka.json"
+    assert "KSTREAMS_KAFKA_CONFIG_FILE_IS_TEMPORARY" not in seen[0]
 
 
 def _dag() -> DAG:
@@ -175,7 +219,7 @@ def test_dag_is_the_same_when_airflow_serialized_it() -> None:
     assert settings == {"processing.guarantee": "exactly_once"}
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize("index", range(6))
 def test_every_parameter_is_documented(index: int) -> None:
     operator = type(_operators()[index])
     text = inspect.getdoc(operator) or ""
@@ -186,14 +230,37 @@ def test_every_parameter_is_documented(index: int) -> None:
     assert ":return:" in text
 
 
-@pytest.mark.parametrize("index", range(5))
-def test_templates_hold_neither_secrets_nor_callables(index: int) -> None:
-    operator = _operators()[index]
+def _parameters(index: int) -> dict[str, str]:
+    """The parameters of an operator's own documentation, with what it says of them."""
+    text = inspect.getdoc(type(_operators()[index])) or ""
+    return dict(re.findall(r":param (\w+):(.*?)(?=\n:|\n\n|\Z)", text, re.DOTALL))
 
-    assert not any(callable(getattr(operator, name, None)) for name in operator.template_fields)
-    assert not {
-        name for name in operator.template_fields if re.search(r"callable|password|secret|auth", name)
-    }
+
+@pytest.mark.parametrize("index", range(6))
+def test_parameters_are_templates_when_their_documentation_says_so_and_only_then(index: int) -> None:
+    operator = _operators()[index]
+    documented = _parameters(index)
+    said = {name for name, text in documented.items() if "(templated)" in text}
+
+    assert len(said) >= 3
+    assert not {name for name in operator.template_fields if re.search(r"password|secret|auth", name)}
+    assert said == set(operator.template_fields) & documented.keys()
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_every_template_is_rendered_whatever_it_is_called(index: int) -> None:
+    kind = type(_operators()[index])
+    names = [name for name in _parameters(index) if name in kind.template_fields]
+    given: dict[str, Any] = {"application": "app.py", **{name: f"{{{{ {name} }}}}" for name in names}}
+    taken = {name: value for name, value in given.items() if name in (*_parameters(index), "application")}
+    if kind not in (CaptureStopOffsetsOperator, RunTopologyOperator, BackfillOperator):
+        taken.pop("application")
+    with DAG(dag_id="d", schedule=None):
+        operator = kind(task_id="t", **taken)
+
+    operator.render_template_fields(cast("Context", {name: f"rendered {name}" for name in names}))
+
+    assert {name: getattr(operator, name) for name in names} == {name: f"rendered {name}" for name in names}
 
 
 _THREE_PARTS = """
@@ -263,10 +330,35 @@ def test_parsing_says_what_to_do_when_the_application_file_cannot_be_known(tmp_p
         _parts(str(file), True)
 
 
-@pytest.mark.parametrize("given", ["x", "1.5"])
-def test_subtopology_must_be_a_number(given: str) -> None:
-    with pytest.raises(ConfigError, match=f"subtopology is '{given}', not a number"):
-        _number(given)
+@pytest.mark.parametrize("given", ["x", "1.5", [0]])
+def test_subtopology_must_be_a_number(given: Any) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"subtopology is {given!r}, not a number")):
+        subtopology_id(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [('{"commit.interval.ms": 7}', 7), ({"commit.interval.ms": "7"}, 7), ("", 5_000)]
+)
+def test_settings_may_be_the_text_that_a_template_rendered(given: Any, found: int) -> None:
+    assert batch_settings("app", given).commit_interval_ms == found
+
+
+@pytest.mark.parametrize("given", ["{'a': 1}", "[1]", "7", "None", 7])
+def test_parameter_that_is_no_object_is_refused_for_good_and_says_how_to_template_it(given: Any) -> None:
+    with pytest.raises(ConfigError, match="settings is no object") as caught:
+        batch_settings("app", given)
+    assert "tojson" in caught.value.fix
+    assert not caught.value.is_retriable
+
+
+def test_default_args_reach_what_the_task_group_does_not_take_itself() -> None:
+    defaults = {"env_vars": {"A": "b"}, "yarn_track_via_rm_api": True, "py_files": "p.zip", "retries": 3}
+    with DAG("d", schedule=None, default_args=defaults) as dag:
+        incremental_batch(application_id="app", application="app.py")
+    run: Any = dag.get_task("incremental_batch.run_topology")
+
+    assert (run.env_vars, run.py_files, run.retries) == ({"A": "b"}, "p.zip", 3)
+    assert run._yarn_track_via_rm_api
 
 
 class Scenes:
@@ -464,6 +556,22 @@ def test_warnings_of_a_slice_are_in_the_log_when_capture_has_frozen_it(
     capture._report("r", begun)
 
     assert f"[warning  ] Run r: {WARNING}" in capsys.readouterr().out
+
+
+def test_capture_says_that_an_unfinished_run_comes_first(
+    scenes: Scenes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scenes.scene
+    scene.send("a")
+    scene.begin("given up")
+    monkeypatch.setattr(capture_stop_offsets, "plan_of", lambda *_, **__: scene.topology.plan(APP))
+    capture = CaptureStopOffsetsOperator(task_id="capture", application="app.py", application_id=APP)
+
+    result = scenes.execute(capture)
+
+    assert result["run_id"] == "given up"
+    said = "Run given up is unfinished: it is finished before run r begins"
+    assert f"[warning  ] {said}" in capsys.readouterr().out
 
 
 def test_warnings_of_a_run_are_in_the_log_when_it_is_finished(

@@ -7,7 +7,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
 
 from airflow_kstreams.operators.backfill_dag import backfill_dag
 from airflow_kstreams.operators.incremental_batch import incremental_batch
@@ -35,7 +35,7 @@ with DAG(
     max_active_runs=1,
     default_args=_DEFAULTS,
 ) as live_and_backfilled:
-    incremental_batch(**_APPLICATION, backfill_outputs=_OUTPUTS)
+    incremental_batch(**_APPLICATION, backfill_outputs=_OUTPUTS, outlets=[Asset("kstreams_test_live")])
 
 backfilled_in_order = backfill_dag(
     "backfilled_in_order",

@@ -1,0 +1,85 @@
+"""The file with the Kafka client's settings, secrets included, that a driver on this machine reads.
+
+A driver cannot inherit it as an open file: Spark's JVM stands between it and whoever submits, and closes what
+it inherits. So it is a file by name, readable by this user only, and nobody may forget it:
+
+1. whoever made it removes it when the driver has ended;
+2. a driver that outlives whoever submitted it removes it when it ends itself;
+3. if both were killed, the next one that makes such a file on this machine removes it.
+
+For the third, the file is locked (``flock``) for as long as a process holds it open: the one that made it,
+and the ``spark-submit`` that inherits the lock from it. The kernel lets go of the lock with the last of them,
+however they end. A file that nobody has locked was left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_PREFIX, _SUFFIX = "kstreams-kafka-", ".json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientFile:
+    """A file of client settings.
+
+    :param path: where it lies.
+    :param lock: descriptor that keeps it; a process that inherits it keeps it, too.
+    """
+
+    path: str
+    lock: int
+
+
+@contextmanager
+def client_file(config: Mapping[str, str]) -> Iterator[ClientFile]:
+    """Make a file of client settings that lasts as long as the block, and remove those left behind by others.
+
+    :param config: client settings by librdkafka's names.
+    """
+    remove_left_behind()
+    made = _locked()
+    try:
+        with os.fdopen(os.dup(made.lock), "w", encoding="utf-8") as file:
+            json.dump(dict(config), file)
+        yield made
+    finally:
+        Path(made.path).unlink(missing_ok=True)
+        os.close(made.lock)
+
+
+def remove_left_behind() -> None:
+    """Remove this user's files of client settings that no process holds any more."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*{_SUFFIX}"):
+        # Gone meanwhile, somebody else's, or in use.
+        with contextlib.suppress(OSError):
+            _remove_unless_held(path)
+
+
+def _locked() -> ClientFile:
+    while True:
+        lock, path = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX)  # made with mode 0600
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if os.fstat(lock).st_nlink > 0:
+            return ClientFile(path=path, lock=lock)
+        os.close(lock)  # taken for one that was left behind, before it was locked
+
+
+def _remove_unless_held(path: Path) -> None:
+    found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = os.fstat(found)
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+    finally:
+        os.close(found)

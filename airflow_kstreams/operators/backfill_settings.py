@@ -1,0 +1,119 @@
+"""Which application a dag run works on: the live one, or one of a backfill's own.
+
+A backfill run has its own application id, so its own consumer group, ledger, state and internal topics, and
+writes the topics that the DAG names for it. It shares nothing with the live application but the input, which
+both only read: they may run at the same time.
+
+=====================  ==========================================  =======================================
+topology               application id                              runs of one backfill
+=====================  ==========================================  =======================================
+without state          ``<app>-backfill-<12 hex>``: one per run    side by side, in any order
+with state             ``<app>-backfill-<name>``: one per          in order, in a DAG of their own
+                       backfill, named in its dag run conf
+=====================  ==========================================  =======================================
+
+The hexadecimal digits are of the hash of the run id, and of the name if there is one: Airflow keeps the run
+id when it processes a date again, so a new name is what makes a finished run run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_kstreams.operators.batch_settings import batch_settings, object_of
+from airflow_kstreams.operators.identity import CONF_KEY, RunIdentity
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
+
+if TYPE_CHECKING:
+    from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+_HEX_DIGITS = 12
+_DEAD_LETTERS = "errors.dead.letter.queue.topic.name"
+
+
+def settings_of_run(
+    identity: RunIdentity,
+    application_id: str,
+    settings: Mapping[str, Any] | str | None,
+    *,
+    outputs: Mapping[str, str] | str | None,
+    in_order: bool,
+) -> ApplicationSettings:
+    """Return the settings, with the application id, that a dag run works with.
+
+    :param application_id: of the live application.
+    :param settings: of the live application, by dotted name, or their JSON.
+    :param outputs: topics that a backfill writes, by the topology's name for them, or their JSON.
+    :param in_order: whether the DAG is there for the backfills of a stateful topology.
+    :raises ConfigError: a setting is wrong; or the run is a backfill and nothing says what it may write, or
+        what the backfill is called where that is needed.
+    :raises AirflowSkipException: the DAG is there for backfills, and the run is none.
+    """
+    live = batch_settings(application_id, settings)
+    if not identity.backfill:
+        if in_order:
+            raise AirflowSkipException(
+                f"Dag run {identity.run_id} is no backfill, and this DAG is there for backfills only"
+            )
+        return live
+    written = object_of(outputs, "backfill_outputs")
+    if written is None:
+        raise ConfigError(
+            f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, and nothing says "
+            "which topics it may write",
+            fix="give backfill_outputs={'topic': 'other topic'}, see docs/backfill.md",
+        )
+    given = {**live.to_dict(), "autostop.at": "interval", "output.topics": _text(written)}
+    letters = live.errors_dead_letter_queue_topic_name
+    if letters:
+        given[_DEAD_LETTERS] = written.get(letters, "")
+    return ApplicationSettings.parse(backfill_id(identity, application_id, in_order=in_order), given)
+
+
+def backfill_id(identity: RunIdentity, application_id: str, *, in_order: bool) -> str:
+    """Return the application id of a backfill run.
+
+    :param application_id: of the live application.
+    :raises ConfigError: the backfill needs a name and has none, or one that cannot name topics.
+    """
+    name = identity.backfill_name
+    if not in_order:
+        text = "\n".join((identity.run_id, *([name] if name else [])))
+        digits = hashlib.sha256(text.encode()).hexdigest()[:_HEX_DIGITS]
+        return f"{application_id}-backfill-{digits}"
+    if not name:
+        raise ConfigError(
+            f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, which keeps "
+            "state, and the backfill has no name: its runs share that state",
+            fix=f'airflow backfill create ... --dag-run-conf \'{{"{CONF_KEY}": "NAME"}}\', a new name for '
+            "each backfill; or the backfill_name of BackfillOperator",
+        )
+    check_application_id(f"{application_id}-backfill-{name}")
+    return f"{application_id}-backfill-{name}"
+
+
+def refuse_state_side_by_side(
+    plan: TopologyPlan, identity: RunIdentity, application_id: str, *, in_order: bool
+) -> None:
+    """Refuse to backfill a stateful topology in runs that know nothing of each other.
+
+    :raises ConfigError: that is what the dag run is about to do.
+    """
+    if identity.backfill and plan.stateful and not in_order:
+        stores = sorted({store for sub in plan.subtopologies for store in sub.stores})
+        raise ConfigError(
+            f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, which keeps state "
+            f"({', '.join(stores)}): its intervals must be processed in order, and this DAG's backfills run "
+            "side by side",
+            fix="backfill it through a DAG of its own, made by backfill_dag(...), or by a BackfillOperator "
+            "with backfill_in_order=True, see docs/backfill.md",
+        )
+
+
+def _text(outputs: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={other}" for name, other in sorted(outputs.items()))
