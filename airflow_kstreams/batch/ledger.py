@@ -184,7 +184,8 @@ def read_ledger(
     runs: dict[str, RunSummary] = {}
     taken_back: dict[str, RunSummary] = {}
     for record in content.records:
-        key, value = (record.key() or b"").decode(), record.value()
+        # A key that is no text is a stranger's; what it says of itself is refused below, with its offset.
+        key, value = (record.key() or b"").decode(errors="replace"), record.value()
         if key == LEASE_KEY:
             lease = None if value is None else _decode(value, Lease, topic, record.offset())
         elif key == ASSIGNMENT_KEY:
