@@ -4,24 +4,23 @@ A view is used in rounds. In a round it asks once for the ends of everything tha
 two requests however many sensors wait, and reads a topic again only if its end has moved. Records of input
 topics are counted once, from where the last round stopped. What a whole round did not look at is forgotten,
 and its clients are closed. So a view costs one consumer, one admin client, and one consumer more for each
-application whose committed offsets are asked for in every round.
+application whose progress is followed (:meth:`ClusterView.group`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Self, TypeVar
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger import Ledger, ledger_topic, read_ledger
-from airflow_kstreams.batch.log_read import refuse_silence
 from airflow_kstreams.batch.metadata import Folded, read_metadata
 from airflow_kstreams.batch.metadata_records import metadata_topic
 from airflow_kstreams.hooks.conditions import NewRecords
+from airflow_kstreams.hooks.record_counts import RecordCounts
 from airflow_kstreams.hooks.round_memory import RoundMemory
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import (
@@ -37,28 +36,10 @@ log = logging.getLogger(__name__)
 
 #: Group id of the consumer that reads ledgers and counts records. It joins nothing and commits nothing.
 WATCHER_GROUP = "airflow-kstreams-waiting"
-_POLL_SECONDS = 0.2
-_MAX_RECORDS = 10_000
 
 T = TypeVar("T")
 #: Topic id and last stable offset: what was read of a topic holds as long as they stay.
 _Mark = tuple[str, int]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Count:
-    """Records of one partition counted so far.
-
-    :param start: the first offset that counts.
-    :param position: where to go on.
-    :param count: records in ``[start, position)``.
-    :param oldest_ms: timestamp of the first one.
-    """
-
-    start: int
-    position: int
-    count: int = 0
-    oldest_ms: int | None = None
 
 
 class ClusterView:
@@ -78,7 +59,10 @@ class ClusterView:
         self._described: RoundMemory[str, tuple[TopicDescription, ...]] = RoundMemory()
         self._ends: RoundMemory[TopicPartition, int] = RoundMemory()
         self._logs: RoundMemory[str, tuple[_Mark, object]] = RoundMemory()
-        self._counts: RoundMemory[tuple[str, TopicPartition], _Count] = RoundMemory()
+        self._committed: RoundMemory[
+            tuple[str, tuple[TopicPartition, ...]], tuple[object, dict[TopicPartition, int]]
+        ] = RoundMemory()
+        self._counts = RecordCounts(self._clock)
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +87,8 @@ class ClusterView:
 
         :raises KafkaClientError: the cluster does not answer.
         """
-        for memory in (self._logs, self._counts, self._described, self._ends):
+        self._counts.next_round()
+        for memory in (self._logs, self._committed, self._described, self._ends):
             memory.next_round()
         topics, partitions = tuple(self._described.clear()), self._ends.clear()
         try:
@@ -173,6 +158,30 @@ class ClusterView:
             self._groups.put(application_id, reader)
         return reader
 
+    def committed(
+        self, application_id: str, partitions: Collection[TopicPartition], *, moving: bool
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets that the application's group committed.
+
+        They are asked for with a reader of their own, which is closed at once: many applications may wait for
+        data, and few have moved since the last round.
+
+        :param moving: whether to ask in every round; if not, only when ledger or metadata have moved.
+        """
+        topics = (ledger_topic(application_id), metadata_topic(application_id))
+        logs = [self._logs.get(topic) for topic in topics]
+        mark = tuple(log and log[0] for log in logs)
+        key = (application_id, tuple(partitions))
+        known = self._committed.get(key)
+        if known is None or known[0] != mark or moving:
+            # What an open transaction is about to commit does not count, and is not waited for.
+            reader = self._cluster.reader(group_id=application_id, isolation="read_uncommitted")
+            with closing(reader):
+                found = {tp: at.offset for tp, at in reader.committed(partitions).items()}
+            known = (mark, found)
+            self._committed.put(key, known)
+        return known[1]
+
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """Return every partition of topics.
 
@@ -201,63 +210,14 @@ class ClusterView:
         at_most: int,
     ) -> NewRecords:
         """Count committed records at or past the known offsets, or the log starts, up to a number."""
-        ends = self._ends_of(partitions)
-        counts = self._counts_from(application_id, partitions, known, ends)
-        waiting = {tp for tp, count in counts.items() if count.position < ends[tp]}
-        total = sum(count.count for count in counts.values())
-        if waiting and total < at_most:
-            self._count(counts, waiting, ends, at_most - total)
-        per_topic: dict[str, int] = {}
-        for tp, count in counts.items():
-            per_topic[tp.topic] = per_topic.get(tp.topic, 0) + count.count
-        oldest = [count.oldest_ms for count in counts.values() if count.oldest_ms is not None]
-        return NewRecords(sum(per_topic.values()), per_topic, min(oldest, default=None))
-
-    def _counts_from(
-        self,
-        application_id: str,
-        partitions: Collection[TopicPartition],
-        known: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, _Count]:
-        """Return the counts kept of partitions, new ones where runs went on or a topic was made anew."""
-        asked = [tp for tp in partitions if self._is_stale(application_id, tp, known.get(tp, 0), ends[tp])]
-        log_starts = self._shared_admin().start_offsets(asked) if asked else {}
-        for tp in asked:
-            start = max(known.get(tp, 0), log_starts[tp])
-            self._counts.put((application_id, tp), _Count(start=start, position=start))
-        return {tp: count for tp in partitions if (count := self._counts.get((application_id, tp)))}
-
-    def _is_stale(self, application_id: str, tp: TopicPartition, known: int, end: int) -> bool:
-        count = self._counts.get((application_id, tp))
-        return count is None or count.start < known or count.position > max(end, count.start)
-
-    def _count(
-        self,
-        counts: Mapping[TopicPartition, _Count],
-        waiting: set[TopicPartition],
-        ends: Mapping[TopicPartition, int],
-        left: int,
-    ) -> None:
-        """Go on counting, until the ends or until enough were found."""
-        reader = self._shared_reader()
-        reader.assign({tp: counts[tp].position for tp in waiting})
-        heard = self._clock.monotonic_seconds()
-        while waiting and left > 0:
-            fetched = reader.poll(max_records=min(left, _MAX_RECORDS), timeout_seconds=_POLL_SECONDS)
-            heard = refuse_silence(fetched, heard, ", ".join(map(str, sorted(waiting))), self._clock)
-            for tp, records in fetched.records.items():
-                count = counts[tp]
-                if count.oldest_ms is None:
-                    count.oldest_ms = records[0].timestamp()[1]
-                count.count += len(records)
-                count.position = records[-1].offset() + 1
-                left -= len(records)
-            for tp, end in fetched.ends.items():
-                counts[tp].position = max(counts[tp].position, end)
-            waiting = {tp for tp in waiting if counts[tp].position < ends[tp]}
-        # Assigned partitions would go on being fetched in the background.
-        reader.assign({})
+        return self._counts.up_to(
+            self._ends_of(partitions),
+            application_id=application_id,
+            known=known,
+            at_most=at_most,
+            admin=self._shared_admin,
+            reader=self._shared_reader,
+        )
 
     def _log(self, topic: str, absent: T | None, read: Callable[[], T]) -> T:
         """Return what was read of a one-partition topic, read again if its end moved."""

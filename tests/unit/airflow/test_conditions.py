@@ -338,8 +338,15 @@ def test_subtopology_is_named_when_there_is_no_such(
     publish(1)
     application.begin("one")
 
+    wanted = StopOffsetsReached(application_id="app", run_id="one", subtopology=7)
     with pytest.raises(ConfigError, match="no subtopology 7"):
-        _seen(kafka, StopOffsetsReached(application_id="app", run_id="one", subtopology=7))
+        _seen(kafka, wanted)
+    slice_ = application.begin("one", order=(0, 2))
+    application.tasks(slice_)
+    application.finish("one")
+    with pytest.raises(ConfigError, match="no subtopology 7") as refused:
+        _seen(kafka, wanted)
+    assert "use one of 0, 1" in str(refused.value), "as before it was finished"
 
 
 def test_nothing_is_written_when_a_cluster_is_looked_at(
