@@ -160,6 +160,17 @@ def decode_lease(record: Record) -> Lease | None:
     return _decode(value, Lease, record.topic(), record.offset())
 
 
+def decode_summary(record: Record) -> RunSummary | None:
+    """Return what a record of the ledger says of a run; None if it deletes it, or is another record.
+
+    :raises KafkaClientError: no run wrote it, or another version of this package did.
+    """
+    key, value = record.key(), record.value()
+    if not key or key.startswith(_RESERVED.encode()) or value is None:
+        return None
+    return _decode(value, RunSummary, record.topic(), record.offset())
+
+
 def read_ledger(
     cluster: ClusterPort,
     application_id: str,
