@@ -160,6 +160,17 @@ def decode_lease(record: Record) -> Lease | None:
     return _decode(value, Lease, record.topic(), record.offset())
 
 
+def decode_summary(record: Record) -> RunSummary | None:
+    """Return what a record of the ledger says of a run; None if it deletes it, or is another record.
+
+    :raises KafkaClientError: no run wrote it, or another version of this package did.
+    """
+    key, value = record.key(), record.value()
+    if not key or key.startswith(_RESERVED.encode()) or value is None:
+        return None
+    return _decode(value, RunSummary, record.topic(), record.offset())
+
+
 def read_ledger(
     cluster: ClusterPort,
     application_id: str,
@@ -184,7 +195,8 @@ def read_ledger(
     runs: dict[str, RunSummary] = {}
     taken_back: dict[str, RunSummary] = {}
     for record in content.records:
-        key, value = (record.key() or b"").decode(), record.value()
+        # A key that is no text is a stranger's; what it says of itself is refused below, with its offset.
+        key, value = (record.key() or b"").decode(errors="replace"), record.value()
         if key == LEASE_KEY:
             lease = None if value is None else _decode(value, Lease, topic, record.offset())
         elif key == ASSIGNMENT_KEY:

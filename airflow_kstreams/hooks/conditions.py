@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from airflow_kstreams.batch.known import unless_void
 from airflow_kstreams.batch.ledger import Ledger
 from airflow_kstreams.batch.metadata import Folded
-from airflow_kstreams.batch.model import RunState
+from airflow_kstreams.batch.model import RunState, Slice
 from airflow_kstreams.batch.stops import stops_of, unfinished_groups
 from airflow_kstreams.hooks.results import (
     NewDataResult,
@@ -56,6 +57,16 @@ class View(Protocol):
     def metadata(self, application_id: str) -> Folded: ...
     def group(self, application_id: str) -> ReaderPort:
         """Return a reader that can say what the application's group committed."""
+        ...
+
+    def committed(
+        self, application_id: str, partitions: Collection[TopicPartition], *, moving: bool
+    ) -> Mapping[TopicPartition, int]:
+        """Return the offsets that the application's group committed.
+
+        :param moving: whether they move though neither ledger nor metadata say so; if not, they may be those
+            that were committed when one of the two was last written.
+        """
         ...
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
@@ -112,6 +123,9 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
 class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
     """Records have arrived that no run has processed and no slice under way holds.
 
+    They are those at or past where the next run would start: at the committed offsets, which a reset or a
+    continuous run moves, too; else where the last run stopped.
+
     :param application_id: the application.
     :param topics: its input topics; empty: those of its last run.
     :param min_records: how many committed records are enough.
@@ -130,10 +144,12 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
     def evaluate(self, view: View) -> NewDataResult | None:
         """Return what is new once it is enough."""
         check_application_id(self.application_id)
-        known, topics = self._known(view)
-        found = view.new_records(
-            self.application_id, view.partitions(topics), known, at_most=self.min_records
-        )
+        ledger = view.ledger(self.application_id)
+        folded = unless_void(view.metadata(self.application_id), ledger)
+        held = folded.slice if folded.state is RunState.RUNNING else None
+        partitions = view.partitions(self.topics or self._inputs(ledger, held))
+        known = self._known(view, ledger, held, partitions)
+        found = view.new_records(self.application_id, partitions, known, at_most=self.min_records)
         if not found.total or found.oldest_ms is None:
             return None
         aged = self.older_than_ms is not None and view.now_ms() - found.oldest_ms >= self.older_than_ms
@@ -141,21 +157,30 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
             return None
         return new_data_result(self.application_id, found.per_topic, found.oldest_ms)
 
-    def _known(self, view: View) -> tuple[Mapping[TopicPartition, int], Collection[str]]:
-        """Return up to where runs have the inputs, and which they are."""
-        last = view.ledger(self.application_id).last()
-        known = {} if last is None else last.stops
-        topics = set() if last is None else {part.topic for part in last.inputs}
-        folded = view.metadata(self.application_id)
-        if folded.state is RunState.RUNNING and folded.slice is not None:
-            known = {**known, **{part.topic_partition: part.stop_offset for part in folded.slice.inputs}}
-            topics = {part.topic for part in folded.slice.inputs}
-        if not (self.topics or topics):
+    def _known(
+        self, view: View, ledger: Ledger, held: Slice | None, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Return up to where runs have the partitions, the one under way included."""
+        stops = {} if held is None else {part.topic_partition: part.stop_offset for part in held.inputs}
+        free = [tp for tp in partitions if tp not in stops]
+        moving = ledger.switched is not None
+        committed = view.committed(self.application_id, free, moving=moving) if free else {}
+        return {**ledger.stops, **committed, **stops}
+
+    def _inputs(self, ledger: Ledger, held: Slice | None) -> Collection[str]:
+        """Return the input topics of whatever ran last."""
+        if held is not None:
+            return sorted({part.topic for part in held.inputs})
+        if ledger.switched is not None:
+            return ledger.switched.plan.topology.inputs
+        finished = (*ledger.runs.values(), *ledger.taken_back.values())
+        last = max(finished, key=lambda run: run.finished_ms, default=None)
+        if last is None:
             raise ConfigError(
                 f"application {self.application_id!r} has not run yet, so its input topics are not known",
                 fix="name them: NewDataSensor(topics=[...])",
             )
-        return known, self.topics or sorted(topics)
+        return sorted({part.topic for part in last.inputs})
 
 
 class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-offsets-reached"):
@@ -176,18 +201,16 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
     def evaluate(self, view: View) -> StopOffsetsResult | None:
         """Return the stop offsets once they are reached; a finished run has reached them all."""
         check_application_id(self.application_id)
-        if self.run_id in view.ledger(self.application_id).runs:
+        summary = view.ledger(self.application_id).runs.get(self.run_id)
+        if summary is not None:
+            # Entries of earlier versions do not say which there were.
+            self._refuse_unknown([sub.id for sub in summary.topics] or [self.subtopology])
             return stop_offsets_result(self.application_id, self.run_id, self.subtopology, {})
         folded = view.metadata(self.application_id)
         slice_ = folded.slice
         if slice_ is None or folded.state is not RunState.RUNNING or slice_.run_id != self.run_id:
             return None
-        ids = [sub.id for sub in slice_.plan.topology.subtopologies]
-        if self.subtopology not in ids:
-            raise ConfigError(
-                f"application {self.application_id!r} has no subtopology {self.subtopology}",
-                fix=f"use one of {', '.join(map(str, ids))}; airflow-kstreams describe shows them",
-            )
+        self._refuse_unknown([sub.id for sub in slice_.plan.topology.subtopologies])
         if slice_.plan.empty:
             return stop_offsets_result(self.application_id, self.run_id, self.subtopology, {})
         try:
@@ -199,6 +222,14 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
         except UpstreamNotDoneError:
             return None
         return stop_offsets_result(self.application_id, self.run_id, self.subtopology, stops)
+
+    def _refuse_unknown(self, ids: Collection[int]) -> None:
+        """Refuse an id that the run's topology does not have."""
+        if self.subtopology not in ids:
+            raise ConfigError(
+                f"application {self.application_id!r} has no subtopology {self.subtopology}",
+                fix=f"use one of {', '.join(map(str, ids))}; airflow-kstreams describe shows them",
+            )
 
 
 Condition = RunFinished | NewData | StopOffsetsReached

@@ -1,26 +1,28 @@
 """What sensors and triggers see of a Kafka cluster, with as few requests as possible.
 
-A view is used in rounds. In a round it asks once for the ends of everything that was looked at before, in two
-requests however many sensors wait, and reads a topic again only if its end has moved. Records of input topics
-are counted once, from where the last round stopped. So a view costs one consumer, one admin client, and one
-consumer more for each application whose committed offsets are asked for.
+A view is used in rounds. In a round it asks once for the ends of everything that the last one looked at, in
+two requests however many sensors wait, and reads a topic again only if its end has moved. Records of input
+topics are counted once, from where the last round stopped. What a whole round did not look at is forgotten,
+and its clients are closed. So a view costs one consumer, one admin client, and one consumer more for each
+application whose progress is followed (:meth:`ClusterView.group`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Self, TypeVar
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger import Ledger, ledger_topic, read_ledger
-from airflow_kstreams.batch.log_read import refuse_silence
 from airflow_kstreams.batch.metadata import Folded, read_metadata
 from airflow_kstreams.batch.metadata_records import metadata_topic
 from airflow_kstreams.hooks.conditions import NewRecords
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.hooks.record_counts import RecordCounts
+from airflow_kstreams.hooks.round_memory import RoundMemory
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -30,30 +32,14 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
 )
 
+log = logging.getLogger(__name__)
+
 #: Group id of the consumer that reads ledgers and counts records. It joins nothing and commits nothing.
 WATCHER_GROUP = "airflow-kstreams-waiting"
-_POLL_SECONDS = 0.2
-_MAX_RECORDS = 10_000
 
 T = TypeVar("T")
 #: Topic id and last stable offset: what was read of a topic holds as long as they stay.
 _Mark = tuple[str, int]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Count:
-    """Records of one partition counted so far.
-
-    :param start: the first offset that counts.
-    :param position: where to go on.
-    :param count: records in ``[start, position)``.
-    :param oldest_ms: timestamp of the first one.
-    """
-
-    start: int
-    position: int
-    count: int = 0
-    oldest_ms: int | None = None
 
 
 class ClusterView:
@@ -66,14 +52,17 @@ class ClusterView:
     def __init__(self, cluster: ClusterPort, *, clock: Clock | None = None) -> None:
         self._cluster = cluster
         self._clock = clock or SystemClock()
-        self._clients = ExitStack()
         self._admin: AdminPort | None = None
         self._reader: ReaderPort | None = None
-        self._groups: dict[str, ReaderPort] = {}
-        self._described: dict[str, TopicDescription] = {}
-        self._ends: dict[TopicPartition, int] = {}
-        self._logs: dict[str, tuple[_Mark, object]] = {}
-        self._counts: dict[tuple[str, TopicPartition], _Count] = {}
+        self._groups: RoundMemory[str, ReaderPort] = RoundMemory()
+        #: One description, or none where there is no such topic.
+        self._described: RoundMemory[str, tuple[TopicDescription, ...]] = RoundMemory()
+        self._ends: RoundMemory[TopicPartition, int] = RoundMemory()
+        self._logs: RoundMemory[str, tuple[_Mark, object]] = RoundMemory()
+        self._committed: RoundMemory[
+            tuple[str, tuple[TopicPartition, ...]], tuple[object, dict[TopicPartition, int]]
+        ] = RoundMemory()
+        self._counts = RecordCounts(self._clock)
 
     def __enter__(self) -> Self:
         return self
@@ -84,21 +73,48 @@ class ClusterView:
         self.close()
 
     def close(self) -> None:
-        """Close the clients. Closing twice is harmless."""
+        """Close the clients. What was seen stays; whoever looks again makes new ones."""
+        clients: list[AdminPort | ReaderPort] = [*self._groups.clear().values()]
+        clients += [client for client in (self._admin, self._reader) if client is not None]
         self._admin = self._reader = None
-        self._groups.clear()
-        self._clients.close()
+        _close_all(clients)
 
     def refresh(self) -> None:
-        """Begin a round: ask anew for the ends of what was looked at in the last one."""
-        topics, partitions = tuple(self._described), tuple(self._ends)
-        self._described, self._ends = {}, {}
-        if topics:
-            self._described = self._shared_admin().describe_topics(topics)
-        still = [tp for tp in partitions if tp.topic in self._described]
-        still = [tp for tp in still if tp.partition < self._described[tp.topic].partitions]
-        if still:
-            self._ends = self._shared_admin().end_offsets(still, isolation="read_committed")
+        """Begin a round: forget what the last one did not look at, ask anew for the ends of the rest.
+
+        What cannot be asked for in one request is asked for when a condition needs it: a topic in trouble is
+        the trouble of those alone who look at it.
+
+        :raises KafkaClientError: the cluster does not answer.
+        """
+        self._counts.next_round()
+        for memory in (self._logs, self._committed, self._described, self._ends):
+            memory.next_round()
+        topics, partitions = tuple(self._described.clear()), self._ends.clear()
+        try:
+            _close_all(self._groups.next_round().values())
+            described = self._shared_admin().describe_topics(topics) if topics else {}
+            still = [tp for tp in partitions if tp.topic in described]
+            still = [tp for tp in still if tp.partition < described[tp.topic].partitions]
+            ends = self._shared_admin().end_offsets(still, isolation="read_committed") if still else {}
+        except KafkaClientError as error:
+            log.info("topics are asked for one by one: %s", error.cause)
+            self.close()
+            self.refuse_lost_cluster(*topics[:1])
+        else:
+            self._described.recall({topic: _one_or_none(described.get(topic)) for topic in topics})
+            self._ends.recall(ends)
+
+    def refuse_lost_cluster(self, *topics: str) -> None:
+        """Ask the cluster a plain question.
+
+        :param topics: about which, whether they exist or not.
+        :raises KafkaClientError: it does not answer.
+        """
+        try:
+            self._shared_admin().describe_topics(topics)
+        except AccessDeniedError as error:
+            log.debug("the cluster answers: %s", error.cause)
 
     def now_ms(self) -> int:
         """Return the wall clock, epoch milliseconds."""
@@ -136,18 +152,43 @@ class ClusterView:
 
     def group(self, application_id: str) -> ReaderPort:
         """Return a reader that can say what the application's group committed."""
-        if application_id not in self._groups:
+        reader = self._groups.get(application_id)
+        if reader is None:
             reader = self._cluster.reader(group_id=application_id)
-            self._clients.callback(reader.close)
-            self._groups[application_id] = reader
-        return self._groups[application_id]
+            self._groups.put(application_id, reader)
+        return reader
+
+    def committed(
+        self, application_id: str, partitions: Collection[TopicPartition], *, moving: bool
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets that the application's group committed.
+
+        They are asked for with a reader of their own, which is closed at once: many applications may wait for
+        data, and few have moved since the last round.
+
+        :param moving: whether to ask in every round; if not, only when ledger or metadata have moved.
+        """
+        topics = (ledger_topic(application_id), metadata_topic(application_id))
+        logs = [self._logs.get(topic) for topic in topics]
+        mark = tuple(log and log[0] for log in logs)
+        key = (application_id, tuple(partitions))
+        known = self._committed.get(key)
+        if known is None or known[0] != mark or moving:
+            # What an open transaction is about to commit does not count, and is not waited for.
+            reader = self._cluster.reader(group_id=application_id, isolation="read_uncommitted")
+            with closing(reader):
+                found = {tp: at.offset for tp, at in reader.committed(partitions).items()}
+            known = (mark, found)
+            self._committed.put(key, known)
+        return known[1]
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """Return every partition of topics.
 
         :raises ConfigError: a topic does not exist.
         """
-        missing = [topic for topic in topics if self._describe(topic) is None]
+        found = {topic: self._describe(topic) for topic in topics}
+        missing = [topic for topic, description in found.items() if description is None]
         if missing:
             raise ConfigError(
                 f"no such topic: {', '.join(repr(topic) for topic in missing)}",
@@ -155,8 +196,9 @@ class ClusterView:
             )
         return [
             TopicPartition(topic, number)
-            for topic in topics
-            for number in range(self._described[topic].partitions)
+            for topic, description in found.items()
+            if description is not None
+            for number in range(description.partitions)
         ]
 
     def new_records(
@@ -168,63 +210,14 @@ class ClusterView:
         at_most: int,
     ) -> NewRecords:
         """Count committed records at or past the known offsets, or the log starts, up to a number."""
-        ends = self._ends_of(partitions)
-        counts = self._counts_from(application_id, partitions, known, ends)
-        waiting = {tp for tp, count in counts.items() if count.position < ends[tp]}
-        total = sum(count.count for count in counts.values())
-        if waiting and total < at_most:
-            self._count(counts, waiting, ends, at_most - total)
-        per_topic: dict[str, int] = {}
-        for tp, count in counts.items():
-            per_topic[tp.topic] = per_topic.get(tp.topic, 0) + count.count
-        oldest = [count.oldest_ms for count in counts.values() if count.oldest_ms is not None]
-        return NewRecords(sum(per_topic.values()), per_topic, min(oldest, default=None))
-
-    def _counts_from(
-        self,
-        application_id: str,
-        partitions: Collection[TopicPartition],
-        known: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, _Count]:
-        """Return the counts kept of partitions, new ones where runs went on or a topic was made anew."""
-        asked = [tp for tp in partitions if self._is_stale(application_id, tp, known.get(tp, 0), ends[tp])]
-        log_starts = self._shared_admin().start_offsets(asked) if asked else {}
-        for tp in asked:
-            start = max(known.get(tp, 0), log_starts[tp])
-            self._counts[application_id, tp] = _Count(start=start, position=start)
-        return {tp: self._counts[application_id, tp] for tp in partitions}
-
-    def _is_stale(self, application_id: str, tp: TopicPartition, known: int, end: int) -> bool:
-        count = self._counts.get((application_id, tp))
-        return count is None or count.start < known or count.position > max(end, count.start)
-
-    def _count(
-        self,
-        counts: Mapping[TopicPartition, _Count],
-        waiting: set[TopicPartition],
-        ends: Mapping[TopicPartition, int],
-        left: int,
-    ) -> None:
-        """Go on counting, until the ends or until enough were found."""
-        reader = self._shared_reader()
-        reader.assign({tp: counts[tp].position for tp in waiting})
-        heard = self._clock.monotonic_seconds()
-        while waiting and left > 0:
-            fetched = reader.poll(max_records=min(left, _MAX_RECORDS), timeout_seconds=_POLL_SECONDS)
-            heard = refuse_silence(fetched, heard, ", ".join(map(str, sorted(waiting))), self._clock)
-            for tp, records in fetched.records.items():
-                count = counts[tp]
-                if count.oldest_ms is None:
-                    count.oldest_ms = records[0].timestamp()[1]
-                count.count += len(records)
-                count.position = records[-1].offset() + 1
-                left -= len(records)
-            for tp, end in fetched.ends.items():
-                counts[tp].position = max(counts[tp].position, end)
-            waiting = {tp for tp in waiting if counts[tp].position < ends[tp]}
-        # Assigned partitions would go on being fetched in the background.
-        reader.assign({})
+        return self._counts.up_to(
+            self._ends_of(partitions),
+            application_id=application_id,
+            known=known,
+            at_most=at_most,
+            admin=self._shared_admin,
+            reader=self._shared_reader,
+        )
 
     def _log(self, topic: str, absent: T | None, read: Callable[[], T]) -> T:
         """Return what was read of a one-partition topic, read again if its end moved."""
@@ -236,28 +229,44 @@ class ClusterView:
         known = self._logs.get(topic)
         if known is None or known[0] != mark:
             # What arrives after the mark was taken is read now, and once more next time.
-            self._logs[topic] = known = (mark, read())
+            known = (mark, read())
+            self._logs.put(topic, known)
         return known[1]  # type: ignore[return-value]  # what read() gave for this topic
 
     def _describe(self, topic: str) -> TopicDescription | None:
-        if topic not in self._described:
-            self._described |= self._shared_admin().describe_topics([topic])
-        return self._described.get(topic)
+        known = self._described.get(topic)
+        if known is None:
+            known = _one_or_none(self._shared_admin().describe_topics([topic]).get(topic))
+            self._described.put(topic, known)
+        return known[0] if known else None
 
     def _ends_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        missing = [tp for tp in partitions if tp not in self._ends]
+        known = {tp: end for tp in partitions if (end := self._ends.get(tp)) is not None}
+        missing = [tp for tp in partitions if tp not in known]
         if missing:
-            self._ends |= self._shared_admin().end_offsets(missing, isolation="read_committed")
-        return {tp: self._ends[tp] for tp in partitions}
+            found = self._shared_admin().end_offsets(missing, isolation="read_committed")
+            for tp, end in found.items():
+                self._ends.put(tp, end)
+            known |= found
+        return known
 
     def _shared_admin(self) -> AdminPort:
         if self._admin is None:
             self._admin = self._cluster.admin()
-            self._clients.callback(self._admin.close)
         return self._admin
 
     def _shared_reader(self) -> ReaderPort:
         if self._reader is None:
             self._reader = self._cluster.reader(group_id=WATCHER_GROUP)
-            self._clients.callback(self._reader.close)
         return self._reader
+
+
+def _one_or_none(found: T | None) -> tuple[T, ...]:
+    return () if found is None else (found,)
+
+
+def _close_all(clients: Iterable[AdminPort | ReaderPort]) -> None:
+    """Close clients, the others, too, when one cannot be closed."""
+    with ExitStack() as ending:
+        for client in clients:
+            ending.callback(client.close)

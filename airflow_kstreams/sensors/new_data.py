@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_kstreams.hooks.conditions import NewData
-from airflow_kstreams.sensors.parameters import milliseconds, number
+from airflow_kstreams.sensors.parameters import milliseconds, number, topic_names
 from airflow_kstreams.sensors.waiting import ConditionSensor
 
 __all__ = ["NewDataSensor"]
@@ -18,17 +18,23 @@ class NewDataSensor(ConditionSensor):
 
     Enough is a number of records, or fewer if one of them has waited long enough. Records are counted as a
     read_committed reader sees them: no transaction markers, nothing aborted, nothing of an open transaction.
-    What a run that is under way will process does not count. The sensor joins no group and commits nothing.
+    What a run that is under way will process does not count. New is what the next run would read: at or past
+    the offsets that the application's group has committed, which a reset or a continuous run moves, too.
+    (Offsets that another tool sets while a sensor waits in the triggerer count once a run or a reset of the
+    application has followed.) The sensor joins no group and commits nothing.
 
     :param application_id: the application; its ledger says up to where its runs have processed. (templated)
-    :param topics: its input topics; those of its last run by default. (templated)
+    :param topics: its input topics, as a list, or as text with commas between them; those of its last run by
+        default. (templated)
     :param min_records: how many new records are enough; they are read to be counted, so leave it small, and
         let ``older_than`` do the rest. (templated)
     :param older_than: age, by its timestamp, from which one new record is enough: a ``timedelta``, seconds,
         or text such as ``PT15M``. Where a partition is read in the order of its log, its first new record is
         taken for its oldest. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
-    :param deferrable: whether to wait in the triggerer, without occupying a worker slot.
+    :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
+        ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
+        which have no effect there.
     :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
         ...
     :return: a :class:`~airflow_kstreams.hooks.results.NewDataResult`.
@@ -74,7 +80,7 @@ class NewDataSensor(ConditionSensor):
         """Return what to wait for."""
         return NewData(
             application_id=self.application_id,
-            topics=(self.topics,) if isinstance(self.topics, str) else tuple(self.topics or ()),
+            topics=topic_names("topics", self.topics),
             min_records=number("min_records", self.min_records, minimum=1),
             older_than_ms=None if self.older_than is None else milliseconds("older_than", self.older_than),
         )

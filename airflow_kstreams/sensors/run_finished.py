@@ -26,7 +26,9 @@ class RunFinishedSensor(ConditionSensor):
         whatever its id: a time with zone, usually ``"{{ data_interval_start }}"``. (templated)
     :param data_interval_end: see there. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
-    :param deferrable: whether to wait in the triggerer, without occupying a worker slot.
+    :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
+        ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
+        which have no effect there.
     :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
         ...
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
@@ -76,5 +78,8 @@ class RunFinishedSensor(ConditionSensor):
             )
         return RunFinished(
             application_id=self.application_id,
-            interval_ms=(epoch_ms(self.data_interval_start), epoch_ms(self.data_interval_end)),
+            interval_ms=(
+                epoch_ms("data_interval_start", self.data_interval_start),
+                epoch_ms("data_interval_end", self.data_interval_end),
+            ),
         )

@@ -8,6 +8,7 @@ from typing import Any
 from airflow_kstreams.hooks.conditions import StopOffsetsReached
 from airflow_kstreams.sensors.parameters import number
 from airflow_kstreams.sensors.waiting import ConditionSensor
+from airflow_kstreams.streams.errors import ConfigError
 
 __all__ = ["StopOffsetsReachedSensor"]
 
@@ -21,7 +22,9 @@ class StopOffsetsReachedSensor(ConditionSensor):
     :param subtopology: id of the subtopology, as ``airflow-kstreams describe`` shows it. (templated)
     :param run_id: the run, usually the waiting dag run's own. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
-    :param deferrable: whether to wait in the triggerer, without occupying a worker slot.
+    :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
+        ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
+        which have no effect there.
     :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
         ...
     :return: a :class:`~airflow_kstreams.hooks.results.StopOffsetsResult`.
@@ -46,6 +49,11 @@ class StopOffsetsReachedSensor(ConditionSensor):
 
     def condition(self) -> StopOffsetsReached:
         """Return what to wait for."""
+        if not self.run_id:
+            raise ConfigError(
+                f"run_id={self.run_id!r} names no run",
+                fix='give the run\'s id, or leave it out for that of the dag run: run_id="{{ run_id }}"',
+            )
         return StopOffsetsReached(
             application_id=self.application_id,
             run_id=self.run_id,

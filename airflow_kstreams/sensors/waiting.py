@@ -9,13 +9,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
-from airflow_kstreams.hooks.conditions import Condition
+from airflow_kstreams.hooks.conditions import Condition, NewData
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
 from airflow_kstreams.hooks.views import ClusterView
-from airflow_kstreams.streams.errors import ReportedError
+from airflow_kstreams.streams.errors import ConfigError, ReportedError
+from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.triggers.condition import ConditionTrigger
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ __all__ = ["ConditionSensor"]
 #: because then the trigger's last look would be lost.
 _BACKUP_SECONDS = 120.0
 
+#: Type of a backfill's dag runs, and how the ids begin of those that it made.
+_BACKFILL = "backfill"
+
 
 class ConditionSensor(BaseSensorOperator):
     """Waits until a condition holds.
@@ -35,7 +40,9 @@ class ConditionSensor(BaseSensorOperator):
     without retry when ``timeout`` seconds have passed.
 
     :param kafka_conn_id: connection to Kafka. (templated)
-    :param deferrable: whether to wait in the triggerer, without occupying a worker slot.
+    :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
+        ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
+        which have no effect there.
     :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
         ...
     """
@@ -43,15 +50,18 @@ class ConditionSensor(BaseSensorOperator):
     ui_color = "#e6f1f2"
 
     def __init__(
-        self, *, kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID, deferrable: bool = False, **kwargs: Any
+        self, *, kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID, deferrable: bool | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if deferrable and (self.exponential_backoff or self.mode == "reschedule"):
+        stays_here = bool(self.exponential_backoff) or self.mode == "reschedule"
+        if deferrable and stays_here:
             setting = "exponential_backoff" if self.exponential_backoff else "mode"
             raise ValueError(
                 f"{type(self).__name__}: {setting}={getattr(self, setting)!r} has no effect on a deferred "
                 "wait; remove it, or set deferrable=False"
             )
+        if deferrable is None:
+            deferrable = not stays_here and conf.getboolean("operators", "default_deferrable", fallback=False)
         self.kafka_conn_id = kafka_conn_id
         self.deferrable = deferrable
 
@@ -77,8 +87,12 @@ class ConditionSensor(BaseSensorOperator):
     def execute(self, context: Context) -> Any:
         """Wait here, or in the triggerer."""
         try:
+            with airflow_outcomes():
+                condition = self.condition()
+                check_application_id(condition.application_id)
+                _refuse_run_of_backfill(condition, context)
             if self.deferrable:
-                self._defer()
+                self._defer(condition)
             return super().execute(context)
         except (AirflowSensorTimeout, AirflowFailException) as error:
             # Airflow itself sees to both flags when a deferred sensor resumes, but here only while it pokes.
@@ -86,9 +100,7 @@ class ConditionSensor(BaseSensorOperator):
                 raise AirflowSkipException(f"Skipped instead of failing: {error}") from error
             raise
 
-    def _defer(self) -> NoReturn:
-        with airflow_outcomes():
-            condition = self.condition()
+    def _defer(self, condition: Condition) -> NoReturn:
         self.defer(
             trigger=ConditionTrigger.waiting_for(
                 condition,
@@ -113,3 +125,27 @@ class ConditionSensor(BaseSensorOperator):
         if self.never_fail:
             raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
         raise outcome_of(error)
+
+
+def _refuse_run_of_backfill(condition: Condition, context: Context) -> None:
+    """Refuse to wait, for days, for a run that cannot come: a backfill's run is of another application.
+
+    Where a backfill processes a date again, Airflow keeps the run id, and the live run may have the same one.
+
+    :raises ConfigError: that is what the dag run is about to do.
+    """
+    dag_run = context.get("dag_run")
+    if dag_run is None or isinstance(condition, NewData):
+        return
+    of_backfill = getattr(dag_run, "run_type", None) == _BACKFILL
+    if (
+        of_backfill
+        and condition.run_id == dag_run.run_id
+        and dag_run.run_id.startswith(f"{_BACKFILL}__")
+        and f"-{_BACKFILL}-" not in condition.application_id
+    ):
+        raise ConfigError(
+            f"dag run {dag_run.run_id!r} is a backfill, which works on an application of its own: "
+            f"{condition.application_id!r} will never have a run of this id",
+            fix="keep the sensor out of DAGs that are backfilled, or let it wait for another run",
+        )

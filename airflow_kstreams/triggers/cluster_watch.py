@@ -8,6 +8,10 @@ clients are closed, when nobody waits any more.
 Invariant: everything a client does happens on the watch's own thread; the event loop only takes a lock for
 moments and is told through ``call_soon_threadsafe``. Conditions are level-triggered, so a process that dies
 loses nothing: whoever starts again asks again.
+
+An error is told to those alone who wait for the condition that met it, whatever it is, and the round goes on
+with new clients. Only a cluster that does not answer a plain question either is everybody's trouble; then the
+round ends. Nothing that a look may raise ends the thread.
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_kstreams.batch.ledger import ledger_topic
 from airflow_kstreams.hooks.conditions import Condition
 from airflow_kstreams.hooks.views import ClusterView
-from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError, ReportedError
 from airflow_kstreams.streams.ports import ClusterPort
 
 log = logging.getLogger(__name__)
@@ -42,7 +47,7 @@ class Waiting:
     :param interval_seconds: between two looks, at most.
     :param loop: where it waits.
     :ivar news: set when a look was made that it does not know yet.
-    :ivar seen: what the last look gave.
+    :ivar seen: what the last look gave; a result stays, whatever comes before its turn.
     """
 
     condition: Condition
@@ -59,7 +64,8 @@ class Waiting:
             log.debug("whoever waited for %s is gone", self.condition)
 
     def _take(self, seen: Seen) -> None:
-        self.seen = seen
+        if not isinstance(self.seen, Mapping):
+            self.seen = seen
         self.news.set()
 
 
@@ -97,20 +103,40 @@ class ClusterWatch:
             while (waiting := self._still_waiting()) is not None:
                 self._wake.clear()
                 began = time.monotonic()
-                try:
-                    view = view or ClusterView(self._make_cluster())
-                    view.refresh()
-                    _look(view, waiting)
-                except KStreamsError as error:
-                    # A client that failed may be in any state: the next round makes new ones.
-                    _close(view)
-                    view = None
-                    for one in waiting:
-                        one.tell(error)
+                view = self._round(view, waiting)
                 pause = min(one.interval_seconds for one in waiting)
                 self._pause(max(pause, _SHORTEST_SECONDS) - (time.monotonic() - began))
         finally:
             _close(view)
+            with self._lock:
+                if self._thread is threading.current_thread():
+                    self._thread = None
+
+    def _round(self, view: ClusterView | None, waiting: set[Waiting]) -> ClusterView | None:
+        """Evaluate every distinct condition once, and tell those who wait for it.
+
+        :return: the view to go on with; None if the cluster is gone.
+        """
+        left: dict[Condition, list[Waiting]] = {}
+        for one in waiting:
+            left.setdefault(one.condition, []).append(one)
+        try:
+            view = view or ClusterView(self._make_cluster())
+            view.refresh()
+            while left:
+                condition, interested = left.popitem()
+                seen = _look(view, condition)
+                _tell(interested, seen)
+                if isinstance(seen, KafkaClientError):
+                    view.refuse_lost_cluster(ledger_topic(condition.application_id))
+        except Exception as error:
+            # Of the cluster, or of making it; whatever it is, this thread serves others, too.
+            _close(view)
+            lost = _reported(error, "the cluster")
+            for interested in left.values():
+                _tell(interested, lost)
+            return None
+        return view
 
     def _still_waiting(self) -> set[Waiting] | None:
         """Return who waits; None, and the thread is no longer this watch's, when nobody does."""
@@ -126,21 +152,34 @@ class ClusterWatch:
         self._wake.wait(max(0.0, seconds - _SHORTEST_SECONDS))
 
 
-def _look(view: ClusterView, waiting: set[Waiting]) -> None:
-    """Evaluate every distinct condition once, and tell those who wait for it."""
-    by_condition: dict[Condition, list[Waiting]] = {}
-    for one in waiting:
-        by_condition.setdefault(one.condition, []).append(one)
-    for condition, interested in by_condition.items():
-        seen: Seen
-        try:
-            seen = condition.evaluate(view)
-        except KStreamsError as error:
-            if error.is_retriable:
-                raise  # of the cluster, not of this condition
-            seen = error
-        for one in interested:
-            one.tell(seen)
+def _look(view: ClusterView, condition: Condition) -> Seen:
+    """Evaluate a condition; a client that failed may be in any state, so the next one makes new ones."""
+    try:
+        return condition.evaluate(view)
+    except Exception as error:
+        found = _reported(error, condition)
+        if found.is_retriable:
+            _close(view)
+        return found
+
+
+def _reported(error: Exception, what: object) -> KStreamsError:
+    """Return an error as one of ours. One that nobody foresaw is worth a retry, as it is in a worker."""
+    if isinstance(error, KStreamsError):
+        return error
+    # Nobody else ever sees where it comes from: only its text leaves the triggerer.
+    log.error("Looking for %s failed", what, exc_info=error)
+    return ReportedError(
+        str(error) or "no text",
+        fix="see the triggerer's log",
+        error_type=type(error).__name__,
+        retriable_there=True,
+    )
+
+
+def _tell(everybody: Collection[Waiting], seen: Seen) -> None:
+    for one in everybody:
+        one.tell(seen)
 
 
 def _close(view: ClusterView | None) -> None:

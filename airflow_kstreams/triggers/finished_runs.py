@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
@@ -24,12 +25,15 @@ _LEDGER_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class FinishedRunsProducer(SharedStreamProducer):
     """The broker's side of the watch: one reader per application and connection, however many watch.
 
     The cursor moves once Airflow has stored the events, and goes back where it has not, so a run is told at
-    least once.
+    least once. All that clients do, they do on one thread, one call after the other: a call that nobody waits
+    for any more, because the watch was cancelled, is over before the reader is closed.
 
     :param application_id: the application.
     :param kafka_conn_id: connection to Kafka.
@@ -46,26 +50,23 @@ class FinishedRunsProducer(SharedStreamProducer):
         self.from_start = from_start
         self._clients = ExitStack()
         self._runs: FinishedRuns | None = None
-        #: Clients are one thread's at a time.
-        self._lock = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kstreams-finished-runs")
+        #: The first run that was told and not stored; it will be told again, and all after it.
+        self._owed: int | None = None
 
     async def open_stream(self) -> AsyncGenerator[tuple[dict[str, Any], int], None]:
         """Yield the extra of every run that finishes, with its offset in the ledger."""
         config = await client_config_of(self.kafka_conn_id)
-        cluster = await asyncio.to_thread(cluster_of, config)
+        cluster = await self._on_thread(cluster_of, config)
         runs = FinishedRuns(cluster, self.application_id, name=self.name, from_start=self.from_start)
-        while not await asyncio.to_thread(runs.has_ledger):
+        while not await self._on_thread(runs.has_ledger):
             log.info("Application %s has not run yet: waiting for its ledger", self.application_id)
             await asyncio.sleep(_LEDGER_SECONDS)
-        await asyncio.to_thread(self._clients.enter_context, runs)
+        await self._on_thread(self._clients.enter_context, runs)
         self._runs = runs
         while True:
-            async with self._lock:
-                found = await asyncio.to_thread(runs.poll, _POLL_SECONDS)
-            for offset, summary in found:
+            for offset, summary in await self._on_thread(runs.poll, _POLL_SECONDS):
                 yield event_extra(summary), offset
-            # Whoever moves the cursor must get a turn at the lock.
-            await asyncio.sleep(0)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Move the cursor past what Airflow has stored; tell again from the first that it has not."""
@@ -73,20 +74,28 @@ class FinishedRunsProducer(SharedStreamProducer):
             raise RuntimeError("the ledger is not open")
         stored: int | None = None
         for item in batch:
+            offset: int = item.broker_payload
+            if self._owed is not None and offset > self._owed:
+                continue
             if item.outcome.failed or not (item.outcome.acked or item.outcome.rejected):
-                async with self._lock:
-                    await asyncio.to_thread(self._runs.rewind, item.broker_payload)
-                break
-            stored = item.broker_payload
+                self._owed = offset
+                await self._on_thread(self._runs.rewind, offset)
+            else:
+                self._owed = None
+                stored = offset
         if stored is not None:
-            async with self._lock:
-                await asyncio.to_thread(self._runs.take, stored + 1)
+            await self._on_thread(self._runs.take, stored + 1)
 
     async def aclose(self) -> None:
-        """Close the reader."""
-        async with self._lock:
-            self._runs = None
-            await asyncio.to_thread(self._clients.close)
+        """Close the reader, after whatever it is doing."""
+        self._runs = None
+        closing = asyncio.get_running_loop().run_in_executor(self._thread, self._clients.close)
+        self._thread.shutdown(wait=False)
+        await asyncio.shield(closing)
+
+    async def _on_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        """Make a call on the clients' thread, after those that were asked for before it."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
 
 class FinishedRunsTrigger(BaseEventTrigger):
@@ -95,11 +104,16 @@ class FinishedRunsTrigger(BaseEventTrigger):
     Each event's payload says which run, and which offsets it processed
     (:func:`~airflow_kstreams.hooks.asset_events.event_extra`). No run is missed while the triggerer is down:
     a cursor in Kafka remembers what Airflow has stored. After a crash a run may be told twice, with the same
-    run id and offsets. The watch of a new name begins with the next run that finishes, unless ``from_start``.
+    run id and offsets. A run that a reset took back is not told; when it finishes anew it is, under its id,
+    with another ``finished_ms``. The watch of a new name begins with the next run that finishes, unless
+    ``from_start``. A watch that was down for longer than the broker's ``offsets.retention.minutes`` (seven
+    days by default) is new again: with ``from_start`` it tells all runs once more, without it what finished
+    meanwhile is missed.
 
     :param application_id: the application.
     :param kafka_conn_id: connection to Kafka.
-    :param name: of the cursor; watchers of one name share it.
+    :param name: of the cursor; watchers of one name share it, and one reader, which is made as the first of
+        them says.
     :param from_start: whether a new name is first told of the runs that have finished already.
 
     >>> from airflow.sdk import DAG, Asset, AssetWatcher

@@ -84,13 +84,15 @@ def calls(kafka: str, monkeypatch: pytest.MonkeyPatch, connections: Callable[...
 
 
 class Calls:
-    """Notes the names of port calls."""
+    """Notes the names of port calls, and the threads that made them."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.threads: set[threading.Thread] = set()
 
     def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
         self.names.append(name)
+        self.threads.add(threading.current_thread())
         return effect()
 
     def open_clients(self) -> int:
@@ -167,6 +169,7 @@ def test_32585_more_sensors_than_partitions_wait_without_disturbing_each_other(
 
     assert [event["result"]["run_id"] for event in events] == ["one"] * 12
     assert "reader.commit" not in calls.names
+    assert calls.names.count("cluster.reader") == 1, "they share one consumer"
 
 
 @_BOTH
@@ -238,18 +241,34 @@ def test_64612_clients_are_closed_off_the_event_loop_when_a_trigger_is_cancelled
     """AwaitMessageTrigger left its consumer open, and a first mend closed it on the event loop."""
     wanted = RunFinished(application_id=application.application_id, run_id="never")
     application.run("one")
+    watcher = FinishedRunsTrigger(application_id=application.application_id)
+    producer = FinishedRunsTrigger.create_shared_stream_producer(watcher.serialize()[1])
 
-    async def scenario() -> None:
-        waiting = asyncio.create_task(_first(_trigger(wanted)))
+    async def cancelled(waiting: asyncio.Task[Any]) -> None:
         while "reader.poll" not in calls.names:
             await asyncio.sleep(0.01)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+
+    async def scenario() -> threading.Thread:
+        await cancelled(asyncio.create_task(_first(_trigger(wanted))))
         while calls.open_clients():
             await asyncio.sleep(0.01)
+        calls.names.clear()
+        await cancelled(asyncio.ensure_future(anext(producer.open_stream())))
+        await producer.aclose()
+        return threading.current_thread()
 
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    loop_thread = asyncio.run(asyncio.wait_for(scenario(), 60))
+
+    assert calls.open_clients() == 0
+    assert "reader.close" in calls.names
+    assert loop_thread not in calls.threads
+    assert {thread.name.partition("_")[0] for thread in calls.threads} == {
+        "kstreams-watch",
+        "kstreams-finished-runs",
+    }
 
 
 def test_69641_clients_are_closed_when_looking_fails(application: Application, calls: Calls) -> None:

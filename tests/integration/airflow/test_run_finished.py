@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +17,14 @@ from airflow_kstreams.hooks.conditions import RunFinished, condition_to_json
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.ledger import finished_run, last_values
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
+from airflow_kstreams.testing.faults import FaultyCluster
+from airflow_kstreams.triggers import condition, finished_runs
+from airflow_kstreams.triggers.cluster_watch import ClusterWatch
 from airflow_kstreams.triggers.condition import ConditionTrigger
+from airflow_kstreams.triggers.finished_runs import FinishedRunsTrigger
 from tests.integration.airflow.word_totals import WordTotals
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -131,29 +136,47 @@ def test_trigger_fires_once_the_run_is_finished_when_it_was_not_at_first(
     assert json.loads(json.dumps(event)) == event
 
 
-def test_event_loop_stays_free_when_the_broker_cannot_be_reached(
-    words: WordTotals, connections: Callable[..., None], free_port: int
+class Threads:
+    """Notes which thread makes which call."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, set[threading.Thread]] = {}
+
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        self.calls.setdefault(name, set()).add(threading.current_thread())
+        return effect()
+
+
+def test_no_client_waits_on_the_event_loop_when_the_broker_cannot_be_reached(
+    words: WordTotals,
+    connections: Callable[..., None],
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    connections(**{"bootstrap.servers": f"127.0.0.1:{free_port}"})
+    address = {"bootstrap.servers": f"127.0.0.1:{free_port}"}
+    connections(**address)
+    threads = Threads()
+    settings = ApplicationSettings.parse(words.application_id, {"client.timeout.ms": 1_000})
+    cluster = FaultyCluster(KafkaCluster(address, settings=settings), threads)
+    watch = ClusterWatch(lambda: cluster)
+    monkeypatch.setattr(condition, "watch_of", lambda *_: watch)
+    monkeypatch.setattr(finished_runs, "cluster_of", lambda _: cluster)
+    producer = FinishedRunsTrigger.create_shared_stream_producer(
+        FinishedRunsTrigger(application_id=words.application_id).serialize()[1]
+    )
 
-    async def longest_pause() -> float:
-        waiting = asyncio.create_task(_first_event(_trigger(words)))
-        longest, started = 0.0, time.monotonic()
-        while time.monotonic() - started < 3:
-            before = time.monotonic()
-            await asyncio.sleep(0.01)
-            longest = max(longest, time.monotonic() - before)
-        assert not waiting.done(), "the client gave up: nothing was waited for"
-        waiting.cancel()
-        return longest
+    async def scenario() -> Any:
+        event = await _first_event(_trigger(words))
+        with pytest.raises(KafkaClientError, match="broker unreachable"):
+            await anext(producer.open_stream())
+        await producer.aclose()
+        return event
 
-    # Closed without waiting for the thread that still tries to connect, as a triggerer drops a cancelled
-    # trigger.
-    loop = asyncio.new_event_loop()
-    try:
-        assert loop.run_until_complete(longest_pause()) < 1.0
-    finally:
-        loop.close()
+    event = asyncio.run(scenario())
+
+    assert (event["status"], event["error"]["retriable"]) == ("error", True)
+    assert "admin.describe_topics" in threads.calls, "the broker was asked"
+    assert threading.current_thread() not in set().union(*threads.calls.values())
 
 
 def test_last_values_are_the_committed_ones_when_keys_repeat_and_vanish(

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.hooks.conditions import NewData, RunFinished
+from airflow_kstreams.batch.ledger import ledger_topic
+from airflow_kstreams.hooks.conditions import NewData, RunFinished, StopOffsetsReached
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch, Waiting, watch_of
@@ -20,13 +21,18 @@ from tests.in_process import Application
 
 
 class OneAtATime:
-    """Lets one thread at a time into a cluster in memory, counts calls, and fails on demand."""
+    """Lets one thread at a time into a cluster in memory, counts calls, and fails on demand.
+
+    :ivar failing: what every call raises.
+    :ivar leaderless: a topic whose partitions have no leader: nobody tells where they end.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.calls: Counter[str] = Counter()
         self.threads: set[str] = set()
         self.failing: KafkaClientError | None = None
+        self.leaderless = ""
 
     def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
         with self.lock:
@@ -34,7 +40,18 @@ class OneAtATime:
             self.threads.add(threading.current_thread().name)
             if self.failing is not None:
                 raise self.failing
+            if name == "admin.end_offsets" and any(tp.topic == self.leaderless for tp in arguments[0]):
+                raise KafkaClientError(
+                    f"{self.leaderless}-0 has no leader",
+                    fix="wait",
+                    code="LEADER_NOT_AVAILABLE",
+                    retriable_code=True,
+                )
             return effect()
+
+    def open_readers(self) -> int:
+        with self.lock:
+            return self.calls["cluster.reader"] - self.calls["reader.close"]
 
 
 def _topology() -> Topology:
@@ -199,6 +216,201 @@ def test_everybody_hears_of_a_failing_broker_and_clients_are_made_anew_when_it_i
             await asyncio.wait_for(_thread_ends(), 30)
 
     assert asyncio.run(scenario())["run_id"] == "one"
+
+
+async def _seen_by(waiting: Waiting, wanted: Callable[[Any], bool]) -> Any:
+    while not wanted(seen := await _first(waiting)):
+        pass
+    return seen
+
+
+async def _leave(watch: ClusterWatch, *everybody: Waiting) -> None:
+    for one in everybody:
+        watch.remove(one)
+    await asyncio.wait_for(_thread_ends(), 30)
+
+
+async def _looks(waiting: Waiting, count: int) -> None:
+    """Wait for looks that begin from now on."""
+    for _ in range(count + 1):
+        waiting.news.clear()
+        await asyncio.wait_for(waiting.news.wait(), 30)
+
+
+def test_one_topic_without_leader_is_the_trouble_of_its_own_sensor_alone(
+    watch: ClusterWatch, application: Application, gate: OneAtATime
+) -> None:
+    application.run("one")
+
+    async def scenario() -> tuple[Any, Any, Any]:
+        holds = _waiting(RunFinished(application_id="app", run_id="one"))
+        unrelated = _waiting(RunFinished(application_id="app", run_id="never"))
+        counts = _waiting(NewData(application_id="other", topics=("stored",), min_records=1_000))
+        everybody = [holds, unrelated, counts]
+        for one in everybody:
+            watch.add(one)
+        await _looks(counts, 1)
+        with gate.lock:
+            gate.leaderless = "stored"
+        try:
+            error = await _first(counts)
+            await _looks(unrelated, 2)
+            return error, unrelated.seen, holds.seen
+        finally:
+            await _leave(watch, *everybody)
+
+    error, unrelated, holds = asyncio.run(scenario())
+
+    assert isinstance(error, KafkaClientError)
+    assert "stored-0 has no leader" in str(error)
+    assert unrelated is None, "not an error of theirs"
+    assert holds["run_id"] == "one"
+    assert gate.open_readers() == 0
+
+
+def test_look_goes_on_when_a_topic_that_had_no_leader_has_one(
+    watch: ClusterWatch, application: Application, gate: OneAtATime
+) -> None:
+    gate.leaderless = "orders"
+
+    async def scenario() -> Any:
+        counts = _waiting(NewData(application_id="other", topics=("orders",)))
+        watch.add(counts)
+        try:
+            assert isinstance(await _first(counts), KafkaClientError)
+            with gate.lock:
+                gate.leaderless = ""
+                assert application.on is not None
+                writer = application.on.writer(transactional_id=None)
+                writer.produce("orders", b"v", b"k", 0)
+                writer.flush()
+                writer.close()
+            return await _seen_by(counts, lambda seen: not isinstance(seen, KafkaClientError))
+        finally:
+            await _leave(watch, counts)
+
+    assert asyncio.run(scenario())["records"] == 1
+
+
+def test_result_is_not_lost_when_an_error_follows_before_its_sensor_had_a_turn() -> None:
+    async def scenario() -> Any:
+        waiting = _waiting(RunFinished(application_id="app", run_id="one"))
+        waiting.tell({"run_id": "one"})
+        waiting.tell(KafkaClientError("gone", fix="wait", code="_TRANSPORT", retriable_code=True))
+        waiting.tell(None)
+        return await _first(waiting)
+
+    assert asyncio.run(scenario()) == {"run_id": "one"}
+
+
+class _Broken(RunFinished, frozen=True, kw_only=True, tag="broken"):
+    """A condition with a defect."""
+
+    def evaluate(self, view: object) -> Any:
+        raise ZeroDivisionError("of the condition's own")
+
+
+def test_watch_goes_on_when_a_look_fails_in_a_way_that_nobody_foresaw(
+    watch: ClusterWatch, application: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    application.run("one")
+
+    async def scenario() -> tuple[Any, Any]:
+        broken = _waiting(_Broken(application_id="app"))
+        watch.add(broken)
+        error = await _first(broken)
+        newcomer = _waiting(RunFinished(application_id="app", run_id="one"))
+        watch.add(newcomer)
+        try:
+            return error, await _first(newcomer)
+        finally:
+            await _leave(watch, broken, newcomer)
+
+    error, result = asyncio.run(scenario())
+
+    assert isinstance(error, KStreamsError)
+    assert error.is_retriable, "as an error that nobody foresaw is in a worker"
+    assert "ZeroDivisionError" in str(error)
+    assert "of the condition's own" in str(error)
+    assert result["run_id"] == "one"
+    assert [record for record in caplog.records if record.exc_info], "the traceback is in the log"
+
+
+def test_everybody_hears_of_it_when_the_cluster_cannot_even_be_made(application: Application) -> None:
+    def cluster() -> Any:
+        raise ImportError("no client here")
+
+    watch = ClusterWatch(cluster)
+
+    async def scenario() -> list[Any]:
+        everybody = [_waiting(RunFinished(application_id="app", run_id=run_id)) for run_id in "ab"]
+        for one in everybody:
+            watch.add(one)
+        try:
+            return [await _first(one) for one in everybody]
+        finally:
+            await _leave(watch, *everybody)
+
+    assert all("no client here" in str(error) for error in asyncio.run(scenario()))
+
+
+def test_other_applications_are_looked_at_when_a_strangers_record_is_in_one_ledger(
+    watch: ClusterWatch, application: Application
+) -> None:
+    kafka = application.on
+    assert isinstance(kafka, InMemoryKafka)
+    application.run("one")
+    kafka.append(ledger_topic("app"), b"x", b"\xff\xfe")
+    other = Application(on=kafka, clock=kafka.clock, application_id="other", topology=_topology())
+    other.run("fine")
+
+    async def scenario() -> tuple[Any, Any]:
+        spoilt = _waiting(RunFinished(application_id="app", run_id="one"))
+        fine = _waiting(RunFinished(application_id="other", run_id="fine"))
+        watch.add(spoilt)
+        watch.add(fine)
+        try:
+            return await _first(spoilt), await _first(fine)
+        finally:
+            await _leave(watch, spoilt, fine)
+
+    error, result = asyncio.run(scenario())
+
+    assert isinstance(error, KafkaClientError)
+    assert error.code == "BAD_LEDGER"
+    assert result["run_id"] == "fine"
+
+
+def test_readers_of_groups_are_given_back_when_nobody_waits_for_their_application(
+    watch: ClusterWatch, application: Application, gate: OneAtATime
+) -> None:
+    kafka = application.on
+    assert isinstance(kafka, InMemoryKafka)
+    ids = [f"app-{number}" for number in range(20)]
+    for application_id in ids:
+        one = Application(on=kafka, clock=kafka.clock, application_id=application_id, topology=_topology())
+        kafka.append("orders", b"v", b"k")
+        one.begin("one")
+
+    async def scenario() -> tuple[int, int]:
+        stages = [
+            _waiting(StopOffsetsReached(application_id=application_id, run_id="one", subtopology=0))
+            for application_id in ids
+        ]
+        patient = _waiting(RunFinished(application_id="app", run_id="never"))
+        for one in (*stages, patient):
+            watch.add(one)
+        await _looks(stages[-1], 1)
+        during = gate.open_readers()
+        for one in stages:
+            watch.remove(one)
+        await _looks(patient, 4)
+        after = gate.open_readers()
+        await _leave(watch, patient)
+        return during, after
+
+    assert asyncio.run(scenario()) == (21, 1)
+    assert gate.open_readers() == 0
 
 
 def test_thread_starts_again_when_somebody_comes_after_the_last_one_left(

@@ -253,6 +253,63 @@ def test_topics_are_read_again_only_when_their_ends_moved(
     assert counting.calls["cluster.admin"] == counting.calls["admin.close"] == 1
 
 
+def test_topics_are_asked_for_no_more_when_a_round_did_not_look_at_them(
+    kafka: InMemoryKafka, application: Application, publish: Callable[..., None]
+) -> None:
+    publish(2)
+    application.run("one")
+    asked: list[set[str]] = []
+
+    class Noting(Counting):
+        def call(
+            self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]
+        ) -> Any:
+            if name == "admin.end_offsets":
+                asked.append({tp.topic for tp in arguments[0]})
+            return super().call(name, client, effect, arguments)
+
+    new, finished = NewData(application_id="app", topics=("orders",)), RunFinished(application_id="app")
+    with ClusterView(FaultyCluster(kafka, Noting())) as view:
+        new.evaluate(view)
+        for _ in range(2):
+            view.refresh()
+            finished.evaluate(view)
+        asked.clear()
+        view.refresh()
+        finished.evaluate(view)
+
+    assert asked == [{"app-runs"}]
+
+
+def test_topic_that_is_not_there_is_asked_for_once_in_a_round_however_many_wait_for_it(
+    kafka: InMemoryKafka, application: Application
+) -> None:
+    counting = Counting()
+    with ClusterView(FaultyCluster(kafka, counting)) as view:
+        for rounds in (1, 2, 3):
+            for number in range(50):
+                assert RunFinished(application_id="app", run_id=f"run-{number}").evaluate(view) is None
+            assert counting.calls["admin.describe_topics"] == rounds
+            view.refresh()
+        application.run("run-7")
+        view.refresh()
+        assert RunFinished(application_id="app", run_id="run-7").evaluate(view) is not None
+
+
+def test_view_is_of_use_again_when_it_was_closed(
+    kafka: InMemoryKafka, application: Application, publish: Callable[..., None]
+) -> None:
+    publish(2)
+    application.run("one")
+    counting = Counting()
+    view = ClusterView(FaultyCluster(kafka, counting))
+    for made in (1, 2):
+        assert RunFinished(application_id="app", run_id="one").evaluate(view) is not None
+        view.refresh()
+        view.close()
+        assert counting.calls["cluster.admin"] == counting.calls["admin.close"] == made
+
+
 def test_subtopology_is_done_when_its_tasks_are_at_their_stops_and_have_told_so(
     kafka: InMemoryKafka, application: Application, publish: Callable[..., None]
 ) -> None:
@@ -281,8 +338,15 @@ def test_subtopology_is_named_when_there_is_no_such(
     publish(1)
     application.begin("one")
 
+    wanted = StopOffsetsReached(application_id="app", run_id="one", subtopology=7)
     with pytest.raises(ConfigError, match="no subtopology 7"):
-        _seen(kafka, StopOffsetsReached(application_id="app", run_id="one", subtopology=7))
+        _seen(kafka, wanted)
+    slice_ = application.begin("one", order=(0, 2))
+    application.tasks(slice_)
+    application.finish("one")
+    with pytest.raises(ConfigError, match="no subtopology 7") as refused:
+        _seen(kafka, wanted)
+    assert "use one of 0, 1" in str(refused.value), "as before it was finished"
 
 
 def test_nothing_is_written_when_a_cluster_is_looked_at(

@@ -54,7 +54,8 @@ async def main():
     stream = producer.open_stream()
     tasks = [asyncio.ensure_future(first(sensor)), asyncio.ensure_future(anext(stream))]
     threads = lambda: {thread.name.partition("_")[0] for thread in threading.enumerate()}
-    while not ({"kstreams-watch", "asyncio"} <= threads() and "confluent_kafka" in sys.modules):
+    ours = {"kstreams-watch", "kstreams-finished-runs"}
+    while not (ours <= threads() and "confluent_kafka" in sys.modules):
         await asyncio.sleep(0.01)
     for _ in range(100):
         await asyncio.sleep(0.01)

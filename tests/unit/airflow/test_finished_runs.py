@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +15,48 @@ from airflow_kstreams.batch.model import FrozenPartition, RunSummary
 from airflow_kstreams.hooks.asset_events import MAX_EXTRA_BYTES, event_extra
 from airflow_kstreams.hooks.finished_runs import FinishedRuns
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.testing import InMemoryKafka
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from airflow_kstreams.triggers import finished_runs
 from airflow_kstreams.triggers.finished_runs import FinishedRunsProducer, FinishedRunsTrigger
 from tests.in_process import Application
+from tests.reset_scene import APP, ResetScene
+
+
+class Gate:
+    """Lets one thread at a time into a cluster in memory, and notes who called what.
+
+    :ivar failing: name of the call that fails.
+    :ivar held: name of the call that waits until it is let go.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.calls: list[tuple[str, str]] = []
+        self.failing = ""
+        self.held = ""
+        self.waits = threading.Event()
+        self.let_go = threading.Event()
+
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        self.calls.append((name, threading.current_thread().name))
+        if name == self.held:
+            self.waits.set()
+            assert self.let_go.wait(60)
+            self.calls.append((f"{name} ends", threading.current_thread().name))
+        if name == self.failing:
+            raise KafkaClientError("gone", fix="wait", code="_TRANSPORT", retriable_code=True)
+        with self.lock:
+            return effect()
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+    @property
+    def threads(self) -> set[str]:
+        return {thread for _, thread in self.calls}
 
 
 def _topology() -> Topology:
@@ -117,6 +154,94 @@ def test_first_run_is_told_when_the_follower_came_before_it(
         assert _ids(runs) == ["first"]
 
 
+def test_run_that_a_reset_took_back_is_not_told_as_finished() -> None:
+    scene = ResetScene(partitions=1)
+    scene.send("a")
+    scene.run("r1")
+    with FinishedRuns(scene.kafka, APP, name="n") as runs:
+        scene.send("b")
+        scene.run("r2")
+        assert _ids(runs) == ["r2"]
+        assert set(scene.reset(inputs="in", intermediates="mid").taken_back) == {"r1", "r2"}
+        assert _ids(runs) == []
+        scene.run("r1")
+        assert _ids(runs) == ["r1"], "it has finished anew"
+    with FinishedRuns(scene.kafka, APP, name="from the start", from_start=True) as runs:
+        assert _ids(runs) == ["r1"]
+
+
+@pytest.mark.parametrize("call", ["reader.committed", "reader.commit", "reader.assign"])
+def test_reader_is_closed_when_following_cannot_begin(application: Application, call: str) -> None:
+    application.run("one")
+    gate = Gate()
+    gate.failing = call
+
+    with (
+        pytest.raises(KafkaClientError),
+        FinishedRuns(FaultyCluster(application.cluster, gate), "app", name="n"),
+    ):
+        pass
+
+    assert gate.names.count("cluster.reader") == gate.names.count("reader.close") == 1
+    assert gate.names.count("cluster.admin") == gate.names.count("admin.close") == 1
+
+
+def test_record_that_no_run_wrote_is_named_and_hides_no_run_before_it(application: Application) -> None:
+    kafka = application.on
+    assert isinstance(kafka, InMemoryKafka)
+    application.run("one")
+    kafka.append("app-runs", b"not json", b"stranger")
+    for _ in range(2):
+        with FinishedRuns(application.cluster, "app", name="new", from_start=True) as runs:
+            assert _ids(runs) == ["one"]
+            for _ in range(2):
+                with pytest.raises(
+                    KafkaClientError, match=r"app-runs-0@\d+ is not a ledger record"
+                ) as refused:
+                    runs.poll(0.1)
+                assert refused.value.code == "BAD_LEDGER"
+
+
+def _finished(application: Application, runs: FinishedRuns, run_id: str) -> list[tuple[int, RunSummary]]:
+    application.run(run_id)
+    return runs.poll(0.1)
+
+
+def test_ledger_that_was_made_anew_is_told_from_its_start_however_long_it_is(
+    application: Application, following: Callable[..., FinishedRuns]
+) -> None:
+    kafka = application.on
+    assert isinstance(kafka, InMemoryKafka)
+    application.run("before")
+    with following() as runs:
+        ((end, _),) = [*runs.poll(0.1), *_finished(application, runs, "another")]
+        kafka.admin().delete_topics(["app-runs", "app-metadata"])
+        anew = [f"anew-{number}" for number in range(5)]
+        for run_id in anew:
+            application.run(run_id)
+        # The deletion took the cursor away; a follower that has not noticed brings it back.
+        runs.take(end + 1)
+    assert kafka.records("app-runs")[-1].offset() > end, "the old cursor lies in the middle of it"
+
+    with following() as runs:
+        assert _ids(runs) == anew
+
+
+def test_cursor_of_an_earlier_version_is_taken_as_it_is(
+    application: Application, following: Callable[..., FinishedRuns]
+) -> None:
+    application.run("before")
+    with following() as runs:
+        cursor = runs._cursor
+    group = application.cluster.reader(group_id="app-finished-runs-airflow")
+    group.commit({TopicPartition("app-runs", 0): CommittedOffset(cursor)})
+    group.close()
+    application.run("one")
+
+    with following() as runs:
+        assert _ids(runs) == ["one"]
+
+
 def test_application_group_is_left_alone_when_its_runs_are_followed(
     application: Application, following: Callable[..., FinishedRuns]
 ) -> None:
@@ -133,16 +258,21 @@ def _item(offset: int, *, acked: int = 0, failed: int = 0) -> AdvanceItem:
 
 
 @pytest.fixture
-def producer(application: Application, monkeypatch: pytest.MonkeyPatch) -> FinishedRunsProducer:
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def producer(application: Application, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> FinishedRunsProducer:
     extra = {"bootstrap.servers": "h:1"}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
-    monkeypatch.setattr(finished_runs, "cluster_of", lambda _: application.cluster)
+    monkeypatch.setattr(finished_runs, "cluster_of", lambda _: FaultyCluster(application.cluster, gate))
     trigger = FinishedRunsTrigger(application_id="app")
     return FinishedRunsTrigger.create_shared_stream_producer(trigger.serialize()[1])
 
 
 def test_cursor_moves_past_what_airflow_has_stored_and_no_further(
-    application: Application, producer: FinishedRunsProducer
+    application: Application, producer: FinishedRunsProducer, gate: Gate
 ) -> None:
     application.run("before")
 
@@ -153,7 +283,7 @@ def test_cursor_moves_past_what_airflow_has_stored_and_no_further(
         while producer._runs is None:
             await asyncio.sleep(0.01)
         for run_id in ("one", "two", "three"):
-            async with producer._lock:
+            with gate.lock:
                 application.run(run_id)
         found = [await pending, await anext(stream), await anext(stream)]
         offsets = [offset for _, offset in found]
@@ -171,6 +301,86 @@ def test_cursor_moves_past_what_airflow_has_stored_and_no_further(
     assert found[1] == found[3], "told again, a run is the same"
     with FinishedRuns(application.cluster, "app", name="airflow") as runs:
         assert _ids(runs) == ["two", "three"]
+    assert {"reader.poll", "reader.commit", "reader.assign", "reader.close", "admin.close"} <= {*gate.names}
+    assert gate.threads == {"kstreams-finished-runs_0"}, "no client call is made on the event loop"
+
+
+def test_cursor_waits_for_a_run_that_was_not_stored_when_later_ones_were(
+    application: Application, producer: FinishedRunsProducer, gate: Gate
+) -> None:
+    application.run("before")
+
+    async def scenario() -> None:
+        stream = producer.open_stream()
+        pending = asyncio.ensure_future(anext(stream))
+        while producer._runs is None:
+            await asyncio.sleep(0.01)
+        with gate.lock:
+            application.run("one")
+            application.run("two")
+        (_, one), (_, two) = await pending, await anext(stream)
+        await producer.advance([_item(one, failed=1)])
+        # It was handed out before the first one was known to have failed.
+        await producer.advance([_item(two, acked=1)])
+        await stream.aclose()
+        await producer.aclose()
+
+    asyncio.run(scenario())
+
+    with FinishedRuns(application.cluster, "app", name="airflow") as runs:
+        assert _ids(runs) == ["one", "two"]
+
+
+def test_reader_is_closed_after_its_last_poll_when_the_watch_is_cancelled_in_it(
+    application: Application, producer: FinishedRunsProducer, gate: Gate
+) -> None:
+    application.run("before")
+    gate.held = "reader.poll"
+
+    async def scenario() -> None:
+        polling = asyncio.ensure_future(anext(producer.open_stream()))
+        await asyncio.to_thread(gate.waits.wait, 60)
+        polling.cancel()
+        closing = asyncio.ensure_future(producer.aclose())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        gate.let_go.set()
+        await closing
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+
+    asyncio.run(scenario())
+
+    assert gate.names[-3:] == ["reader.poll", "reader.poll ends", "reader.close"]
+    assert gate.threads == {"kstreams-finished-runs_0"}
+
+
+def test_reader_is_closed_even_when_closing_it_is_cancelled(
+    application: Application, producer: FinishedRunsProducer, gate: Gate
+) -> None:
+    application.run("before")
+    gate.held = "reader.poll"
+
+    async def scenario() -> None:
+        polling = asyncio.ensure_future(anext(producer.open_stream()))
+        await asyncio.to_thread(gate.waits.wait, 60)
+        polling.cancel()
+        closing = asyncio.ensure_future(producer.aclose())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        closing.cancel()
+        gate.let_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+
+    asyncio.run(scenario())
+    for thread in threading.enumerate():
+        if thread.name.startswith("kstreams-finished-runs"):
+            thread.join(60)
+
+    assert gate.names[-1] == "reader.close"
 
 
 def test_watch_waits_for_the_ledger_and_tells_the_first_run_when_the_application_has_not_run(
@@ -202,7 +412,23 @@ def test_trigger_is_the_same_when_it_was_serialized() -> None:
 
     assert path == f"{FinishedRunsTrigger.__module__}.{FinishedRunsTrigger.__qualname__}"
     assert FinishedRunsTrigger(**json.loads(json.dumps(arguments))).serialize() == trigger.serialize()
-    assert trigger.shared_stream_key() != FinishedRunsTrigger(application_id="app").shared_stream_key()
+
+
+@pytest.mark.parametrize(
+    ("other", "shared"),
+    [
+        ({"application_id": "another"}, False),
+        ({"kafka_conn_id": "another"}, False),
+        ({"name": "another"}, False),
+        # One name is one cursor, which one reader only may move.
+        ({"from_start": True}, True),
+    ],
+)
+def test_watchers_share_a_reader_when_they_share_a_cursor(other: dict[str, Any], shared: bool) -> None:
+    given: dict[str, Any] = {"application_id": "app", "kafka_conn_id": "k", "name": "n", "from_start": False}
+    one, another = FinishedRunsTrigger(**given), FinishedRunsTrigger(**{**given, **other})
+
+    assert (one.shared_stream_key() == another.shared_stream_key()) is shared
 
 
 def test_extra_names_run_and_offsets_and_stays_small_when_there_are_many_partitions() -> None:

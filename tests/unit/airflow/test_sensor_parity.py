@@ -1,4 +1,4 @@
-"""A sensor ends in the same way whether it waits in its worker or in the triggerer."""
+"""A sensor ends in the same way whether it waits in its worker, between visits to it, or in the triggerer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
-from typing import Any
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from airflow.sdk import Context
 from airflow.sdk.exceptions import (
     AirflowFailException,
+    AirflowRescheduleException,
     AirflowSensorTimeout,
     AirflowSkipException,
     TaskDeferred,
@@ -42,7 +45,7 @@ _SENSORS: dict[str, tuple[type[ConditionSensor], dict[str, Any]]] = {
     "data": (NewDataSensor, {"topics": ["orders"]}),
     "stage": (StopOffsetsReachedSensor, {"run_id": "one", "subtopology": 0}),
 }
-_MODES = ("here", "deferred")
+_MODES = ("here", "rescheduled", "deferred")
 _NO_CONTEXT = Context()
 
 
@@ -100,14 +103,28 @@ async def _event(trigger: Any) -> Any:
     raise AssertionError("the trigger ended without an event")
 
 
+def _visited(sensor: ConditionSensor) -> object:
+    """Execute a sensor as Airflow does that gives its slot back; its second visit is a minute later."""
+    first: list[datetime] = []
+    ti = SimpleNamespace(get_first_reschedule_date=lambda _: first[0] if first else None)
+    while True:
+        try:
+            return sensor.execute(cast("Context", {"ti": ti}))
+        except AirflowRescheduleException as pause:
+            assert not first, "it goes on after its time is over"
+            first.append(pause.reschedule_date - timedelta(minutes=1))
+
+
 def _ends(kind: str, mode: str, **arguments: Any) -> object:
     """Run a sensor as Airflow does, and return its result, or the class of what it raised."""
     sensor, own = _SENSORS[kind]
     given = {"application_id": "app", "poke_interval": 0.02, "timeout": 0.05, **own, **arguments}
+    if mode == "rescheduled":
+        given["mode"] = "reschedule"
     made = sensor(task_id="wait", deferrable=mode == "deferred", **given)
     try:
         try:
-            return made.execute(_NO_CONTEXT)
+            return _visited(made) if mode == "rescheduled" else made.execute(_NO_CONTEXT)
         except TaskDeferred as deferred:
             event = json.loads(json.dumps(asyncio.run(_event(deferred.trigger))))
             return made.resume_execution(deferred.method_name, {"event": event}, _NO_CONTEXT)
@@ -124,9 +141,9 @@ def test_result_is_the_same_when_there_is_what_was_waited_for(kind: str, applica
     application.finish("one")
     _publish(application)
 
-    here, deferred = (_ends(kind, mode) for mode in _MODES)
+    here, rescheduled, deferred = (_ends(kind, mode) for mode in _MODES)
 
-    assert here == deferred
+    assert here == rescheduled == deferred
     assert isinstance(here, dict)
     assert here["application_id"] == "app"
 
@@ -164,7 +181,7 @@ def test_sensor_ends_alike_when_an_error_may_pass(
 ) -> None:
     application.run("one")
     faults.failures = 1
-    seen = _ends("run", mode, timeout=60, **flag)
+    seen = _ends("run", mode, timeout=50, **flag)
     assert ("finished" if isinstance(seen, dict) else seen) == end
 
 
