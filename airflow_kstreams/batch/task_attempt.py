@@ -188,9 +188,15 @@ class TaskAttempt:
             scratch=self._scratch,
         )
         self._clients.callback(state_files.close)
-        restored = restore_stores(  # step 4
-            task, state_files, self._cluster, admin, self._settings, self._clock
+        failures = ReadFailures(
+            self._cluster,
+            admin,
+            slice_,
+            task=str(self._task_id),
+            settings=self._settings,
+            clock=self._clock,
         )
+        restored = self._restore(task, state_files, admin, failures)  # step 4
         self._commit = TaskCommit(
             clients,
             slice_,
@@ -203,14 +209,6 @@ class TaskAttempt:
         self._commit.keep_changelogs(state_files.kept_changelogs)
         self._commit.begin()  # what processors forward in init belongs to the first transaction
         task.open()
-        failures = ReadFailures(
-            self._cluster,
-            admin,
-            slice_,
-            task=str(self._task_id),
-            settings=self._settings,
-            clock=self._clock,
-        )
         self._loop = self._make_loop(
             task, clients, self._commit, failures, settings=self._settings, clock=self._clock, patient=patient
         )
@@ -226,6 +224,22 @@ class TaskAttempt:
         folded = read_metadata(self._cluster, self._settings.application_id, admin=admin, clock=self._clock)
         slice_ = self._assignment.refuse_unless_current(folded)
         return slice_, task_slice(slice_, folded, self._task_id, reader, admin)
+
+    def _restore(
+        self, task: StreamTask, state_files: TaskState, admin: AdminPort, failures: ReadFailures
+    ) -> int:
+        """Restore the stores. What was read is of the run's own changelogs if a look behind it finds them.
+
+        :return: how many changelog records were replayed.
+        """
+        changelogs = {*task.changelogs.values()}
+        try:
+            restored = restore_stores(task, state_files, self._cluster, admin, self._settings, self._clock)
+        except KStreamsError:
+            failures.refuse_replaced(changelogs)
+            raise
+        failures.refuse_replaced(changelogs)
+        return restored
 
     def _reader(self) -> ReaderPort:
         reader = self._cluster.reader(group_id=self._settings.application_id)

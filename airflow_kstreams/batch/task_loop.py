@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.read_failures import ReadFailures
+from airflow_kstreams.batch.read_failures import TOPIC_LOST, ReadFailures
 from airflow_kstreams.batch.task_commit import TaskClients, TaskCommit
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, TransactionAbortedError
 from airflow_kstreams.streams.ports import Clock, Fetched, TopicPartition
@@ -119,7 +119,7 @@ class TaskLoop:
         self._commit.begin()
         self._task.close()
         self._refuse_replaced_topics(last=True)
-        return self._commit.commit(self._task, now_seconds=self._clock.monotonic_seconds(), last=True)
+        return self._commit_task(self._clock.monotonic_seconds(), last=True)
 
     def _fetch(self, wait_seconds: float) -> None:
         try:
@@ -211,10 +211,18 @@ class TaskLoop:
 
     def _commit_now(self, now: float) -> None:
         self._refuse_replaced_topics(last=False)
-        self._commit.commit(self._task, now_seconds=now, last=False)
+        self._commit_task(now, last=False)
         self._committed_at = self._clock.monotonic_seconds()
         self._open_since = None
         self._refuse_suspect()
+
+    def _commit_task(self, now: float, *, last: bool) -> OffsetMetadata:
+        try:
+            return self._commit.commit(self._task, now_seconds=now, last=last)
+        except KafkaClientError as error:
+            if error.code in TOPIC_LOST:
+                self._refuse_replaced_topics(last=True)
+            raise
 
     def _refuse_suspect(self) -> None:
         """Leave a writer whose commit was suspicious: a repeated request could hit a later transaction."""
@@ -238,12 +246,14 @@ class TaskLoop:
         self._paused = idle
 
     def _refuse_replaced_topics(self, *, last: bool) -> None:
-        """Commit nothing that may come from a topic created again meanwhile: the client knows it by its name
-        only. What was fetched before the look is the old topic's if the look finds it there.
+        """Commit nothing that may come from a topic created again meanwhile, or whose state was kept in one:
+        the client knows it by its name only. What was fetched before the look is the old topic's if the look
+        finds it there.
         """
         now = self._clock.monotonic_seconds()
         if last or now - self._topics_seen_at >= _TOPIC_LOOK_SECONDS:
-            self._failures.refuse_replaced({partition.topic for partition in self._assigned})
+            sources = {partition.topic for partition in self._assigned}
+            self._failures.refuse_replaced(sources | {*self._task.changelogs.values()})
             self._topics_seen_at = now
 
     def _needless(self) -> set[TopicPartition]:

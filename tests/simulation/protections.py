@@ -213,7 +213,7 @@ def _notifications_apart() -> SwitchedOff:
     def notify_apart(self: TaskCommit, writer: Any) -> None:
         writer.flush()
         apart = InMemoryIdempotentWriter(_innermost(writer)._broker, timeout_seconds=30)
-        notify(self, apart)  # type: ignore[arg-type]
+        notify(self, apart)
         apart.flush()
 
     return mock.patch.object(TaskCommit, "_notify", notify_apart)

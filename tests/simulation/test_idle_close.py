@@ -104,5 +104,5 @@ def test_loss_is_found_when_notifications_are_not_in_the_transaction() -> None:
     with PROTECTIONS[_NOTIFICATIONS].off():
         lost = wrong(takes_effect=False)
     assert lost
-    assert all(call.endswith("of task 0_1") for call in lost), "the other one's offsets tell that it is not done"
+    assert all(call.endswith("of task 0_1") for call in lost), "offsets tell of the other"
     assert all(came == [b"0_0", b"1", b"2"] for came in lost.values())

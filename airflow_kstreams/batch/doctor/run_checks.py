@@ -17,6 +17,7 @@ from airflow_kstreams.batch.offsets import find_losses, find_vanished, log_bound
 from airflow_kstreams.batch.open_transactions import warnings_of
 from airflow_kstreams.batch.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.task_slice import refuse_lost_progress, refuse_slice_loss
+from airflow_kstreams.batch.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -87,6 +88,7 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
         )
         for part in slice_.inputs
     }
+    refuse_other_topics(admin, slice_, slice_.plan.changelog_ids)
     refuse_slice_loss(admin, slice_, spans)
     refuse_lost_progress(slice_, spans, committed)
 
