@@ -122,6 +122,20 @@ def replaced(topic: str, *, now: str, before: str, partitions: int, run: tuple[s
     )
 
 
+def slice_lost(run_id: str, application_id: str, topic: str) -> Loss:
+    """Describe a slice that is not in the metadata topic any more.
+
+    :param topic: the metadata topic.
+    """
+    return Loss(
+        partitions=(),
+        text=f"run {run_id!r} has begun, and its stop offsets are gone: topic {topic} holds no slice (was it "
+        "deleted?)",
+        advice="this gives the slice up, and the next run goes on where this one has committed",
+        first=(drop_slice_command(application_id),),
+    )
+
+
 def state_replaced(changelog: str, *, now: str, before: str, run: tuple[str, str]) -> Loss:
     """Describe a changelog that was created again, or deleted, while a run is under way.
 

@@ -39,6 +39,7 @@ class Known:
     :param unfinished_run: a run of which nothing but committed offsets can tell how far it came: one that was
         under way when the metadata topic was lost, or the last, continuous one; empty if there is none.
     :param continuous: whether that was a continuous one.
+    :param no_slice: whether the metadata topic holds none, finished or not, and no reset says why.
     """
 
     committed: Mapping[TopicPartition, CommittedOffset]
@@ -48,6 +49,7 @@ class Known:
     read: Mapping[str, int] = field(default_factory=dict)
     unfinished_run: str = ""
     continuous: bool = False
+    no_slice: bool = False
 
     def remembered(self, partition: TopicPartition) -> int | None:
         """Return up to which offset runs have read a partition, None when nothing tells."""
@@ -62,6 +64,19 @@ class Known:
     def set_by_a_person(self, partition: TopicPartition) -> bool:
         """Whether the committed offset is not of a run: a person set it, and accepted the topic as it is."""
         return partition in self.committed and not self._metadata(partition).run_id
+
+    def lost_slice(self, run_id: str) -> str:
+        """Return the run that had begun, and whose stop offsets are nowhere; empty if there is none.
+
+        Begin commits the start of every partition under the run's id, so that a run knows that it has begun.
+
+        :param run_id: of the run that is to begin.
+        """
+        if not self.no_slice:
+            return ""
+        if self.unfinished_run and not self.continuous:
+            return self.unfinished_run
+        return run_id if any(self._metadata(tp).run_id == run_id for tp in self.committed) else ""
 
     def times_of(self, partition: TopicPartition) -> PartitionTimes:
         """Return a partition's times where the next slice starts.
@@ -127,7 +142,9 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> Known:
         topic_ids=topic_ids,
         times=times,
         read=read,
-        unfinished_run=_unfinished_run(folded, ledger),
+        unfinished_run=unfinished_run(folded, ledger),
+        continuous=ledger.lease is not None and ledger.lease.continuous,
+        no_slice=folded.state is RunState.NEW,
     )
 
 
@@ -147,7 +164,7 @@ def known_now(
     known = dataclasses.replace(known, committed=committed)
     inputs = [tp for tp in committed if tp.topic in plan.inputs]
     if inputs and all(map(known.set_by_a_person, inputs)):
-        known = dataclasses.replace(known, unfinished_run="")
+        known = dataclasses.replace(known, unfinished_run="", no_slice=False)
     if known.unfinished_run:
         return known
     again = {
@@ -208,7 +225,10 @@ def _recorded_counts(ledger: Ledger) -> dict[str, int]:
     return {topic: count for entry in entries for topic, count in entry.partitions.items()}
 
 
-def _unfinished_run(folded: Folded, ledger: Ledger) -> str:
+def unfinished_run(folded: Folded, ledger: Ledger) -> str:
+    """Return the run that took the lease and never finished, while the metadata topic says nothing of it;
+    empty if there is none.
+    """
     lease = ledger.lease
     if folded.state is not RunState.NEW or lease is None or lease.owner_run_id in ledger.runs:
         return ""

@@ -59,11 +59,19 @@ class TaskAssignment:
             and (slice_.run_id, slice_.generation) == mine
         ):
             return slice_
-        found = "no slice" if slice_ is None else f"run {slice_.run_id!r} generation {slice_.generation}"
+        if slice_ is None:
+            found = "no slice"
+            fix = (
+                "nothing if the application was reset, or runs continuously by now; else its metadata topic "
+                "was deleted: begin the run again, which says what to do"
+            )
+        else:
+            found = f"run {slice_.run_id!r} generation {slice_.generation}"
+            fix = "nothing: a newer driver owns the run and launches this task itself"
         raise TaskFencedError(
             f"task {self.task_id} belongs to run {self.run_id!r} generation {self.generation}, but the "
             f"metadata topic says {folded.state.value}, {found}",
-            fix="nothing: a newer driver owns the run and launches this task itself",
+            fix=fix,
             task_id=str(self.task_id),
         )
 

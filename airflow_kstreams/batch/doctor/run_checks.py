@@ -13,7 +13,7 @@ from airflow_kstreams.batch.known import known_now, recall
 from airflow_kstreams.batch.ledger import Ledger
 from airflow_kstreams.batch.metadata import Folded
 from airflow_kstreams.batch.model import RunState, Slice
-from airflow_kstreams.batch.offsets import find_losses, find_vanished, log_bounds
+from airflow_kstreams.batch.offsets import find_losses, find_lost_slice, find_vanished, log_bounds
 from airflow_kstreams.batch.open_transactions import warnings_of
 from airflow_kstreams.batch.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.task_slice import refuse_lost_progress, refuse_slice_loss
@@ -108,7 +108,8 @@ def _between_runs(
     ids = {topic: description.topic_id for topic, description in found.items()}
     # What is not there is created by begin; it has no partitions to look at.
     known = known_now(known, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
-    return find_losses(log_bounds(admin, partitions, settle_ms=0, clock=clock), known, ids)
+    losses = find_lost_slice(known, plan.application_id, run_id="")
+    return losses + find_losses(log_bounds(admin, partitions, settle_ms=0, clock=clock), known, ids)
 
 
 def check_transactions_open(
