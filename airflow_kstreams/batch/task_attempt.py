@@ -215,11 +215,10 @@ class TaskAttempt:
             started=started,
         )
         self._commit.keep_changelogs(state_files.kept_changelogs)
-        self._commit.begin()  # what processors forward in init belongs to the first transaction
-        task.open()
         self._loop = self._make_loop(
             task, clients, self._commit, failures, settings=self._settings, clock=self._clock, patient=patient
         )
+        self._loop.open()
         return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
 
     def _written_topics(self) -> set[str]:

@@ -33,9 +33,9 @@ _TOPIC_LOOK_SECONDS = 1.0
 
 
 class TaskLoop:
-    """Runs a restored task to its stop offsets.
+    """Runs a restored task to its stop offsets: :meth:`open`, then :meth:`run`, or its steps.
 
-    :param task: restored and open.
+    :param task: restored, and not open yet.
     :param clients: of the attempt.
     :param commit: commits the task.
     :param failures: explains why the task cannot read on.
@@ -87,6 +87,17 @@ class TaskLoop:
             self.step()
             self._refuse_to_wait_in_vain()
         return self.finish()
+
+    def open(self) -> None:
+        """Let the processors start. What they forward then belongs to the first transaction, and opens it.
+
+        :raises RecordError: a processor's init failed.
+        """
+        before = self._clock.monotonic_seconds()
+        self._commit.begin()
+        if self._task.open():
+            self._open_since = before
+        self._committed_at = self._progressed_at = self._looked_at = self._clock.monotonic_seconds()
 
     def start(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Begin to read, each partition from its position."""
