@@ -40,6 +40,8 @@ class Known:
         under way when the metadata topic was lost, or the last, continuous one; empty if there is none.
     :param continuous: whether that was a continuous one.
     :param no_slice: whether the metadata topic holds none, finished or not, and no reset says why.
+    :param foreign_run: whether a run that another program began is under way: what has no committed offset
+        may then be part of its slice, so the first-run policy, which is for our own runs, does not count.
     """
 
     committed: Mapping[TopicPartition, CommittedOffset]
@@ -50,6 +52,7 @@ class Known:
     unfinished_run: str = ""
     continuous: bool = False
     no_slice: bool = False
+    foreign_run: bool = False
 
     def remembered(self, partition: TopicPartition) -> int | None:
         """Return up to which offset runs have read a partition, None when nothing tells."""
@@ -115,12 +118,19 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> Known:
             continuous=True,
         )
     topics = plan.sources
+    foreign = folded.state is RunState.RUNNING and folded.slice is None
     newest = _newest(topics, ledger)
     read = _recorded_counts(ledger) | {topic: len(of_topic) for topic, (_, of_topic) in newest.items()}
     if ledger.reset is not None:
         # It left everything as it says, and nothing has run since.
         stops = {tp: offset for tp, offset in ledger.reset.stops.items() if tp.topic in topics}
-        return Known(committed={}, last_stops=stops, topic_ids=ledger.reset.topic_ids, read=read)
+        return Known(
+            committed={},
+            last_stops=stops,
+            topic_ids=ledger.reset.topic_ids,
+            read=read,
+            foreign_run=foreign,
+        )
     stops = {}
     topic_ids: dict[str, str] = {}
     times: dict[TopicPartition, PartitionTimes] = {}
@@ -145,6 +155,7 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> Known:
         unfinished_run=unfinished_run(folded, ledger),
         continuous=ledger.lease is not None and ledger.lease.continuous,
         no_slice=folded.state is RunState.NEW,
+        foreign_run=foreign,
     )
 
 

@@ -93,7 +93,7 @@ def start_of(tp: TopicPartition, log_of: LogBounds, known: Known, settings: Appl
     added_later = known.read.get(tp.topic, 0) or any(
         other.topic == tp.topic for other in (*known.last_stops, *known.committed)
     )
-    if added_later or settings.first_run_offsets == "earliest":
+    if added_later or known.foreign_run or settings.first_run_offsets == "earliest":
         return log_of.start
     return log_of.stable
 
