@@ -1,7 +1,8 @@
-"""A task that has nothing to read, and whose processor forwards in close, dies at every port call.
+"""Tasks whose processors forward in close die at every port call, one of them with nothing to read.
 
-Its done notification is all that tells it from one that has not run: its offsets stand at their stops from
-the start. So what it forwards comes only if the notification comes with it.
+What they forward comes only if nothing says too early that they are done. Of a task with nothing to read the
+done notification is all that tells it from one that has not run: its offsets stand at their stops from the
+start. Of one that writes no intermediate topic it is the committed offsets.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from tests.simulation.applications import APPLICATION_ID
 from tests.simulation.crash_points import Calls, Died
 from tests.simulation.protections import PROTECTIONS
 
-_NOTIFICATIONS = "notifications in the transaction"
-
 
 class Closing(Processor):
     """Passes records on, and says in the end which task it was."""
@@ -39,8 +38,9 @@ class Closing(Processor):
 
 def topology() -> Topology:
     builder = TopologyBuilder()
-    builder.add_source("in", "a").add_processor("closing", Closing, "in").add_sink("middle", "b", "closing")
-    return builder.add_source("between", "b").add_sink("results", "out", "between").build()
+    builder.add_source("in", "a").add_processor("first", Closing, "in").add_sink("middle", "b", "first")
+    builder.add_source("between", "b").add_processor("second", Closing, "between")
+    return builder.add_sink("results", "out", "second").build()
 
 
 def results(calls: Calls) -> list[bytes | None]:
@@ -59,23 +59,23 @@ def results(calls: Calls) -> list[bytes | None]:
         settings={"transaction.timeout.ms": 10_000, "commit.interval.ms": 1},
     )
     slice_ = app.begin("run-1")
-    while groups := unfinished(app, slice_):
-        for group in groups:
-            process = dataclasses.replace(app, on=calls.process(kafka, f"task 0_{group}"))
-            try:
-                process.task(slice_, 0, group)
-            except Died:
-                continue
-    app.task(slice_, 1, 0)
+    for subtopology in range(2):
+        while groups := unfinished(app, slice_, subtopology):
+            for group in groups:
+                process = dataclasses.replace(app, on=calls.process(kafka, f"task {subtopology}_{group}"))
+                try:
+                    process.task(slice_, subtopology, group)
+                except Died:
+                    continue
     app.finish("run-1")
     return sorted(kafka.values("out"), key=str)
 
 
-def unfinished(app: Application, slice_: Slice) -> list[int]:
+def unfinished(app: Application, slice_: Slice, subtopology: int) -> list[int]:
     """The groups that the driver would launch."""
     coordinator = Coordinator(app.cluster, app.checked, clock=app.clock)
     try:
-        return list(coordinator.unfinished(slice_, 0))
+        return list(coordinator.unfinished(slice_, subtopology))
     finally:
         coordinator.close()
 
@@ -84,7 +84,7 @@ def wrong(*, takes_effect: bool) -> dict[str, list[bytes | None]]:
     """Play once per port call of the tasks; return the calls after whose death something else came out."""
     undisturbed = Calls()
     expected = results(undisturbed)
-    assert expected == [b"0_0", b"0_1", b"1", b"2"]
+    assert expected == [b"0_0", b"0_1", b"1", b"1_0", b"2"]
     found: dict[str, list[bytes | None]] = {}
     for number, call in enumerate(undisturbed.made):
         came = results(Calls(last=number, takes_effect=takes_effect))
@@ -94,15 +94,20 @@ def wrong(*, takes_effect: bool) -> dict[str, list[bytes | None]]:
 
 
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
-def test_what_an_idle_task_forwards_in_close_comes_once_when_it_dies_at_any_port_call(
-    takes_effect: bool,
-) -> None:
+def test_what_tasks_forward_in_close_comes_once_when_they_die_at_any_port_call(takes_effect: bool) -> None:
     assert wrong(takes_effect=takes_effect) == {}
 
 
-def test_loss_is_found_when_notifications_are_not_in_the_transaction() -> None:
-    with PROTECTIONS[_NOTIFICATIONS].off():
+@pytest.mark.parametrize(
+    ("protection", "task", "missing"),
+    [
+        ("notifications in the transaction", "0_1", b"0_1"),
+        ("last commit covers the stops", "1_0", b"1_0"),
+    ],
+)
+def test_loss_is_found_when_a_protection_is_off(protection: str, task: str, missing: bytes) -> None:
+    with PROTECTIONS[protection].off():
         lost = wrong(takes_effect=False)
     assert lost
-    assert all(call.endswith("of task 0_1") for call in lost), "offsets tell of the other"
-    assert all(came == [b"0_0", b"1", b"2"] for came in lost.values())
+    assert all(call.endswith(f"of task {task}") for call in lost), "others are told from done ones by more"
+    assert all(missing not in came and len(came) == 4 for came in lost.values())
