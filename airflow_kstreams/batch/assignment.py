@@ -141,6 +141,25 @@ def refuse_orphans(
                 )
 
 
+def given_up(
+    recorded: Assignment | None, plan: TopologyPlan, changelog_ids: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Tell which state of earlier runs is gone. Deleting a changelog is how a person gives state up, so the
+    run goes on; but nobody knows whether that was meant.
+
+    :param changelog_ids: of the changelogs as they are now.
+    :return: one line per changelog that was deleted, or created again.
+    """
+    before = {topic: id_ for entry in _entries(recorded) for topic, id_ in entry.changelogs.items()}
+    return tuple(
+        f"changelog {topic} is not the one that earlier runs wrote: its id is {changelog_ids[topic]}, "
+        f"expected {id_}; the state that they left is gone (if nobody gave it up on purpose, build it anew "
+        f"after this run with: {start_over_command(plan.application_id, plan.inputs)})"
+        for topic, id_ in sorted(before.items())
+        if topic in changelog_ids and changelog_ids[topic] != id_
+    )
+
+
 def _refuse_other_kind(plan: TopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
     for topic, _ in sorted(before.changelogs.items() & now.changelogs.items()):
         old, new = before.state_kinds.get(topic), now.state_kinds.get(topic)
@@ -163,7 +182,7 @@ def next_assignment(
     current = {str(sub): entry for sub, entry in grouped.items()}
     known = {changelog for entry in current.values() for changelog in entry.changelogs}
     former: list[GroupedPartitions] = []
-    for before in _entries(recorded) if recorded is not None else ():
+    for before in _entries(recorded):
         dropped = {topic: topic_id for topic, topic_id in before.changelogs.items() if topic not in known}
         if dropped:
             former.append(msgspec.structs.replace(before, changelogs=dropped))
@@ -173,8 +192,8 @@ def next_assignment(
     return Assignment(version=version, run_id=run_id, subtopologies=current, former=tuple(former))
 
 
-def _entries(recorded: Assignment) -> Iterable[GroupedPartitions]:
-    return (*recorded.subtopologies.values(), *recorded.former)
+def _entries(recorded: Assignment | None) -> Iterable[GroupedPartitions]:
+    return (*recorded.subtopologies.values(), *recorded.former) if recorded is not None else ()
 
 
 def _refuse_moved(

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.assignment import next_assignment
+from airflow_kstreams.batch.assignment import given_up, next_assignment
 from airflow_kstreams.batch.fence import fence, last_tasks, transactional_ids
 from airflow_kstreams.batch.freeze import SliceRequest, freeze, refuse_losses
 from airflow_kstreams.batch.intervals import refuse_backwards
@@ -91,7 +91,8 @@ def build_slice(
         clock=clock,
         comes_again=frozen.kept_ms is None,
     )
-    for warning in (warnings := (*warnings, *frozen.warnings, *_expired(known, begun))):
+    lost = given_up(ledger.assignment, plan, topics.changelog_ids)
+    for warning in (warnings := (*warnings, *frozen.warnings, *_expired(known, begun), *lost)):
         log.warning("%s", warning)
     slice_ = Slice(
         run_id=request.run_id,
@@ -110,6 +111,7 @@ def build_slice(
             warnings=warnings,
             interval_ms=request.interval_ms,
             kept_ms=frozen.kept_ms,
+            changelog_ids=topics.changelog_ids,
         ),
         inputs=inputs,
     )

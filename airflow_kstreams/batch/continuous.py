@@ -26,7 +26,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.assignment import next_assignment
+from airflow_kstreams.batch.assignment import given_up, next_assignment
 from airflow_kstreams.batch.begin import committed_offsets, fence_earlier, refuse_vanished
 from airflow_kstreams.batch.fence import transactional_ids
 from airflow_kstreams.batch.freeze import SliceRequest, refuse_losses
@@ -108,6 +108,8 @@ def build_continuous_run(
         )
         for tp, log_of in bounds.items()
     }
+    for warning in (warnings := given_up(ledger.assignment, plan, topics.changelog_ids)):
+        log.warning("%s", warning)
     run = ContinuousRun(
         run_id=request.run_id,
         generation=request.generation,
@@ -120,6 +122,8 @@ def build_continuous_run(
             transactional_ids=transactional_ids(settings.application_id, topics.tasks),
             begun_ms=clock.now_ms(),
             groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
+            warnings=warnings,
+            changelog_ids=topics.changelog_ids,
         ),
     )
     assignment = next_assignment(ledger.assignment, topics.grouped, run_id=request.run_id)

@@ -122,6 +122,37 @@ def replaced(topic: str, *, now: str, before: str, partitions: int, run: tuple[s
     )
 
 
+def slice_lost(run_id: str, application_id: str, topic: str) -> Loss:
+    """Describe a slice that is not in the metadata topic any more.
+
+    :param topic: the metadata topic.
+    """
+    return Loss(
+        partitions=(),
+        text=f"run {run_id!r} has begun, and its stop offsets are gone: topic {topic} holds no slice (was it "
+        "deleted?)",
+        advice="this gives the slice up, and the next run goes on where this one has committed",
+        first=(drop_slice_command(application_id),),
+    )
+
+
+def state_replaced(changelog: str, *, now: str, before: str, run: tuple[str, str]) -> Loss:
+    """Describe a changelog that was created again, or deleted, while a run is under way.
+
+    :param now: topic id, empty when there is no such topic.
+    :param before: topic id that the run began with.
+    :param run: application id and run id.
+    """
+    return Loss(
+        partitions=(),
+        text=f"changelog {changelog} is not the one run {run[1]!r} began with: its id is {now or 'gone'}, "
+        f"expected {before}; the state that it held is gone",
+        advice="this drops the slice, and the next run goes on where this one has committed, with the state "
+        "that is there then; to build the state anew instead, reset the application's inputs, too",
+        first=(drop_slice_command(run[0]),),
+    )
+
+
 def progress_lost(partition: TopicPartition, *, start: int, stop: int | None, run_id: str) -> Loss:
     """Describe a committed offset that is gone while a run is under way, which begin had committed.
 

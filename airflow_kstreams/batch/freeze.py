@@ -29,6 +29,7 @@ from airflow_kstreams.batch.offsets import (
     LogBounds,
     any_record,
     find_losses,
+    find_lost_slice,
     find_recreated,
     freeze_inputs,
     log_bounds,
@@ -105,7 +106,7 @@ def freeze(
     if settings.keeps_to_interval and interval is not None:
         inputs = _dated_inside(session, interval, outside, inside, known, request, topics.topic_ids)
     else:
-        refuse_losses(find_losses(bounds, known, topics.topic_ids), request)
+        refuse_losses([*_lost_slice(known, request), *find_losses(bounds, known, topics.topic_ids)], request)
         inputs = freeze_inputs(outside, known, settings)
     if folded.state is RunState.RUNNING:
         inputs = _with_foreign_stops(inputs, folded, known, request)
@@ -127,6 +128,10 @@ def freeze(
     )
 
 
+def _lost_slice(known: Known, request: SliceRequest) -> list[Loss]:
+    return find_lost_slice(known, request.plan.application_id, run_id=request.run_id)
+
+
 def _dated_inside(
     session: CoordinatorSession,
     interval: Interval,
@@ -144,7 +149,8 @@ def _dated_inside(
     """
     # Negative times have a meaning of their own in the protocol.
     found = session.admin.offsets_for_times(dict.fromkeys(outside, max(0, interval.start_ms)))
-    losses = find_recreated(outside, known, topic_ids) + find_losses(inside, known, topic_ids)
+    losses = _lost_slice(known, request)
+    losses += find_recreated(outside, known, topic_ids) + find_losses(inside, known, topic_ids)
     losses += find_interval_losses(outside, found, known, interval)
     refuse_losses(losses, request)
     frozen: list[FrozenPartition] = []

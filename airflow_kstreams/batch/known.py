@@ -39,6 +39,9 @@ class Known:
     :param unfinished_run: a run of which nothing but committed offsets can tell how far it came: one that was
         under way when the metadata topic was lost, or the last, continuous one; empty if there is none.
     :param continuous: whether that was a continuous one.
+    :param no_slice: whether the metadata topic holds none, finished or not, and no reset says why.
+    :param foreign_run: whether a run that another program began is under way: what has no committed offset
+        may then be part of its slice, so the first-run policy, which is for our own runs, does not count.
     """
 
     committed: Mapping[TopicPartition, CommittedOffset]
@@ -48,6 +51,8 @@ class Known:
     read: Mapping[str, int] = field(default_factory=dict)
     unfinished_run: str = ""
     continuous: bool = False
+    no_slice: bool = False
+    foreign_run: bool = False
 
     def remembered(self, partition: TopicPartition) -> int | None:
         """Return up to which offset runs have read a partition, None when nothing tells."""
@@ -62,6 +67,19 @@ class Known:
     def set_by_a_person(self, partition: TopicPartition) -> bool:
         """Whether the committed offset is not of a run: a person set it, and accepted the topic as it is."""
         return partition in self.committed and not self._metadata(partition).run_id
+
+    def lost_slice(self, run_id: str) -> str:
+        """Return the run that had begun, and whose stop offsets are nowhere; empty if there is none.
+
+        Begin commits the start of every partition under the run's id, so that a run knows that it has begun.
+
+        :param run_id: of the run that is to begin.
+        """
+        if not self.no_slice:
+            return ""
+        if self.unfinished_run and not self.continuous:
+            return self.unfinished_run
+        return run_id if any(self._metadata(tp).run_id == run_id for tp in self.committed) else ""
 
     def times_of(self, partition: TopicPartition) -> PartitionTimes:
         """Return a partition's times where the next slice starts.
@@ -100,12 +118,19 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> Known:
             continuous=True,
         )
     topics = plan.sources
+    foreign = folded.state is RunState.RUNNING and folded.slice is None
     newest = _newest(topics, ledger)
     read = _recorded_counts(ledger) | {topic: len(of_topic) for topic, (_, of_topic) in newest.items()}
     if ledger.reset is not None:
         # It left everything as it says, and nothing has run since.
         stops = {tp: offset for tp, offset in ledger.reset.stops.items() if tp.topic in topics}
-        return Known(committed={}, last_stops=stops, topic_ids=ledger.reset.topic_ids, read=read)
+        return Known(
+            committed={},
+            last_stops=stops,
+            topic_ids=ledger.reset.topic_ids,
+            read=read,
+            foreign_run=foreign,
+        )
     stops = {}
     topic_ids: dict[str, str] = {}
     times: dict[TopicPartition, PartitionTimes] = {}
@@ -127,7 +152,10 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> Known:
         topic_ids=topic_ids,
         times=times,
         read=read,
-        unfinished_run=_unfinished_run(folded, ledger),
+        unfinished_run=unfinished_run(folded, ledger),
+        continuous=ledger.lease is not None and ledger.lease.continuous,
+        no_slice=folded.state is RunState.NEW,
+        foreign_run=foreign,
     )
 
 
@@ -147,7 +175,7 @@ def known_now(
     known = dataclasses.replace(known, committed=committed)
     inputs = [tp for tp in committed if tp.topic in plan.inputs]
     if inputs and all(map(known.set_by_a_person, inputs)):
-        known = dataclasses.replace(known, unfinished_run="")
+        known = dataclasses.replace(known, unfinished_run="", no_slice=False)
     if known.unfinished_run:
         return known
     again = {
@@ -208,7 +236,10 @@ def _recorded_counts(ledger: Ledger) -> dict[str, int]:
     return {topic: count for entry in entries for topic, count in entry.partitions.items()}
 
 
-def _unfinished_run(folded: Folded, ledger: Ledger) -> str:
+def unfinished_run(folded: Folded, ledger: Ledger) -> str:
+    """Return the run that took the lease and never finished, while the metadata topic says nothing of it;
+    empty if there is none.
+    """
     lease = ledger.lease
     if folded.state is not RunState.NEW or lease is None or lease.owner_run_id in ledger.runs:
         return ""

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.data_loss import describe_producers
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -146,8 +147,7 @@ def _hidden(
     return OpenTransactionError(
         f"{partition}: a transaction that is still open hides committed records: last stable offset "
         f"{content.stable_end}, high watermark {content.high_watermark}, {age}",
-        fix="retry; if it stays, find the producer with: kafka-transactions.sh --bootstrap-server <broker> "
-        f"describe-producers --topic {partition.topic} --partition {partition.partition}",
+        fix=f"retry; if it stays, find the producer with: {describe_producers(partition)}",
         code="OPEN_TRANSACTION",
         retriable_code=True,
     )

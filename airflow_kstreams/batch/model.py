@@ -64,6 +64,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
     :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
         processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
+    :param changelog_ids: topic id of every changelog; empty in plans of earlier versions.
     """
 
     topology: TopologyPlan
@@ -79,6 +80,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     interval_ms: tuple[int, int] | None = None
     kept_ms: tuple[int, int] | None = None
+    changelog_ids: dict[str, str] = {}
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):

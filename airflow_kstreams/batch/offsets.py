@@ -18,11 +18,13 @@ from airflow_kstreams.batch.data_loss import (
     forgotten,
     gone,
     recreated,
+    slice_lost,
     truncated,
     vanished,
 )
 from airflow_kstreams.batch.known import Known
 from airflow_kstreams.batch.log_read import refuse_silence
+from airflow_kstreams.batch.metadata_records import metadata_topic
 from airflow_kstreams.batch.model import FrozenPartition
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -91,7 +93,7 @@ def start_of(tp: TopicPartition, log_of: LogBounds, known: Known, settings: Appl
     added_later = known.read.get(tp.topic, 0) or any(
         other.topic == tp.topic for other in (*known.last_stops, *known.committed)
     )
-    if added_later or settings.first_run_offsets == "earliest":
+    if added_later or known.foreign_run or settings.first_run_offsets == "earliest":
         return log_of.start
     return log_of.stable
 
@@ -117,6 +119,15 @@ def find_losses(
             why = "runs have processed it up to"
             losses.append(truncated(tp, expected=remembered, log_end=log_of.high, why=why))
     return losses + find_recreated(bounds, known, topic_ids)
+
+
+def find_lost_slice(known: Known, application_id: str, *, run_id: str) -> list[Loss]:
+    """Return the slice of a run that had begun, if nothing says any more where it stops.
+
+    :param run_id: of the run that is to begin.
+    """
+    lost = known.lost_slice(run_id)
+    return [slice_lost(lost, application_id, metadata_topic(application_id))] if lost else []
 
 
 def find_recreated(

@@ -22,8 +22,8 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 Spans = Mapping[TopicPartition, tuple[int, int]]
 
 
-#: Codes of a reader whose topic is not there, or not the one it was.
-_TOPIC_LOST = frozenset(
+#: Codes of a client whose topic is not there, or not the one it was.
+TOPIC_LOST = frozenset(
     {
         "UNKNOWN_TOPIC_OR_PART",
         "_UNKNOWN_TOPIC",
@@ -78,7 +78,7 @@ class ReadFailures:
 
         :raises DataLossError: its position is not in the log any more.
         """
-        if error.code in _TOPIC_LOST:
+        if error.code in TOPIC_LOST:
             self.refuse_replaced({partition.topic for partition in spans})
         if error.code not in POSITION_LOST:
             return error

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.fence import fence
-from airflow_kstreams.batch.known import unless_void
+from airflow_kstreams.batch.known import unfinished_run, unless_void
 from airflow_kstreams.batch.leaders import written_topics
 from airflow_kstreams.batch.ledger import Ledger, ledger_topic, read_ledger
 from airflow_kstreams.batch.log_read import (
@@ -230,7 +230,8 @@ def survey(session: CoordinatorSession, request: ResetRequest, clock: Clock, loo
     read = [] if last is None else [tp for topic in last.plan.partitions for tp in partitions_of(last, topic)]
     partitions = {*resumed, *_partitions(described), *read}
     committed = _committed(session, app, partitions, stable=look is Look.FENCED)
-    lost = _unread(folded) - committed.keys()
+    unknown = {*resumed} if unfinished_run(folded, ledger) else _unread(folded)
+    lost = unknown - committed.keys()
     positions = {tp: offset for tp, offset in resumed.items() if tp not in lost}
     positions |= {tp: offset.offset for tp, offset in committed.items()}
     return Survey(

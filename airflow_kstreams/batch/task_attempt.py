@@ -59,11 +59,19 @@ class TaskAssignment:
             and (slice_.run_id, slice_.generation) == mine
         ):
             return slice_
-        found = "no slice" if slice_ is None else f"run {slice_.run_id!r} generation {slice_.generation}"
+        if slice_ is None:
+            found = "no slice"
+            fix = (
+                "nothing if the application was reset, or runs continuously by now; else its metadata topic "
+                "was deleted: begin the run again, which says what to do"
+            )
+        else:
+            found = f"run {slice_.run_id!r} generation {slice_.generation}"
+            fix = "nothing: a newer driver owns the run and launches this task itself"
         raise TaskFencedError(
             f"task {self.task_id} belongs to run {self.run_id!r} generation {self.generation}, but the "
             f"metadata topic says {folded.state.value}, {found}",
-            fix="nothing: a newer driver owns the run and launches this task itself",
+            fix=fix,
             task_id=str(self.task_id),
         )
 
@@ -188,9 +196,15 @@ class TaskAttempt:
             scratch=self._scratch,
         )
         self._clients.callback(state_files.close)
-        restored = restore_stores(  # step 4
-            task, state_files, self._cluster, admin, self._settings, self._clock
+        failures = ReadFailures(
+            self._cluster,
+            admin,
+            slice_,
+            task=str(self._task_id),
+            settings=self._settings,
+            clock=self._clock,
         )
+        restored = self._restore(task, state_files, admin, failures)  # step 4
         self._commit = TaskCommit(
             clients,
             slice_,
@@ -201,19 +215,10 @@ class TaskAttempt:
             started=started,
         )
         self._commit.keep_changelogs(state_files.kept_changelogs)
-        self._commit.begin()  # what processors forward in init belongs to the first transaction
-        task.open()
-        failures = ReadFailures(
-            self._cluster,
-            admin,
-            slice_,
-            task=str(self._task_id),
-            settings=self._settings,
-            clock=self._clock,
-        )
         self._loop = self._make_loop(
             task, clients, self._commit, failures, settings=self._settings, clock=self._clock, patient=patient
         )
+        self._loop.open()
         return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
 
     def _written_topics(self) -> set[str]:
@@ -226,6 +231,22 @@ class TaskAttempt:
         folded = read_metadata(self._cluster, self._settings.application_id, admin=admin, clock=self._clock)
         slice_ = self._assignment.refuse_unless_current(folded)
         return slice_, task_slice(slice_, folded, self._task_id, reader, admin)
+
+    def _restore(
+        self, task: StreamTask, state_files: TaskState, admin: AdminPort, failures: ReadFailures
+    ) -> int:
+        """Restore the stores. What was read is of the run's own changelogs if a look behind it finds them.
+
+        :return: how many changelog records were replayed.
+        """
+        changelogs = {*task.changelogs.values()}
+        try:
+            restored = restore_stores(task, state_files, self._cluster, admin, self._settings, self._clock)
+        except KStreamsError:
+            failures.refuse_replaced(changelogs)
+            raise
+        failures.refuse_replaced(changelogs)
+        return restored
 
     def _reader(self) -> ReaderPort:
         reader = self._cluster.reader(group_id=self._settings.application_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.batch.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.read_failures import ReadFailures
+from airflow_kstreams.batch.read_failures import TOPIC_LOST, ReadFailures
 from airflow_kstreams.batch.task_commit import TaskClients, TaskCommit
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, TransactionAbortedError
 from airflow_kstreams.streams.ports import Clock, Fetched, TopicPartition
@@ -33,9 +33,9 @@ _TOPIC_LOOK_SECONDS = 1.0
 
 
 class TaskLoop:
-    """Runs a restored task to its stop offsets.
+    """Runs a restored task to its stop offsets: :meth:`open`, then :meth:`run`, or its steps.
 
-    :param task: restored and open.
+    :param task: restored, and not open yet.
     :param clients: of the attempt.
     :param commit: commits the task.
     :param failures: explains why the task cannot read on.
@@ -88,6 +88,17 @@ class TaskLoop:
             self._refuse_to_wait_in_vain()
         return self.finish()
 
+    def open(self) -> None:
+        """Let the processors start. What they forward then belongs to the first transaction, and opens it.
+
+        :raises RecordError: a processor's init failed.
+        """
+        before = self._clock.monotonic_seconds()
+        self._commit.begin()
+        if self._task.open():
+            self._open_since = before
+        self._committed_at = self._progressed_at = self._looked_at = self._clock.monotonic_seconds()
+
     def start(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Begin to read, each partition from its position."""
         self._assigned = set(self._task.group.unfinished())
@@ -119,7 +130,7 @@ class TaskLoop:
         self._commit.begin()
         self._task.close()
         self._refuse_replaced_topics(last=True)
-        return self._commit.commit(self._task, now_seconds=self._clock.monotonic_seconds(), last=True)
+        return self._commit_task(self._clock.monotonic_seconds(), last=True)
 
     def _fetch(self, wait_seconds: float) -> None:
         try:
@@ -211,10 +222,18 @@ class TaskLoop:
 
     def _commit_now(self, now: float) -> None:
         self._refuse_replaced_topics(last=False)
-        self._commit.commit(self._task, now_seconds=now, last=False)
+        self._commit_task(now, last=False)
         self._committed_at = self._clock.monotonic_seconds()
         self._open_since = None
         self._refuse_suspect()
+
+    def _commit_task(self, now: float, *, last: bool) -> OffsetMetadata:
+        try:
+            return self._commit.commit(self._task, now_seconds=now, last=last)
+        except KafkaClientError as error:
+            if error.code in TOPIC_LOST:
+                self._refuse_replaced_topics(last=True)
+            raise
 
     def _refuse_suspect(self) -> None:
         """Leave a writer whose commit was suspicious: a repeated request could hit a later transaction."""
@@ -238,12 +257,14 @@ class TaskLoop:
         self._paused = idle
 
     def _refuse_replaced_topics(self, *, last: bool) -> None:
-        """Commit nothing that may come from a topic created again meanwhile: the client knows it by its name
-        only. What was fetched before the look is the old topic's if the look finds it there.
+        """Commit nothing that may come from a topic created again meanwhile, or whose state was kept in one:
+        the client knows it by its name only. What was fetched before the look is the old topic's if the look
+        finds it there.
         """
         now = self._clock.monotonic_seconds()
         if last or now - self._topics_seen_at >= _TOPIC_LOOK_SECONDS:
-            self._failures.refuse_replaced({partition.topic for partition in self._assigned})
+            sources = {partition.topic for partition in self._assigned}
+            self._failures.refuse_replaced(sources | {*self._task.changelogs.values()})
             self._topics_seen_at = now
 
     def _needless(self) -> set[TopicPartition]:

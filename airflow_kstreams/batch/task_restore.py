@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from airflow_kstreams.batch.data_loss import describe_producers
 from airflow_kstreams.batch.restore_progress import RestoreProgress
 from airflow_kstreams.batch.task_state import TaskState
 from airflow_kstreams.streams.errors import StateStoreError
@@ -105,7 +106,8 @@ class _Replay:
                 raise StateStoreError(
                     f"task {self._progress.task_id}: changelog partitions "
                     f"{', '.join(map(str, waiting))} cannot be read to their end",
-                    fix="look for a hanging transaction on them: kafka-transactions --find-hanging",
+                    fix="find the producers of open transactions on them with: "
+                    f"{'; '.join(map(describe_producers, waiting))}; then retry the run: its slice is kept",
                 )
 
     def _waiting(self) -> list[TopicPartition]:

@@ -16,7 +16,7 @@ from airflow_kstreams.batch.assignment import (
     refuse_regrouping,
     with_changelogs,
 )
-from airflow_kstreams.batch.data_loss import data_loss, replaced
+from airflow_kstreams.batch.data_loss import Loss, data_loss, replaced, state_replaced
 from airflow_kstreams.batch.ledger import ledger_topic
 from airflow_kstreams.batch.metadata_records import metadata_topic
 from airflow_kstreams.batch.model import Assignment, GroupedPartitions, Slice
@@ -75,6 +75,11 @@ class SourceTopics:
     def tasks(self) -> dict[int, int]:
         """Number of tasks per subtopology id."""
         return {sub: len(entry.by_group) for sub, entry in self.grouped.items()}
+
+    @property
+    def changelog_ids(self) -> dict[str, str]:
+        """Topic id of every changelog."""
+        return {topic: id_ for entry in self.grouped.values() for topic, id_ in entry.changelogs.items()}
 
 
 def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
@@ -198,26 +203,30 @@ def _refuse_other_count(
 
 
 def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]) -> None:
-    """Compare the ids of a slice's source topics with the ones its run began with.
+    """Compare the ids of a slice's source topics and changelogs with the ones its run began with.
 
-    :param topics: which of them.
+    :param topics: which of them. Changelogs whose id the slice, of an earlier version, does not have are left
+        out.
     :raises DataLossError: a topic is gone or was created again.
     """
-    found = admin.describe_topics(topics)
-    application_id = slice_.plan.topology.application_id
-    losses = [
-        replaced(
-            topic,
-            now=found[topic].topic_id if topic in found else "",
-            before=slice_.plan.topic_ids[topic],
-            partitions=found[topic].partitions if topic in found else slice_.plan.partitions[topic],
-            run=(application_id, slice_.run_id),
-        )
-        for topic in sorted(topics)
-        if topic not in found or found[topic].topic_id != slice_.plan.topic_ids[topic]
-    ]
+    plan = slice_.plan
+    before = {topic: id_ for topic, id_ in (plan.changelog_ids | plan.topic_ids).items() if topic in topics}
+    if not before:
+        return
+    found = admin.describe_topics(before)
+    run = (plan.topology.application_id, slice_.run_id)
+    losses: list[Loss] = []
+    for topic, id_ in sorted(before.items()):
+        now = found[topic].topic_id if topic in found else ""
+        if now == id_:
+            continue
+        if topic in plan.topic_ids:
+            partitions = found[topic].partitions if topic in found else plan.partitions[topic]
+            losses.append(replaced(topic, now=now, before=id_, partitions=partitions, run=run))
+        else:
+            losses.append(state_replaced(topic, now=now, before=id_, run=run))
     if losses:
-        raise data_loss(losses, application_id, run_id=slice_.run_id)
+        raise data_loss(losses, plan.topology.application_id, run_id=slice_.run_id)
 
 
 def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> None:

@@ -5,6 +5,7 @@ Also what happens when the two programs write into each other's runs, and when o
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -123,6 +124,26 @@ def test_run_is_taken_over_where_it_stood_when_the_other_program_dies_again_and_
             scene.application.run(f"run-{taken}-rest")
     scene.arrive(0)
     scene.application.run("run-last")
+    judge(scene)
+
+
+@pytest.mark.parametrize("taken", [3, 5], ids=["in begin", "after its first input"])
+def test_nothing_of_its_slice_is_skipped_when_our_first_run_is_told_to_begin_at_the_end(
+    scene: Scene, taken: int
+) -> None:
+    scene.arrive(0, 0, 1)
+    for _, step in ForeignProgram(scene).steps()[:taken]:
+        step()
+    scene.arrive(0, 1)
+    latest = {**scene.application.settings, "first.run.offsets": "latest"}
+    application = dataclasses.replace(scene.application, settings=latest)
+    began = application.begin("run-1")
+    assert stops(began) == {0: 2, 1: 1}
+    done = 2 if taken == 5 else 0
+    assert {part.partition: part.start_offset for part in began.inputs} == {0: done, 1: 0}
+    application.tasks(began)
+    application.finish("run-1")
+    application.run("run-2")
     judge(scene)
 
 

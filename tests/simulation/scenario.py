@@ -101,10 +101,7 @@ def scenario_of(seed: int) -> Scenario:
         "run.stall.timeout.ms": 60_000,
     }
     name = random.choice(sorted(APPLICATIONS))
-    if cell[0] == "reader.commit":
-        name = random.choice(("chain", "long_chain"))
-        settings["processing.guarantee"] = "at_least_once"
-    elif cell[0] == "reader.resume":
+    if cell[0] == "reader.resume":
         name = random.choice(("diamond", "merged"))
         settings["buffered.records.per.partition"] = 1
     elif cell[0] in ("admin.delete_records", "admin.create_topics"):

@@ -13,10 +13,11 @@ from airflow_kstreams.batch.known import known_now, recall
 from airflow_kstreams.batch.ledger import Ledger
 from airflow_kstreams.batch.metadata import Folded
 from airflow_kstreams.batch.model import RunState, Slice
-from airflow_kstreams.batch.offsets import find_losses, find_vanished, log_bounds
+from airflow_kstreams.batch.offsets import find_losses, find_lost_slice, find_vanished, log_bounds
 from airflow_kstreams.batch.open_transactions import warnings_of
 from airflow_kstreams.batch.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.task_slice import refuse_lost_progress, refuse_slice_loss
+from airflow_kstreams.batch.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -87,6 +88,7 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
         )
         for part in slice_.inputs
     }
+    refuse_other_topics(admin, slice_, slice_.plan.changelog_ids)
     refuse_slice_loss(admin, slice_, spans)
     refuse_lost_progress(slice_, spans, committed)
 
@@ -106,7 +108,8 @@ def _between_runs(
     ids = {topic: description.topic_id for topic, description in found.items()}
     # What is not there is created by begin; it has no partitions to look at.
     known = known_now(known, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
-    return find_losses(log_bounds(admin, partitions, settle_ms=0, clock=clock), known, ids)
+    losses = find_lost_slice(known, plan.application_id, run_id="")
+    return losses + find_losses(log_bounds(admin, partitions, settle_ms=0, clock=clock), known, ids)
 
 
 def check_transactions_open(

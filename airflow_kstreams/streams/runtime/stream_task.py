@@ -150,13 +150,16 @@ class StreamTask:
             },
         )
 
-    def open(self) -> None:
+    def open(self) -> bool:
         """Let the processors start, once the stores are restored and before the first record.
 
+        :return: whether they wrote anything, dead letters included; it belongs to the first commit.
         :raises RecordError: a processor's init failed.
         """
+        before = self._bound.sent + self._bound.dead_lettered
         self._guarded(lambda: self._bound.open(self._latest_ms()))
         self._bound.commit_requested = False  # every attempt opens: emission must not depend on their number
+        return self._bound.sent + self._bound.dead_lettered > before
 
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
         """Buffer fetched records of one partition."""

@@ -125,6 +125,39 @@ def test_topic_that_was_created_again_is_accepted_by_the_printed_command(scene: 
     assert scene.results() == ["1", "2", "3", *"abcdef"]
 
 
+def test_changelog_that_is_lost_mid_run_is_accepted_by_the_printed_command(scene: Scene) -> None:
+    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    counts = builder.stream(scene.source).group_by_key().count(store="counts")
+    counts.to_stream().send_to(scene.target, value_serde=serdes.int64())
+    scene.topology = builder.build()
+    changelog = f"{scene.application_id}-counts-changelog"
+    scene.publish("a")
+    scene.run("run-1")
+    scene.publish(*"aaa")
+    slice_ = scene.begin("run-2")
+    scene.admin.delete_topics([changelog])
+    error = scene.refused(lambda: scene.task(slice_, 0, 0))
+    assert f"changelog {changelog} is not the one run 'run-2' began with: its id is gone" in error.cause
+    accept(error, scene.bootstrap)
+    scene.publish("b")
+    assert any(changelog in warning for warning in scene.run("run-3").warnings)
+
+
+def test_slice_that_was_deleted_with_the_metadata_topic_is_given_up_by_the_printed_command(
+    scene: Scene,
+) -> None:
+    scene.publish(1, 2)
+    slice_ = scene.begin("run-1")
+    scene.task(slice_, 0, 0)
+    scene.admin.delete_topics([metadata_topic(scene.application_id)])
+    scene.publish(3)
+    error = scene.refused(lambda: scene.begin("run-1"))
+    assert "run 'run-1' has begun, and its stop offsets are gone" in error.cause
+    accept(error, scene.bootstrap)
+    scene.run("run-1")
+    assert scene.results() == ["1", "2", "3"]
+
+
 def test_partitions_that_vanished_are_accepted_by_the_printed_command(scene: Scene) -> None:
     scene.publish(1)
     scene.publish(2, 3, partition=1)

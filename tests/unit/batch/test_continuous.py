@@ -38,6 +38,7 @@ from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.continuous_scene import APP, Running, SwitchingApplication, tasks_of
+from tests.printed_commands import accept_in_memory
 
 T = TypeVar("T")
 WORDS = ("ant", "bee", "cat", "dog", "elk")
@@ -441,6 +442,28 @@ def test_loss_is_told_when_retention_overtook_a_continuous_run(scene: Scene) -> 
     scene.kafka.expire(dict.fromkeys(scene.kafka.partitions("in"), 2))
     with pytest.raises(DataLossError, match="records from offset 0 to 2 are gone"):
         scene.application.run_continuously("c-2")
+
+
+def test_run_is_refused_when_its_changelog_is_created_again(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = scene.application.run_continuously("c-1")
+    scene.publish(8)
+    scene.settle(running)
+    scene.kafka.admin().delete_topics([f"{APP}-counts-changelog"])
+    scene.kafka.create_topic(f"{APP}-counts-changelog", partitions=2)
+    scene.publish(8)
+    with pytest.raises(DataLossError, match=f"changelog {APP}-counts-changelog is not the one") as caught:
+        for _ in range(10):
+            running.rounds()
+            scene.wait(2)
+    running.close()
+    accept_in_memory(caught.value, scene.kafka)
+    caplog.clear()
+    running = scene.application.run_continuously("c-2")
+    assert f"changelog {APP}-counts-changelog is not the one that earlier runs wrote" in caplog.text
+    running.rounds(4)
+    running.stop()
 
 
 # == turns, retries, time

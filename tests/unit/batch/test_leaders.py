@@ -13,7 +13,7 @@ from airflow_kstreams.batch.metadata_records import metadata_topic
 from airflow_kstreams.batch.status import read_status
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from tests.interception import InterceptedApplication, Once
 from tests.word_counts import APP, EXACT, WORDS, counting, counts, kafka_with_words
@@ -91,7 +91,10 @@ def test_task_is_fenced_with_leaders_when_its_run_was_given_up(
     with pytest.raises(KafkaClientError):
         app.task(slice_, 0, 0)
     app.interceptor = None
-    kafka.admin().delete_topics([metadata_topic(APP)])  # as a reset of the stop offsets does
+    # No slice is left, and a person says of every input where to go on.
+    kafka.admin().delete_topics([metadata_topic(APP)])
+    reader, inputs = kafka.reader(group_id=APP), kafka.partitions("in")
+    reader.commit({tp: CommittedOffset(at.offset) for tp, at in reader.committed(inputs).items()})
     app.run("run-3")
     assert counts(kafka) == [*EXACT, (b"c", 1)]
     assert open_partitions(kafka) == []

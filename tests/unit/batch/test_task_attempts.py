@@ -12,10 +12,11 @@ from airflow_kstreams.streams.errors import (
     KafkaClientError,
     KStreamsError,
     RecordError,
+    TaskFencedError,
     TransactionAbortedError,
 )
 from airflow_kstreams.testing import InMemoryKafka
-from tests.interception import InterceptedApplication
+from tests.interception import InterceptedApplication, Once
 from tests.word_counts import EXACT, counting, counts, kafka_with_words
 
 T = TypeVar("T")
@@ -97,3 +98,22 @@ def test_no_other_attempt_is_made_when_it_could_not_help(
     with pytest.raises(type(error)):
         app.task(slice_, 0, 0)
     assert failing.attempts == 1
+
+
+def test_attempt_that_was_fenced_is_no_success_while_the_stops_are_not_committed(
+    app: InterceptedApplication, kafka: InMemoryKafka
+) -> None:
+    slice_ = app.begin("run")
+
+    def fence() -> None:
+        writer = kafka.writer(transactional_id=f"{app.application_id}-0_0")
+        writer.init_transactions()
+        writer.close()
+
+    app.interceptor = Once("writer.commit", 1, fence)
+    with pytest.raises(TaskFencedError):
+        app.task(slice_, 0, 0)
+    app.interceptor = None
+    app.tasks(slice_)
+    app.finish("run")
+    assert counts(kafka) == EXACT

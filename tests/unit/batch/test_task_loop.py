@@ -36,14 +36,20 @@ class Pass(Processor):
         self.context.forward(record.key, record.value)
 
 
-def topology() -> Topology:
+class Greeting(Pass):
+    def init(self, context: Any) -> None:
+        super().init(context)
+        context.forward(b"hello", b"v")
+
+
+def topology(processor: type[Processor] = Pass) -> Topology:
     store = StoreSpec(name="s", key_serde=serdes.bytes(), value_serde=serdes.bytes())
     return (
         TopologyBuilder()
         .add_source("left", "a")
         .add_source("right", "b")
         .add_state_store(store)
-        .add_processor("pass", Pass, "left", "right", stores=("s",))
+        .add_processor("pass", processor, "left", "right", stores=("s",))
         .add_sink("sink", "out", "pass")
         .build()
     )
@@ -154,6 +160,7 @@ def rig() -> Callable[..., Rig]:
         sent: list[Any] = []
         seconds_per_record = float(settings.pop("seconds_per_record", 0))
         patient = bool(settings.pop("patient", False))
+        processor = settings.pop("processor", Pass)
 
         def produce(*arguments: Any) -> None:
             clock.sleep(seconds_per_record)
@@ -161,14 +168,13 @@ def rig() -> Callable[..., Rig]:
 
         checked = ApplicationSettings.parse("app", {k.replace("_", "."): v for k, v in settings.items()})
         task = StreamTask(
-            topology(),
+            topology(processor),
             task_id=TaskId(subtopology=0, group=0),
             bounds=bounds,
             produce=produce,
             settings=checked,
             progress=TaskProgress(),
         )
-        task.open()
         clients: Any = TaskClients(
             admin=None,  # type: ignore[arg-type]
             reader=reader,  # type: ignore[arg-type]
@@ -186,6 +192,7 @@ def rig() -> Callable[..., Rig]:
             clock=clock,
             patient=patient,
         )
+        loop.open()
         return Rig(loop=loop, reader=reader, commit=commit, writer=writer, failures=failures, sent=sent)
 
     return make
@@ -325,6 +332,39 @@ def test_task_waits_on_when_a_held_record_is_followed_by_records_to_leave_out(
     made.loop.run(bounds)
     assert len(made.sent) == 3
     assert made.commit.commits == [True]
+
+
+def test_commit_comes_in_time_when_processors_forward_in_init_and_only_records_to_leave_out_follow(
+    rig: Callable[..., Rig],
+) -> None:
+    bounds: Bounds = {A: (0, 2000), B: (0, 0)}
+    script = [Fetched({A: records(A, n * 10, n * 10 + 10, at_ms=99)}, {}) for n in range(200)]
+    made = rig(
+        bounds, script, processor=Greeting, processing_guarantee="exactly_once", commit_interval_ms=10**9
+    )
+    made.reader.seconds = 10.0
+    made.commit.kept_ms = {A: (0, 10)}
+    made.loop.run(bounds)
+    assert [topic for topic, *_ in made.sent] == ["out"]
+    assert made.commit.commits == [False, True], "the transaction was open from init on"
+
+
+def test_setting_is_named_when_what_init_forwarded_waits_for_a_record_for_too_long(
+    rig: Callable[..., Rig],
+) -> None:
+    bounds: Bounds = {A: (0, 2), B: (0, 0)}
+    made = rig(
+        bounds,
+        [],
+        processor=Greeting,
+        processing_guarantee="exactly_once",
+        transaction_timeout_ms=10_000,
+        commit_interval_ms=10**9,
+        commit_every_records=1000,
+        run_stall_timeout_ms=60_000,
+    )
+    with pytest.raises(ConfigError, match=r"no commit point for .* after 10 s"):
+        made.loop.run(bounds)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams.batch.data_loss import describe_producers
 from airflow_kstreams.batch.restore_progress import RestoreProgress
 from airflow_kstreams.batch.task_restore import restore_stores
 from airflow_kstreams.batch.task_state import TaskState
@@ -21,6 +22,7 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, Tas
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state import restore_each
 from airflow_kstreams.streams.topology.nodes import Storage
+from tests.printed_commands import printed_commands
 from tests.records import FakeRecord
 
 LEFT, RIGHT = TopicPartition("app-left-changelog", 3), TopicPartition("app-right-changelog", 3)
@@ -183,9 +185,15 @@ def test_task_and_partition_are_named_when_a_changelog_does_not_end(logs: Logs) 
             return Fetched(fetched.records, {})
 
     hanging = Hanging(clock=logs.clock, records=logs.records, ends=logs.ends)
-    with pytest.raises(StateStoreError, match=r"task 0_3: changelog partitions app-left-changelog-3, app-ri"):
+    with pytest.raises(
+        StateStoreError, match=r"task 0_3: changelog partitions app-left-changelog-3, app-ri"
+    ) as caught:
         Scene(hanging, settings(run_stall_timeout_ms="5000")).attempt()
     assert hanging.closed == 1
+    assert [" ".join(command) for command in printed_commands(caught.value.fix)] == [
+        describe_producers(LEFT),
+        describe_producers(RIGHT),
+    ]
 
 
 def test_each_store_goes_on_from_its_own_offset_when_files_were_kept(logs: Logs, tmp_path: Path) -> None:

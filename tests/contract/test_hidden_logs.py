@@ -1,0 +1,52 @@
+"""Somebody leaves a transaction open on the metadata topic or the ledger: what the error says of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from airflow_kstreams.batch.data_loss import describe_producers
+from airflow_kstreams.batch.ledger import ledger_topic, read_ledger
+from airflow_kstreams.batch.log_read import OpenTransactionError
+from airflow_kstreams.batch.metadata import read_metadata
+from airflow_kstreams.batch.metadata_records import metadata_topic
+from airflow_kstreams.streams.ports import TopicPartition
+from tests.contract.conftest import Contract
+from tests.printed_commands import execute, printed_commands
+
+
+@pytest.mark.parametrize(
+    ("topic_of", "read"),
+    [(metadata_topic, read_metadata), (ledger_topic, read_ledger)],
+    ids=["metadata topic", "ledger"],
+)
+def test_error_names_offsets_age_and_the_command_when_an_open_transaction_hides_what_is_committed(
+    contract: Contract, topic_of: Callable[[str], str], read: Callable[..., object]
+) -> None:
+    app = contract.group
+    at = TopicPartition(contract.topic(name=topic_of(app), cleanup_policy="compact"), 0)
+    plain, hanging = contract.writer(None), contract.writer(f"{app}-foreign")
+    plain.produce(at.topic, b"1", b"before", 0)
+    plain.flush()
+    hanging.begin()
+    hanging.produce(at.topic, b"1", b"open", 0)
+    hanging.flush()
+    plain.produce(at.topic, b"1", b"hidden", 0)
+    plain.flush()
+    with pytest.raises(OpenTransactionError) as caught:
+        read(contract.cluster, app, wait_ms=200, clock=contract.clock)
+    error = caught.value
+    assert re.search(
+        rf"{at}: a transaction that is still open hides committed records: last stable offset 1, high "
+        r"watermark 3, open for \d+ s",
+        error.cause,
+    )
+    assert error.is_retriable
+    (command,) = printed_commands(error.fix)
+    assert " ".join(command) == describe_producers(at)
+    if contract.bootstrap and topic_of is ledger_topic:  # once is enough: the tool takes its time
+        _, *producers = execute(command, contract.bootstrap).strip().splitlines()
+        assert "1" in [row.split()[-1] for row in producers], "the offset at which its transaction begins"
+    hanging.abort()

@@ -1,0 +1,113 @@
+"""Tasks whose processors forward in close die at every port call, one of them with nothing to read.
+
+What they forward comes only if nothing says too early that they are done. Of a task with nothing to read the
+done notification is all that tells it from one that has not run: its offsets stand at their stops from the
+start. Of one that writes no intermediate topic it is the committed offsets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.model import Slice
+from airflow_kstreams.streams import Topology, TopologyBuilder
+from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
+from airflow_kstreams.testing import InMemoryKafka
+from tests.in_process import Application
+from tests.simulation.applications import APPLICATION_ID
+from tests.simulation.crash_points import Calls, Died
+from tests.simulation.protections import PROTECTIONS
+
+
+class Closing(Processor):
+    """Passes records on, and says in the end which task it was."""
+
+    def init(self, context: Any) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value)
+
+    def close(self) -> None:
+        self.context.forward(b"closed", str(self.context.task_id).encode())
+
+
+def topology() -> Topology:
+    builder = TopologyBuilder()
+    builder.add_source("in", "a").add_processor("first", Closing, "in").add_sink("middle", "b", "first")
+    builder.add_source("between", "b").add_processor("second", Closing, "between")
+    return builder.add_sink("results", "out", "second").build()
+
+
+def results(calls: Calls) -> list[bytes | None]:
+    """Play a run in which partition 0 has two records and partition 1 has none; return what came out."""
+    kafka = InMemoryKafka()
+    for name, partitions in (("a", 2), ("b", 1), ("out", 1)):
+        kafka.create_topic(name, partitions=partitions)
+    for value in (b"1", b"2"):
+        kafka.append("a", value, b"k", partition=0)
+    app = Application(
+        application_id=APPLICATION_ID,
+        topology=topology(),
+        on=kafka,
+        clock=kafka.clock,
+        # What a dead task left open is over before anybody gives up waiting for it.
+        settings={"transaction.timeout.ms": 10_000, "commit.interval.ms": 1},
+    )
+    slice_ = app.begin("run-1")
+    for subtopology in range(2):
+        while groups := unfinished(app, slice_, subtopology):
+            for group in groups:
+                process = dataclasses.replace(app, on=calls.process(kafka, f"task {subtopology}_{group}"))
+                try:
+                    process.task(slice_, subtopology, group)
+                except Died:
+                    continue
+    app.finish("run-1")
+    return sorted(kafka.values("out"), key=str)
+
+
+def unfinished(app: Application, slice_: Slice, subtopology: int) -> list[int]:
+    """The groups that the driver would launch."""
+    coordinator = Coordinator(app.cluster, app.checked, clock=app.clock)
+    try:
+        return list(coordinator.unfinished(slice_, subtopology))
+    finally:
+        coordinator.close()
+
+
+def wrong(*, takes_effect: bool) -> dict[str, list[bytes | None]]:
+    """Play once per port call of the tasks; return the calls after whose death something else came out."""
+    undisturbed = Calls()
+    expected = results(undisturbed)
+    assert expected == [b"0_0", b"0_1", b"1", b"1_0", b"2"]
+    found: dict[str, list[bytes | None]] = {}
+    for number, call in enumerate(undisturbed.made):
+        came = results(Calls(last=number, takes_effect=takes_effect))
+        if came != expected:
+            found[f"no. {number}, {call}"] = came
+    return found
+
+
+@pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
+def test_what_tasks_forward_in_close_comes_once_when_they_die_at_any_port_call(takes_effect: bool) -> None:
+    assert wrong(takes_effect=takes_effect) == {}
+
+
+@pytest.mark.parametrize(
+    ("protection", "task", "missing"),
+    [
+        ("notifications in the transaction", "0_1", b"0_1"),
+        ("last commit covers the stops", "1_0", b"1_0"),
+    ],
+)
+def test_loss_is_found_when_a_protection_is_off(protection: str, task: str, missing: bytes) -> None:
+    with PROTECTIONS[protection].off():
+        lost = wrong(takes_effect=False)
+    assert lost
+    assert all(call.endswith(f"of task {task}") for call in lost), "others are told from done ones by more"
+    assert all(missing not in came and len(came) == 4 for came in lost.values())
