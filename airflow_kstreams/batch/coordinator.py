@@ -283,9 +283,14 @@ class Coordinator:
             groups=groups,
             interval_ms=caller.interval_ms,
         )
-        new = build_slice(
-            self._session, self._settings, self._clock, request=request, folded=folded, ledger=ledger
-        )
+        try:
+            new = build_slice(
+                self._session, self._settings, self._clock, request=request, folded=folded, ledger=ledger
+            )
+        except DataLossError as error:
+            if self._has_begun_meanwhile(plan, folded, ledger):
+                raise self._lost_race(caller) from error
+            raise
         records = [tombstone(self._app, key) for key in folded.live_keys]
         records += slice_records(new.slice, owner=caller.owner)
         if new.assignment is not None:
@@ -306,6 +311,15 @@ class Coordinator:
             ", nothing new" if new.slice.plan.empty else "",
         )
         return BeginResult(slice=new.slice, created=True)
+
+    def _has_begun_meanwhile(self, plan: TopologyPlan, before: Folded, ledger: Ledger) -> bool:
+        """Whether the metadata topic holds another slice than it did: one without a driver yet, so that the
+        ledger need not tell. Its offsets name a run that has begun, beside what was read before it.
+
+        :param ledger: as it was then.
+        """
+        now = unless_void(self._read_metadata(plan), ledger)
+        return (now.state, now.slice) != (before.state, before.slice)
 
     def _resume(self, caller: Caller, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
         """Take over an unfinished slice, this run's own or an older one's."""

@@ -9,10 +9,11 @@ from airflow_kstreams.batch.doctor import Subject, diagnose
 from airflow_kstreams.batch.metadata_records import metadata_topic
 from airflow_kstreams.batch.reset import ApplicationReset
 from airflow_kstreams.batch.reset_plan import ResetRequest
-from airflow_kstreams.streams.errors import DataLossError, RunError, TaskFencedError
+from airflow_kstreams.streams.errors import DataLossError, RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from tests.in_process import Application
+from tests.interception import InterceptedApplication, Once
 from tests.printed_commands import accept_in_memory
 from tests.unit.batch.test_losses_between_runs import APP, copied, publish, refused, results
 
@@ -115,3 +116,28 @@ def test_task_does_not_speak_of_a_newer_driver_when_there_is_no_slice(
         app.task(slice_, 0, 0)
     assert "newer driver" not in caught.value.fix
     assert "its metadata topic was deleted" in caught.value.fix
+
+
+def test_slice_is_not_called_lost_when_another_capture_froze_it_a_moment_ago(kafka: InMemoryKafka) -> None:
+    topology = copied()
+    other = Application(application_id=APP, topology=topology, on=kafka, clock=kafka.clock)
+    first = InterceptedApplication(application_id=APP, topology=topology, on=kafka, clock=kafka.clock)
+    publish(kafka, 1, 2)
+    other.run("run-1")
+    kafka.admin().delete_topics([METADATA])
+    publish(kafka, 3, 4)
+
+    def begin(app: Application) -> None:
+        coordinator = Coordinator(app.cluster, app.checked, clock=app.clock)
+        try:
+            coordinator.begin("run-2", topology.plan(APP), hold_lease=False)
+        finally:
+            coordinator.close()
+
+    # It has read the metadata topic, which holds nothing, and not yet the offsets, which name the run.
+    first.interceptor = Once("reader.committed", 1, lambda: begin(other))
+    with pytest.raises(RunBusyError, match="began"):
+        begin(first)
+
+    assert not first.run("run-2").empty
+    assert results(kafka) == ["1", "2", "3", "4"]
