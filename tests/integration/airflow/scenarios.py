@@ -8,6 +8,19 @@ from dev.flight_demo import oracle
 from tests.integration.airflow.deployment import BACKFILLED, FOLLOWED, HOURLY, REPORT, TELL, Deployment
 
 
+def three_increments_add_up_and_are_told_once(deployment: Deployment) -> None:
+    """Run the hourly DAG on three days, with logical dates in the past."""
+    run_ids = ["past-1", "past-2", "past-3"]
+    for run_id in run_ids:
+        deployment.publish_day()
+        summary = deployment.succeeds(deployment.trigger(run_id))
+        assert summary.run_id == run_id
+
+    assert deployment.differences(deployment.days) == ()
+    deployment.airflow.wait(lambda: set(run_ids) <= set(deployment.told()), "every run is told")
+    assert {deployment.told()[run_id] for run_id in run_ids} == {1}
+
+
 def failed_run_ends_at_its_own_stops_when_cleared(deployment: Deployment) -> None:
     """Fail a run after its stop offsets are frozen, let more arrive, mend the cause, and clear it."""
     airflow = deployment.airflow
@@ -93,3 +106,14 @@ def backfill_goes_on_beside_the_live_schedule(deployment: Deployment) -> None:
     backfilled = oracle.judge(deployment.bootstrap, deployment.days, topic=BACKFILLED, before=end)
     assert backfilled.flights > 1_000
     assert backfilled.differences == ()
+
+
+def nothing_changes_when_a_finished_run_is_cleared(deployment: Deployment) -> None:
+    """Clear all tasks of a finished run; they find it finished."""
+    first = deployment.finished_run()
+    before = deployment.results()
+
+    deployment.clear(first.run_id, only_failed=False)
+
+    assert deployment.succeeds(first.run_id) == first
+    assert deployment.results() == before

@@ -13,8 +13,10 @@ from tests.integration.airflow.deployment import Deployment, deployed
 from tests.integration.airflow.scenarios import (
     backfill_goes_on_beside_the_live_schedule,
     failed_run_ends_at_its_own_stops_when_cleared,
+    nothing_changes_when_a_finished_run_is_cleared,
     repeated_event_is_the_same_and_ignored,
     sensor_and_watcher_go_on,
+    three_increments_add_up_and_are_told_once,
 )
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(400)]
@@ -29,15 +31,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, airflow_database: Path)
 def test_results_add_up_and_each_run_is_told_once_when_three_past_increments_run(
     deployment: Deployment,
 ) -> None:
-    run_ids = ["past-1", "past-2", "past-3"]
-    for run_id in run_ids:
-        deployment.publish_day()
-        summary = deployment.succeeds(deployment.trigger(run_id))
-        assert summary.run_id == run_id
-
-    assert deployment.differences(deployment.days) == ()
-    deployment.airflow.wait(lambda: set(run_ids) <= set(deployment.told()), "every run is told")
-    assert {deployment.told()[run_id] for run_id in run_ids} == {1}
+    three_increments_add_up_and_are_told_once(deployment)
 
 
 def test_nothing_is_lost_or_told_twice_when_the_triggerer_is_killed(deployment: Deployment) -> None:
@@ -52,13 +46,7 @@ def test_failed_run_ends_at_its_own_stop_offsets_when_it_is_cleared_and_more_has
 
 
 def test_nothing_changes_when_a_finished_run_is_cleared(deployment: Deployment) -> None:
-    first = deployment.finished_run()
-    before = deployment.results()
-
-    deployment.clear(first.run_id, only_failed=False)
-
-    assert deployment.succeeds(first.run_id) == first
-    assert deployment.results() == before
+    nothing_changes_when_a_finished_run_is_cleared(deployment)
 
 
 def test_openlineage_is_told_topics_offsets_and_counts_when_tasks_end(deployment: Deployment) -> None:

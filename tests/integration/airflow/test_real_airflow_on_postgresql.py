@@ -15,7 +15,10 @@ from tests.integration.airflow.deployment import Deployment, deployed
 from tests.integration.airflow.scenarios import (
     backfill_goes_on_beside_the_live_schedule,
     failed_run_ends_at_its_own_stops_when_cleared,
+    nothing_changes_when_a_finished_run_is_cleared,
+    repeated_event_is_the_same_and_ignored,
     sensor_and_watcher_go_on,
+    three_increments_add_up_and_are_told_once,
 )
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(400)]
@@ -40,8 +43,15 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, airflow_database: Path)
             yield running
 
 
-def test_no_run_is_lost_when_the_triggerer_is_killed(deployment: Deployment) -> None:
+def test_results_add_up_and_each_run_is_told_once_when_three_past_increments_run(
+    deployment: Deployment,
+) -> None:
+    three_increments_add_up_and_are_told_once(deployment)
+
+
+def test_nothing_is_lost_or_told_twice_when_the_triggerer_is_killed(deployment: Deployment) -> None:
     sensor_and_watcher_go_on(deployment, "while-dead")
+    repeated_event_is_the_same_and_ignored(deployment, "while-dead")
 
 
 def test_failed_run_ends_at_its_own_stop_offsets_when_it_is_cleared(deployment: Deployment) -> None:
@@ -52,3 +62,7 @@ def test_backfill_gives_the_same_results_elsewhere_while_the_live_schedule_goes_
     deployment: Deployment,
 ) -> None:
     backfill_goes_on_beside_the_live_schedule(deployment)
+
+
+def test_nothing_changes_when_a_finished_run_is_cleared(deployment: Deployment) -> None:
+    nothing_changes_when_a_finished_run_is_cleared(deployment)
