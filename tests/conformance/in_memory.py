@@ -14,7 +14,7 @@ from airflow_kstreams.streams.ports import Isolation, TopicPartition, WriterPort
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.conformance.ours import SETTLE_MS, copy
 from tests.conformance.playing import Reading
-from tests.conformance.scene import COMPACTED, FIRST_MS, HOUR_MS, KEPT, Pair
+from tests.conformance.scene import COMPACTED, FIRST_MS, HOUR_MS, KEPT, Written
 from tests.conformance.steps import (
     AddPartitions,
     Arrange,
@@ -35,7 +35,7 @@ _MORE = 3
 
 
 @dataclass(kw_only=True)
-class MemoryScene:
+class MemoryScene(Written):
     """One topic of the in-memory Kafka, with the surface of :class:`~tests.conformance.scene.Scene`.
 
     :param random: when what ended counts; at once unless given.
@@ -44,9 +44,6 @@ class MemoryScene:
     topic: str
     case: Case
     random: Random | None = None
-    committed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _names: dict[Pair, str] = field(default_factory=dict)
-    _undecided: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
     _writers: dict[str, WriterPort] = field(default_factory=dict)
     _hours: int = 0
 
@@ -59,18 +56,6 @@ class MemoryScene:
         configs = KEPT | (COMPACTED if self.case.compacted else {})
         named = {name.replace(".", "_"): value for name, value in configs.items()}
         self.kafka.create_topic(self.topic, partitions=self.case.partitions, **named)
-
-    def name_of(self, key: bytes | None, value: bytes | None) -> str:
-        """Return what the case calls a record."""
-        return self._names.get((key, value), f"unknown record {key!r}: {(value or b'')[:40]!r}")
-
-    def offset_of(self, name: str) -> tuple[int, int] | None:
-        """Return the (partition, offset) of a committed record."""
-        return self.committed.get(name)
-
-    def is_undecided(self, name: str) -> bool:
-        """Say whether a record belongs to a transaction that is open."""
-        return any(name in records for records in self._undecided.values())
 
     def stable_ends(self) -> dict[int, int]:
         """Return the last stable offset of every partition."""

@@ -67,7 +67,29 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 @dataclass(kw_only=True)
-class Scene:
+class Written:
+    """What was written to a topic, by the names that the case gives."""
+
+    #: Committed records by name, in the order in which they were decided.
+    committed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _names: dict[Pair, str] = field(default_factory=dict)
+    _undecided: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+
+    def name_of(self, key: bytes | None, value: bytes | None) -> str:
+        """Return what the case calls a record; text that tells it when it is none of the case."""
+        return self._names.get((key, value), f"unknown record {key!r}: {(value or b'')[:40]!r}")
+
+    def offset_of(self, name: str) -> tuple[int, int] | None:
+        """Return the (partition, offset) of a committed record."""
+        return self.committed.get(name)
+
+    def is_undecided(self, name: str) -> bool:
+        """Say whether a record belongs to a transaction that is open."""
+        return any(name in records for records in self._undecided.values())
+
+
+@dataclass(kw_only=True)
+class Scene(Written):
     """One topic, and what was written to it.
 
     :param bootstrap: of the broker.
@@ -78,10 +100,6 @@ class Scene:
     bootstrap: str
     topic: str
     case: Case
-    #: Committed records by name, in the order in which they were decided.
-    committed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _names: dict[Pair, str] = field(default_factory=dict)
-    _undecided: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
     _producers: dict[str, Producer] = field(default_factory=dict)
     _writer: threading.Thread | None = None
     _written_up: threading.Event = field(default_factory=threading.Event)
@@ -106,18 +124,6 @@ class Scene:
         """End the writer and the producers; open transactions are left to the broker."""
         self.stop_writing()
         self._producers.clear()
-
-    def name_of(self, key: bytes | None, value: bytes | None) -> str:
-        """Return what the case calls a record; text that tells it when it is none of the case."""
-        return self._names.get((key, value), f"unknown record {key!r}: {(value or b'')[:40]!r}")
-
-    def offset_of(self, name: str) -> tuple[int, int] | None:
-        """Return the (partition, offset) of a committed record."""
-        return self.committed.get(name)
-
-    def is_undecided(self, name: str) -> bool:
-        """Say whether a record belongs to a transaction that is open."""
-        return any(name in records for records in self._undecided.values())
 
     def stable_ends(self) -> dict[int, int]:
         """Return the last stable offset of every partition."""
