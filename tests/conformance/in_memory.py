@@ -12,7 +12,7 @@ from random import Random
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import Isolation, TopicPartition, WriterPort
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
-from tests.conformance.ours import SETTLE_MS, copy
+from tests.conformance.ours import SETTLE_MS, Batches, copy
 from tests.conformance.playing import Reading
 from tests.conformance.scene import COMPACTED, FIRST_MS, HOUR_MS, KEPT, Written
 from tests.conformance.steps import (
@@ -165,24 +165,17 @@ class MemoryScene(Written):
 
 
 @dataclass(kw_only=True)
-class MemoryBatch:
-    """Begins a run, processes, finishes, for each read."""
+class MemoryBatch(Batches):
+    """Such runs in memory."""
 
     scene: MemoryScene
-    application: Application
     target: str
-    _runs: int = 0
     _given: int = 0
 
     def read(self, during: Callable[[], None]) -> Reading:
         """Do one run."""
-        self._runs += 1
-        run_id = f"run-{self._runs}"
         try:
-            slice_ = self.application.begin(run_id)
-            during()
-            self.application.tasks(slice_)
-            self.application.finish(run_id)
+            slice_ = self.run(during)
         except DataLossError as error:
             return Reading(error=f"DataLossError: {error}")
         self.scene.clock.sleep(1)

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from airflow_kstreams.batch.model import Slice
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from tests.conformance.playing import Reading
@@ -21,13 +22,32 @@ SETTLE_MS = 200
 
 
 @dataclass(kw_only=True)
-class IncrementalBatch:
+class Batches:
     """Begins a run, processes, finishes, for each read."""
 
     application: Application
+    _runs: int = 0
+
+    def run(self, during: Callable[[], None]) -> Slice:
+        """Do one run, and return what it was to read.
+
+        :raises KStreamsError: it failed.
+        """
+        self._runs += 1
+        run_id = f"run-{self._runs}"
+        slice_ = self.application.begin(run_id)
+        during()
+        self.application.tasks(slice_)
+        self.application.finish(run_id)
+        return slice_
+
+
+@dataclass(kw_only=True)
+class IncrementalBatch(Batches):
+    """Such runs on a broker."""
+
     source: str
     target: str
-    _runs: int = 0
     _next: int = 0
 
     def read(self, during: Callable[[], None]) -> Reading:
@@ -35,13 +55,8 @@ class IncrementalBatch:
 
         :raises KStreamsError: anything but a loss of data, which the reading holds.
         """
-        self._runs += 1
-        run_id = f"run-{self._runs}"
         try:
-            slice_ = self.application.begin(run_id)
-            during()
-            self.application.tasks(slice_)
-            self.application.finish(run_id)
+            slice_ = self.run(during)
         except DataLossError as error:
             return Reading(error=f"DataLossError: {error}")
         new = read_to_end(self.application.bootstrap, self.target, {0: self._next})
