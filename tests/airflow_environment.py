@@ -13,9 +13,13 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet
 
+from dev.flight_demo.local_airflow import dag_bundles
+
 _HOME_PREFIX = "kstreams-airflow-"
 #: Folder of the DAGs that integration tests run.
 TEST_DAGS = Path(__file__).parent / "integration" / "airflow" / "dags"
+#: Folder of the example DAGs, which they run, too.
+EXAMPLE_DAGS = Path(__file__).parents[1] / "dags"
 
 
 def prepare() -> Path:
@@ -33,6 +37,7 @@ def prepare() -> Path:
         {
             "AIRFLOW_HOME": str(made),
             "AIRFLOW__CORE__DAGS_FOLDER": str(TEST_DAGS),
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": dag_bundles([TEST_DAGS, EXAMPLE_DAGS]),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             # As in any deployment: without a key, Airflow keeps connections in its database as they are.
             "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),

@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 180.0
 _REQUEST_SECONDS = 20.0
 _LOCK_SECONDS = 15
+_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 _COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 _SINGLE_USER = {
     "AIRFLOW__CORE__AUTH_MANAGER": (
@@ -38,6 +39,12 @@ class AirflowError(Exception):
     """Airflow did not do what was asked of it; the text says what, and where its logs are."""
 
 
+def dag_bundles(folders: Iterable[Path]) -> str:
+    """Return Airflow's setting that names the folders of DAGs."""
+    named = [{"name": str(path), "classpath": _BUNDLE, "kwargs": {"path": str(path)}} for path in folders]
+    return json.dumps(named)
+
+
 @dataclass(slots=True, kw_only=True)
 class LocalAirflow:
     """Airflow's components as child processes, and a client of its REST API.
@@ -48,6 +55,7 @@ class LocalAirflow:
     :param config: an ``airflow.cfg``; the environment has the last word.
     :param empty_database: a SQLite database without history, which is copied.
     :param database: SQLAlchemy's address of a database without history, to use instead of a copy.
+    :param dag_folders: where the DAGs are.
     :param more: environment of all components besides what they need; None takes a variable away.
     """
 
@@ -57,6 +65,7 @@ class LocalAirflow:
     config: Path = _ROOT / ".airflow" / "airflow.cfg"
     empty_database: Path = _ROOT / ".setup" / "airflow-empty.db"
     database: str = ""
+    dag_folders: Sequence[Path] = (_ROOT / "dags",)
     more: Mapping[str, str | None] = field(default_factory=dict)
     _port: int = 0
     _token: str = field(default="", repr=False)
@@ -160,7 +169,7 @@ class LocalAirflow:
             "AIRFLOW_HOME": str(self.folder),
             **_SINGLE_USER,
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database or self._sqlite(),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(_ROOT / "dags"),
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": dag_bundles(self.dag_folders),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parent / "airflow_plugins"),
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",

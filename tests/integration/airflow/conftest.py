@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.airflow_environment import TEST_DAGS, prepare
+from tests.airflow_environment import EXAMPLE_DAGS, TEST_DAGS, prepare
 from tests.gated_scene import scene
 from tests.integration.airflow.word_totals import WordTotals
 
@@ -63,7 +63,17 @@ def airflow_database() -> Path:
 @pytest.fixture(scope="session")
 def dag_module(airflow_database: Path) -> ModuleType:
     """The test DAGs, loaded once."""
-    spec = importlib.util.spec_from_file_location("kstreams_test_dags", TEST_DAGS / "increments.py")
+    return _loaded(TEST_DAGS / "increments.py")
+
+
+@pytest.fixture(scope="session")
+def example_dags(airflow_database: Path) -> dict[str, Any]:
+    """The example DAGs by id, which name their files."""
+    return {file.stem: _loaded(file).dag for file in EXAMPLE_DAGS.glob("*.py")}
+
+
+def _loaded(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"kstreams_test_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -86,9 +96,10 @@ def connections(kafka: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 
 @pytest.fixture
 def run_dag(
-    dag_module: ModuleType, connections: Callable[..., None]
+    dag_module: ModuleType, example_dags: dict[str, Any], connections: Callable[..., None]
 ) -> Iterator[Callable[..., DagRunOutcome]]:
-    """``run_dag("increments", conf, again=None)`` runs a test DAG with ``dag.test()``, as a new dag run.
+    """``run_dag("increments", conf, again=None)`` runs a DAG with ``dag.test()``, as a new dag run: one for
+    tests, or an example.
 
     With ``again`` that dag run is cleared and run once more.
     """
@@ -97,10 +108,9 @@ def run_dag(
     def run(name: str, conf: dict[str, Any], *, again: DagRunOutcome | None = None) -> DagRunOutcome:
         logical_date = next(_logical_dates) if again is None else dates[again.run_id]
         dag_module.failures.clear()
+        dag = example_dags[name] if name in example_dags else getattr(dag_module, name)
         # Airflow makes the run's id from run_after, so the same date gives the same dag run, cleared.
-        dag_run = getattr(dag_module, name).test(
-            run_after=logical_date, logical_date=logical_date, run_conf=conf
-        )
+        dag_run = dag.test(run_after=logical_date, logical_date=logical_date, run_conf=conf)
         outcome = _outcome(dag_run, list(dag_module.failures))
         dates[outcome.run_id] = logical_date
         return outcome

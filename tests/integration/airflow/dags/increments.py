@@ -9,6 +9,8 @@ from typing import Any
 from airflow.sdk import DAG, Asset, Context, task
 
 from airflow_kstreams.operators.incremental_batch import incremental_batch
+from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
+from airflow_kstreams.operators.reset_application import ResetApplicationOperator
 from airflow_kstreams.sensors.new_data import NewDataSensor
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.sensors.stop_offsets_reached import StopOffsetsReachedSensor
@@ -114,6 +116,14 @@ with DAG(dag_id="gated_inline", schedule=None, default_args=_DEFAULTS) as gated_
         return topology()
 
     sums()
+
+with DAG(dag_id="reset", schedule=None, default_args=_DEFAULTS) as reset:
+    ResetApplicationOperator(
+        task_id="reset", application_id=_APPLICATION, input_topics="{{ dag_run.conf['topics'] }}"
+    )
+
+with DAG(dag_id="replay", schedule=None, default_args=_DEFAULTS) as replay:
+    ReplayDeadLettersOperator(task_id="replay", application_id=_APPLICATION)
 
 _WAITING: dict[str, Any] = {
     "task_id": "wait",
