@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 import psutil
 
 _GRACE_SECONDS = 15.0
+_PAUSE_SECONDS = 0.05
 
 
 class Children:
@@ -22,6 +25,7 @@ class Children:
     def __init__(self, log_folder: Path) -> None:
         self._log_folder = log_folder
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._end_by: dict[str, signal.Signals] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -29,11 +33,23 @@ class Children:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
-        """Start one process."""
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        end_by: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        """Start one process.
+
+        :param end_by: the signal that it takes for a kind request to end.
+        """
         # Its own session keeps the terminal's Ctrl-C from it, so that the demo ends things in order; should
         # the demo itself be killed, the kernel tells the child.
-        prefix = [setpriv, "--pdeathsig", "TERM"] if (setpriv := shutil.which("setpriv")) else []
+        setpriv = shutil.which("setpriv")
+        prefix = [setpriv, "--pdeathsig", end_by.name.removeprefix("SIG")] if setpriv else []
+        self._end_by[name] = end_by
         with self.log_of(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
                 [*prefix, *command],
@@ -52,14 +68,24 @@ class Children:
         """Return the name of a process that has ended although nobody asked it to."""
         return next((name for name, process in self._running.items() if process.poll() is not None), None)
 
+    def is_running(self, name: str) -> bool:
+        """Tell whether a process was started under this name, and not killed."""
+        return name in self._running
+
     def kill(self, name: str) -> None:
         """End one process and what it has started at once, as ``kill -9`` does."""
         process = self._running.pop(name)
-        family = _family(process.pid)
-        for member in family:
-            _kill(member)
-        psutil.wait_procs(family, timeout=_GRACE_SECONDS)
+        _end(_family(process.pid))
         process.wait()
+
+    def kill_part(self, name: str, argument: str) -> None:
+        """End at once one of the processes that a process has started, and what that one has started.
+
+        :param argument: the one that has this argument.
+        """
+        parts = psutil.Process(self._running[name].pid).children()
+        (part,) = [part for part in parts if _works(part) and argument in part.cmdline()]
+        _end(_family(part.pid))
 
     def stop(self) -> None:
         """End all processes and what they have started, first kindly, then not."""
@@ -69,14 +95,11 @@ class Children:
                 # Grandchildren in sessions of their own (Spark's JVM) are found through their parents only,
                 # so they have to be noted before the parents end.
                 family += _family(process.pid)
-        for process in self._running.values():
+        for name, process in self._running.items():
             if process.poll() is None:
-                process.terminate()
-        _, left = psutil.wait_procs(family, timeout=_GRACE_SECONDS)
-        for member in [*left, *(child for parent in left for child in _family(parent.pid))]:
-            if member.is_running():
-                _kill(member)
-        psutil.wait_procs(left, timeout=_GRACE_SECONDS)
+                process.send_signal(self._end_by[name])
+        left = _wait(family)
+        _end([*left, *(child for parent in left for child in _family(parent.pid))])
         for process in self._running.values():
             process.wait()
         self._running.clear()
@@ -90,9 +113,7 @@ def end_leftovers(variable: str, value: str) -> int:
     :return: how many were ended.
     """
     left = [process for process in psutil.process_iter() if _environment(process).get(variable) == value]
-    for process in left:
-        _kill(process)
-    psutil.wait_procs(left, timeout=_GRACE_SECONDS)
+    _end(left)
     return len(left)
 
 
@@ -109,6 +130,30 @@ def _family(pid: int) -> list[psutil.Process]:
         return [parent, *parent.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _works(process: psutil.Process) -> bool:
+    # One that has ended stays as a zombie until its parent asks for it, which may be never.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _wait(family: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Wait until all have ended, and return those that have not."""
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while left := [process for process in family if _works(process)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_PAUSE_SECONDS)
+    return left
+
+
+def _end(family: Sequence[psutil.Process]) -> None:
+    for process in family:
+        _kill(process)
+    _wait(family)
 
 
 def _kill(process: psutil.Process) -> None:

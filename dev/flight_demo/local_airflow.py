@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import sys
 import time
 import urllib.error
@@ -23,6 +24,8 @@ _START_SECONDS = 180.0
 _REQUEST_SECONDS = 20.0
 _LOCK_SECONDS = 15
 _BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
+_PROGRAMS = Path(sys.executable).parent
+_STANDALONE = "standalone"
 _COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 _SINGLE_USER = {
     "AIRFLOW__CORE__AUTH_MANAGER": (
@@ -55,6 +58,7 @@ class LocalAirflow:
     :param config: an ``airflow.cfg``; the environment has the last word.
     :param empty_database: a SQLite database without history, which is copied.
     :param database: SQLAlchemy's address of a database without history, to use instead of a copy.
+    :param standalone: start the components by ``airflow standalone``, not one by one.
     :param dag_folders: where the DAGs are.
     :param more: environment of all components besides what they need; None takes a variable away.
     """
@@ -65,6 +69,7 @@ class LocalAirflow:
     config: Path = _ROOT / ".airflow" / "airflow.cfg"
     empty_database: Path = _ROOT / ".setup" / "airflow-empty.db"
     database: str = ""
+    standalone: bool = False
     dag_folders: Sequence[Path] = (_ROOT / "dags",)
     more: Mapping[str, str | None] = field(default_factory=dict)
     _port: int = 0
@@ -93,14 +98,27 @@ class LocalAirflow:
             shutil.copy(self.empty_database, self.folder / "airflow.db")
         self._port = free_port()
         self._shared = self._environment()
-        for component in _COMPONENTS:
-            self.start_component(component)
+        if self.standalone:
+            # It ends its components when it is interrupted, as by Ctrl-C; another signal leaves them behind.
+            self._start(_STANDALONE, end_by=signal.SIGINT)
+        else:
+            for component in _COMPONENTS:
+                self.start_component(component)
         self.wait(self._is_healthy, "its components are healthy")
 
     def start_component(self, component: str) -> None:
         """Start one component, without waiting for it."""
-        airflow = str(Path(sys.executable).parent / "airflow")
-        self.children.start(component, [airflow, component], self._shared)
+        self._start(component, end_by=signal.SIGTERM)
+
+    def kill_component(self, component: str) -> None:
+        """End one component and what it has started at once, as ``kill -9`` does."""
+        if self.children.is_running(component):
+            self.children.kill(component)
+        else:
+            self.children.kill_part(_STANDALONE, component)
+
+    def _start(self, command: str, *, end_by: signal.Signals) -> None:
+        self.children.start(command, [str(_PROGRAMS / "airflow"), command], self._shared, end_by=end_by)
 
     def unpause(self, dag_id: str) -> None:
         """Wait until a DAG is parsed, then let the scheduler run it.
@@ -166,6 +184,8 @@ class LocalAirflow:
         spark = {"conn_type": "spark", "host": "local[2,4]"}
         kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.bootstrap}}
         given = os.environ | {
+            # Where ``airflow standalone`` finds Airflow.
+            "PATH": os.pathsep.join((str(_PROGRAMS), os.environ.get("PATH", os.defpath))),
             "AIRFLOW_HOME": str(self.folder),
             **_SINGLE_USER,
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database or self._sqlite(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +22,14 @@ from dev.flight_demo.children import Children
 from dev.flight_demo.data import Stretch, records
 from dev.flight_demo.local_airflow import AirflowError, LocalAirflow
 from dev.flight_demo.publisher import create_topics, publish
+from tests.airflow_environment import EXAMPLE_DAGS
 from tests.conftest import Row, read_rows
 
 APPLICATION_ID = "flight-delays"
 HOURLY, REPORT, FOLLOWED = "flight_delays_hourly", "flight_delays_report", "flight_delays_followed"
 TELL = "tell_new_runs"
 BACKFILL, BACKFILLED = "flight_delays_backfill", "carrier-delays-backfilled"
+SIDE_BY_SIDE, COPIED = "flights_copied", "flights-copied"
 _CURSOR = f"{APPLICATION_ID}-finished-runs-{FOLLOWED}"
 _SECONDS = 30.0
 
@@ -113,17 +115,14 @@ class Deployment:
         """Compare the carrier table with the data set's first days."""
         return oracle.judge(self.bootstrap, days).differences
 
-    def create_backfill(self, *, days: int) -> None:
-        """Let Airflow backfill the first days of 2013, by UTC; with SQLite it may take several tries."""
-        create_topics(self.bootstrap, [BACKFILLED])
-        self.airflow.unpause(BACKFILL)
-        body = {
-            "dag_id": BACKFILL,
-            "from_date": "2013-01-01T00:00:00Z",
-            "to_date": f"2013-01-{days:02}T00:00:00Z",
-            "reprocess_behavior": "failed",
-            "dag_run_conf": {"backfill": "first-days"},
-        }
+    def create_backfill(self, dag_id: str, *, days: int, **more: Any) -> None:
+        """Let Airflow backfill the first days of 2013, by UTC; with SQLite it may take several tries.
+
+        :param more: further parts of the request.
+        """
+        self.airflow.unpause(dag_id)
+        dates = {"from_date": "2013-01-01T00:00:00Z", "to_date": f"2013-01-{days:02}T00:00:00Z"}
+        body = {"dag_id": dag_id, "reprocess_behavior": "failed", **dates, **more}
 
         def created() -> bool:
             try:
@@ -137,10 +136,26 @@ class Deployment:
 
         self.airflow.wait(created, "the backfill is created")
 
-    def backfill_runs(self) -> dict[str, str]:
-        """Return the state of every run of the backfill."""
-        runs = self.airflow.call("GET", f"/dags/{BACKFILL}/dagRuns?limit=100")["dag_runs"]
-        return {run["dag_run_id"]: run["state"] for run in runs if run["run_type"] == "backfill"}
+    def backfilled(self, dag_id: str, *, days: int) -> None:
+        """Wait until each day of a backfill has succeeded."""
+
+        def done() -> bool:
+            runs = self.airflow.call("GET", f"/dags/{dag_id}/dagRuns?limit=100")["dag_runs"]
+            states = {run["dag_run_id"]: run["state"] for run in runs if run["run_type"] == "backfill"}
+            failed = [run_id for run_id, state in states.items() if state == "failed"]
+            assert not failed, self.airflow.log_tail(dag_id, failed[0], lines=60)
+            return [*states.values()] == ["success"] * days
+
+        self.airflow.wait(done, f"{days} days are backfilled by {dag_id}")
+
+    def ledgers(self, prefix: str) -> dict[str, Ledger]:
+        """Return the ledger of every application whose id begins so."""
+        cluster = KafkaCluster({"bootstrap.servers": self.bootstrap})
+        topics = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2}).list_topics(
+            timeout=_SECONDS
+        )
+        names = [name.removesuffix("-runs") for name in topics.topics if name.endswith("-runs")]
+        return {name: read_ledger(cluster, name) for name in names if name.startswith(prefix)}
 
     def followers(self) -> dict[str, str]:
         """Return the state of every dag run of the DAG that follows the finished runs."""
@@ -191,12 +206,22 @@ class Deployment:
 
 
 @contextmanager
-def deployed(folder: Path, home: Path, *, database: str = "", **more: str) -> Iterator[Deployment]:
+def deployed(
+    folder: Path,
+    home: Path,
+    *,
+    database: str = "",
+    standalone: bool = False,
+    dag_folders: Sequence[Path] = (EXAMPLE_DAGS,),
+    more: Mapping[str, str] | None = None,
+) -> Iterator[Deployment]:
     """Start broker and Airflow, and unpause the example DAGs; everything ends with the block.
 
     :param folder: for all that they write.
     :param home: Airflow's home with the configuration, and with an empty SQLite database.
     :param database: of another database than SQLite.
+    :param standalone: start the components by ``airflow standalone``.
+    :param dag_folders: of the example DAGs, and more.
     :param more: environment of all components.
     """
     logs = folder / "logs"
@@ -214,6 +239,8 @@ def deployed(folder: Path, home: Path, *, database: str = "", **more: str) -> It
             config=home / "airflow.cfg",
             empty_database=home / "airflow-empty.db",
             database=database,
+            standalone=standalone,
+            dag_folders=dag_folders,
             more={
                 # In the database instead, where a test can take it away.
                 "AIRFLOW_CONN_SPARK_DEFAULT": None,
@@ -225,7 +252,7 @@ def deployed(folder: Path, home: Path, *, database: str = "", **more: str) -> It
                 "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
                     {"type": "file", "log_file_path": str(lineage), "append": True}
                 ),
-                **more,
+                **(more or {}),
             },
         )
         airflow.start()

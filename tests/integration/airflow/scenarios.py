@@ -5,7 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from dev.flight_demo import oracle
-from tests.integration.airflow.deployment import BACKFILLED, FOLLOWED, HOURLY, REPORT, TELL, Deployment
+from dev.flight_demo.publisher import create_topics
+from tests.integration.airflow.deployment import (
+    BACKFILL,
+    BACKFILLED,
+    FOLLOWED,
+    HOURLY,
+    REPORT,
+    TELL,
+    Deployment,
+)
 
 
 def three_increments_add_up_and_are_told_once(deployment: Deployment) -> None:
@@ -53,7 +62,7 @@ def sensor_and_watcher_go_on(deployment: Deployment, run_id: str) -> None:
     airflow.wait(
         lambda: airflow.task_states(REPORT, report)["wait_for_run"] == "deferred", "the sensor is deferred"
     )
-    airflow.children.kill("triggerer")
+    airflow.kill_component("triggerer")
 
     deployment.succeeds(deployment.trigger(run_id))
     assert airflow.run_state(REPORT, report) == "running"
@@ -69,7 +78,7 @@ def repeated_event_is_the_same_and_ignored(deployment: Deployment, run_id: str) 
     """Kill the triggerer, and let the next one announce a run again that was announced and told."""
     airflow = deployment.airflow
     known = set(deployment.followers())
-    airflow.children.kill("triggerer")
+    airflow.kill_component("triggerer")
     deployment.set_cursor_back(run_id)
 
     airflow.start_component("triggerer")
@@ -91,14 +100,13 @@ def backfill_goes_on_beside_the_live_schedule(deployment: Deployment) -> None:
     """Backfill two days while a live run takes a third; each has its own results."""
     while deployment.days < 2:
         deployment.publish_day()
-    deployment.create_backfill(days=2)
+    create_topics(deployment.bootstrap, [BACKFILLED])
+    deployment.create_backfill(BACKFILL, days=2, dag_run_conf={"backfill": "first-days"})
     deployment.publish_day()
     live = deployment.trigger("beside-a-backfill")
 
     summary = deployment.succeeds(live)
-    deployment.airflow.wait(
-        lambda: [*deployment.backfill_runs().values()] == ["success"] * 2, "both days are backfilled"
-    )
+    deployment.backfilled(BACKFILL, days=2)
 
     assert not summary.empty
     assert deployment.differences(deployment.days) == ()

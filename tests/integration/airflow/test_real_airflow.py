@@ -1,5 +1,5 @@
-"""The example DAGs on a real scheduler, triggerer, DAG processor and API server, with SQLite. One deployment
-for all tests; each adds days of its own, so they need no order.
+"""The example DAGs on ``airflow standalone``: a real scheduler, triggerer, DAG processor and API server, with
+SQLite. One deployment for all tests; each adds days of its own, so they need no order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(400)]
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory, airflow_database: Path) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("real-airflow"), airflow_database) as running:
+    with deployed(tmp_path_factory.mktemp("real-airflow"), airflow_database, standalone=True) as running:
         yield running
 
 

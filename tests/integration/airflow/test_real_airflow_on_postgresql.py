@@ -1,4 +1,6 @@
-"""The example DAGs on a real scheduler, triggerer, DAG processor and API server, with PostgreSQL."""
+"""The example DAGs on a real scheduler, triggerer, DAG processor and API server, each started by itself, with
+PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from dev.flight_demo.publisher import create_topics
 from dev.postgres import postgres
-from tests.integration.airflow.deployment import Deployment, deployed
+from tests.airflow_environment import EXAMPLE_DAGS, TEST_DAGS
+from tests.conftest import Row, read_rows
+from tests.integration.airflow.deployment import COPIED, SIDE_BY_SIDE, Deployment, deployed
 from tests.integration.airflow.scenarios import (
     backfill_goes_on_beside_the_live_schedule,
     failed_run_ends_at_its_own_stops_when_cleared,
@@ -20,6 +25,10 @@ from tests.integration.airflow.scenarios import (
     sensor_and_watcher_go_on,
     three_increments_add_up_and_are_told_once,
 )
+
+_DAY_MS = 86_400_000
+#: The first two days of 2013.
+_START_MS, _END_MS = 1_356_998_400_000, 1_356_998_400_000 + 2 * _DAY_MS
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(400)]
 
@@ -39,7 +48,14 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, airflow_database: Path)
             timeout=180,
         )
         folder = tmp_path_factory.mktemp("real-airflow-postgresql")
-        with deployed(folder, airflow_database, database=address, **database) as running:
+        meeting = tmp_path_factory.mktemp("meeting")
+        with deployed(
+            folder,
+            airflow_database,
+            database=address,
+            dag_folders=(EXAMPLE_DAGS, TEST_DAGS),
+            more={"KSTREAMS_TEST_MEETING": str(meeting), **database},
+        ) as running:
             yield running
 
 
@@ -66,3 +82,35 @@ def test_backfill_gives_the_same_results_elsewhere_while_the_live_schedule_goes_
 
 def test_nothing_changes_when_a_finished_run_is_cleared(deployment: Deployment) -> None:
     nothing_changes_when_a_finished_run_is_cleared(deployment)
+
+
+def test_days_of_a_stateless_topology_are_backfilled_right_when_their_runs_overlap(
+    deployment: Deployment,
+) -> None:
+    while deployment.days < 2:
+        deployment.publish_day()
+    create_topics(deployment.bootstrap, [COPIED])
+
+    deployment.create_backfill(SIDE_BY_SIDE, days=2, max_active_runs=2)
+    deployment.backfilled(SIDE_BY_SIDE, days=2)
+
+    # Each run is the only one of an application of its own, and began before the other had finished.
+    ledgers = deployment.ledgers(f"{COPIED}-backfill-")
+    assert len(ledgers) == 2
+    first, second = sorted(
+        (run for ledger in ledgers.values() for run in ledger.runs.values()),
+        key=lambda run: run.interval_ms or (),
+    )
+    assert (first.interval_ms, second.interval_ms) == (
+        (_START_MS, _START_MS + _DAY_MS),
+        (_START_MS + _DAY_MS, _END_MS),
+    )
+    assert max(first.begun_ms, second.begun_ms) < min(first.finished_ms, second.finished_ms)
+
+    def of_both_days(rows: list[Row]) -> list[tuple[object, ...]]:
+        return sorted((row.timestamp_ms, row.key, row.value) for row in rows if row.timestamp_ms < _END_MS)
+
+    copied = read_rows(deployment.bootstrap, COPIED)
+    assert len(copied) > 1_000
+    assert of_both_days(copied) == of_both_days(read_rows(deployment.bootstrap, "flights"))
+    assert len(of_both_days(copied)) == len(copied), "nothing of a later day"
