@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from airflow_kstreams.streams import KStreamBuilder, Processor, Topology
+from airflow_kstreams.streams import KStreamBuilder, Processor, Topology, serdes
 
 _DAY_MS = 86_400_000
 _RUNS = 2
@@ -50,7 +50,7 @@ def meet(day: int) -> None:
 
 def topology() -> Topology:
     """Copy ``flights``."""
-    builder = KStreamBuilder()
+    builder = KStreamBuilder(default_key_serde=serdes.bytes(), default_value_serde=serdes.bytes())
     builder.stream("flights").process(Meet).send_to("flights-live")
     return builder.build()
 
