@@ -20,6 +20,8 @@ _HOME_PREFIX = "kstreams-airflow-"
 TEST_DAGS = Path(__file__).parent / "integration" / "airflow" / "dags"
 #: Folder of the example DAGs, which they run, too.
 EXAMPLE_DAGS = Path(__file__).parents[1] / "dags"
+#: Both, by the names of their bundles.
+DAG_FOLDERS = {"tests": TEST_DAGS, "examples": EXAMPLE_DAGS}
 
 
 def prepare() -> Path:
@@ -37,7 +39,7 @@ def prepare() -> Path:
         {
             "AIRFLOW_HOME": str(made),
             "AIRFLOW__CORE__DAGS_FOLDER": str(TEST_DAGS),
-            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": dag_bundles([TEST_DAGS, EXAMPLE_DAGS]),
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": dag_bundles(DAG_FOLDERS),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             # As in any deployment: without a key, Airflow keeps connections in its database as they are.
             "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,12 @@ class AirflowError(Exception):
     """Airflow did not do what was asked of it; the text says what, and where its logs are."""
 
 
-def dag_bundles(folders: Iterable[Path]) -> str:
-    """Return Airflow's setting that names the folders of DAGs."""
-    named = [{"name": str(path), "classpath": _BUNDLE, "kwargs": {"path": str(path)}} for path in folders]
-    return json.dumps(named)
+def dag_bundles(folders: Mapping[str, Path]) -> str:
+    """Return Airflow's setting of the folders of DAGs, by the names of their bundles."""
+    bundles = folders.items()
+    return json.dumps(
+        [{"name": name, "classpath": _BUNDLE, "kwargs": {"path": str(path)}} for name, path in bundles]
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class LocalAirflow:
     :param empty_database: a SQLite database without history, which is copied.
     :param database: SQLAlchemy's address of a database without history, to use instead of a copy.
     :param standalone: start the components by ``airflow standalone``, not one by one.
-    :param dag_folders: where the DAGs are.
+    :param dag_folders: where the DAGs are, by the names of their bundles.
     :param more: environment of all components besides what they need; None takes a variable away.
     """
 
@@ -70,7 +72,7 @@ class LocalAirflow:
     empty_database: Path = _ROOT / ".setup" / "airflow-empty.db"
     database: str = ""
     standalone: bool = False
-    dag_folders: Sequence[Path] = (_ROOT / "dags",)
+    dag_folders: Mapping[str, Path] = field(default_factory=lambda: {"examples": _ROOT / "dags"})
     more: Mapping[str, str | None] = field(default_factory=dict)
     _port: int = 0
     _token: str = field(default="", repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ HOURLY, REPORT, FOLLOWED = "flight_delays_hourly", "flight_delays_report", "flig
 TELL = "tell_new_runs"
 BACKFILL, BACKFILLED = "flight_delays_backfill", "carrier-delays-backfilled"
 SIDE_BY_SIDE, COPIED = "flights_copied", "flights-copied"
+EXAMPLES = {"examples": EXAMPLE_DAGS}
 _CURSOR = f"{APPLICATION_ID}-finished-runs-{FOLLOWED}"
 _SECONDS = 30.0
 
@@ -212,7 +213,7 @@ def deployed(
     *,
     database: str = "",
     standalone: bool = False,
-    dag_folders: Sequence[Path] = (EXAMPLE_DAGS,),
+    dag_folders: Mapping[str, Path] = EXAMPLES,
     more: Mapping[str, str] | None = None,
 ) -> Iterator[Deployment]:
     """Start broker and Airflow, and unpause the example DAGs; everything ends with the block.
@@ -221,7 +222,7 @@ def deployed(
     :param home: Airflow's home with the configuration, and with an empty SQLite database.
     :param database: of another database than SQLite.
     :param standalone: start the components by ``airflow standalone``.
-    :param dag_folders: of the example DAGs, and more.
+    :param dag_folders: of the example DAGs, and more, by the names of their bundles.
     :param more: environment of all components.
     """
     logs = folder / "logs"

@@ -14,7 +14,7 @@ import pytest
 
 from dev.flight_demo.publisher import create_topics
 from dev.postgres import postgres
-from tests.airflow_environment import EXAMPLE_DAGS, TEST_DAGS
+from tests.airflow_environment import DAG_FOLDERS
 from tests.conftest import Row, read_rows
 from tests.integration.airflow.deployment import COPIED, SIDE_BY_SIDE, Deployment, deployed
 from tests.integration.airflow.scenarios import (
@@ -53,7 +53,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, airflow_database: Path)
             folder,
             airflow_database,
             database=address,
-            dag_folders=(EXAMPLE_DAGS, TEST_DAGS),
+            dag_folders=DAG_FOLDERS,
             more={"KSTREAMS_TEST_MEETING": str(meeting), **database},
         ) as running:
             yield running
