@@ -7,7 +7,6 @@ them does: the others commit and leave, and start anew with it.
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -87,9 +86,6 @@ class ContinuousHost:
                 return [HostReport(report=report) for report in self._run_threads(cluster, watch)]
         except KStreamsError as error:
             return [reported(error)]
-        finally:
-            # A bound topology refers to itself in circles, and its stores must not wait for the collector.
-            gc.collect()
 
     def _run_threads(self, cluster: KafkaCluster, watch: LeaseWatch) -> list[TaskReport]:
         from airflow_kstreams.batch.task_thread import TaskThread

@@ -21,6 +21,7 @@ import msgspec
 from airflow_kstreams.batch.model import TaskReport
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.secrets import sealed
+from airflow_kstreams.spark.collector import sparing_collector
 from airflow_kstreams.spark.shipped import shipped
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError, RecordError
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -127,7 +128,9 @@ def in_arrow(run: Callable[[int], list[HostReport]]) -> ArrowFunction:
             for index in batch.column(0).to_pylist():
                 # Not pa.array: converting a list imports pandas, two seconds and 80 MB in every worker.
                 column = pa.lib.StringBuilder()
-                for report in run(index):
+                with sparing_collector():
+                    reports = run(index)
+                for report in reports:
                     column.append(msgspec.json.encode(report).decode())
                 yield pa.RecordBatch.from_arrays([column.finish()], names=["report"])
 
