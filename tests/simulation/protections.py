@@ -190,7 +190,7 @@ def _ledger_is_not_asked() -> SwitchedOff:
         ledger = read_ledger(*arguments, **named)
         return dataclasses.replace(ledger, runs=Forgetful(ledger.runs))
 
-    return mock.patch("airflow_kstreams.batch.coordinator.read_ledger", forgetting)
+    return mock.patch("airflow_kstreams.batch.lease_holder.read_ledger", forgetting)
 
 
 def _changelog_apart() -> SwitchedOff:
