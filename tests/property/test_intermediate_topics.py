@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
-from tests.simulation.airflow import Scheduler
+from tests.simulation.airflow import DagRun, Scheduler
 from tests.simulation.applications import APPLICATION_ID, Application
 from tests.simulation.checkers import Expectations, check
 from tests.simulation.drawn_dags import Dag, Edge, Stage, dags
@@ -139,9 +139,9 @@ class Play:
         for number, count in enumerate(self.around.runs):
             self._arrive(count)
             others = self.world.start("producers", "producer", self._keep_arriving)
-            self.scheduler.dag_run(f"run-{number}")
+            self.scheduler.dag_run(DagRun(run_id=f"run-{number}"))
             others.wait()
-        self.scheduler.dag_run("run-last")
+        self.scheduler.dag_run(DagRun(run_id="run-last"))
 
     def _keep_arriving(self) -> None:
         for _ in range(self.random.randint(0, 3)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from airflow_kstreams.batch.coordinator import Coordinator
@@ -23,12 +24,25 @@ class RunFailedError(Exception):
     """A DAG run failed although a scheduler tried as often as it could."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DagRun:
+    """A run as its operators know it.
+
+    :param clear_number: how often it was cleared.
+    :param interval_ms: its data interval, epoch milliseconds.
+    """
+
+    run_id: str
+    clear_number: int = 0
+    interval_ms: tuple[int, int] | None = None
+
+
 #: What an operator does in its process, given the run and its order.
-Execute = Callable[[Process, str, tuple[int, int]], None]
+Execute = Callable[[Process, DagRun, tuple[int, int]], None]
 
 
-def _execute(execute: Execute, holder: list[Process], run_id: str, order: tuple[int, int]) -> None:
-    execute(holder[0], run_id, order)
+def _execute(execute: Execute, holder: list[Process], run: DagRun, order: tuple[int, int]) -> None:
+    execute(holder[0], run, order)
 
 
 class Scheduler:
@@ -51,22 +65,22 @@ class Scheduler:
         self._separate_finish = separate_finish
         self._world = injector.world
 
-    def dag_run(self, run_id: str, clear_number: int = 0) -> None:
+    def dag_run(self, run: DagRun) -> None:
         """Run one DAG run to its end.
 
         :raises RunFailedError: it fails for good.
         """
-        self._operator("capture", run_id, clear_number, self._capture)
-        self._operator("driver", run_id, clear_number, self._drive)
+        self._operator("capture", run, self._capture)
+        self._operator("driver", run, self._drive)
         if self._separate_finish:
-            self._operator("finish", run_id, clear_number, self._finish)
+            self._operator("finish", run, self._finish)
 
     def early_finish(self, run_id: str) -> Process:
         """Run the finish operator alone, as when somebody marks the operators before it as successful."""
 
         def finish() -> None:
             try:
-                self._finish(holder[0], run_id, (0, 0))
+                self._finish(holder[0], DagRun(run_id=run_id), (0, 0))
             except KStreamsError as error:
                 if not error.is_retriable:
                     raise
@@ -74,18 +88,12 @@ class Scheduler:
         holder = [self._world.start(f"finish {run_id} early", "finish", finish)]
         return holder[0]
 
-    def _operator(
-        self,
-        role: str,
-        run_id: str,
-        clear_number: int,
-        execute: Execute,
-    ) -> None:
+    def _operator(self, role: str, run: DagRun, execute: Execute) -> None:
         for number in range(1, MAX_TRIES + 1):
             holder: list[Process] = []
-            order = (clear_number, number)
-            name = f"{role} {run_id} {clear_number}.{number}"
-            body = partial(_execute, execute, holder, run_id, order)
+            order = (run.clear_number, number)
+            name = f"{role} {run.run_id} {run.clear_number}.{number}"
+            body = partial(_execute, execute, holder, run, order)
             process = self._world.start(name, role, body)
             holder.append(process)
             ending = process.wait()
@@ -95,32 +103,34 @@ class Scheduler:
             if error is not None and not (isinstance(error, KStreamsError) and error.is_retriable):
                 raise RunFailedError(f"{name} fails for good: {type(error).__name__}: {error}") from error
             self._world.sleep(self._injector.random.choice((0.5, 3.0, 15.0)))
-        raise RunFailedError(f"{role} of {run_id} was tried {MAX_TRIES} times; last: {error or 'died'}")
+        raise RunFailedError(f"{role} of {run.run_id} was tried {MAX_TRIES} times; last: {error or 'died'}")
 
-    def _capture(self, process: Process, run_id: str, order: tuple[int, int]) -> None:
+    def _capture(self, process: Process, run: DagRun, order: tuple[int, int]) -> None:
         coordinator = Coordinator(self._injector.cluster(process), self._settings, clock=self._world)
         app = self._settings.application_id
         try:
             coordinator.begin(
-                run_id,
+                run.run_id,
                 self._topology.plan(app),
                 # As the operator does: capture, whatever its own try, comes before the driver's tries.
                 order=(order[0], 0),
                 owner=process.name,
                 hold_lease=False,
                 groups=partial(self._topology.partition_groups, app),
+                interval_ms=run.interval_ms,
             )
         finally:
             coordinator.close()
 
-    def _drive(self, process: Process, run_id: str, order: tuple[int, int]) -> None:
+    def _drive(self, process: Process, run: DagRun, order: tuple[int, int]) -> None:
         spec = RunSpec(
             application_id=self._settings.application_id,
-            run_id=run_id,
+            run_id=run.run_id,
             order=order,
             owner=process.name,
             topology_hash=self._topology.plan(self._settings.application_id).topology_hash,
             finish=not self._separate_finish,
+            interval_ms=run.interval_ms,
         )
         Driver(
             spec,
@@ -133,9 +143,9 @@ class Scheduler:
             clock=self._world,
         ).run()
 
-    def _finish(self, process: Process, run_id: str, order: tuple[int, int]) -> None:
+    def _finish(self, process: Process, run: DagRun, order: tuple[int, int]) -> None:
         coordinator = Coordinator(self._injector.cluster(process), self._settings, clock=self._world)
         try:
-            coordinator.finish(run_id)
+            coordinator.finish(run.run_id)
         finally:
             coordinator.close()

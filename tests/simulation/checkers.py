@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_kstreams.streams.ports import TopicPartition
@@ -21,6 +21,18 @@ class ViolationError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunInterval:
+    """What cuts the log for a run.
+
+    :param started_ms: when a scheduler first started it.
+    :param end_ms: end of its data interval.
+    """
+
+    started_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
     """What the checkers must know of a scenario.
 
@@ -28,6 +40,7 @@ class Expectations:
     :param partitions: of every topic that is not the engine's own.
     :param outsiders: (topic, value) of records that outsiders wrote.
     :param commit_every: records between two commit points, 0 for the end of the slice only.
+    :param intervals: of the runs that a scheduler started, if data intervals cut the log.
     """
 
     application: Application
@@ -36,6 +49,7 @@ class Expectations:
     exactly_once: bool
     outsiders: frozenset[tuple[str, str]]
     commit_every: int
+    intervals: Mapping[str, RunInterval] = field(default_factory=dict)
 
 
 Checker = Callable[[History, Expectations], None]
@@ -176,6 +190,25 @@ def slices_are_final(history: History, expected: Expectations) -> None:
                     )
 
 
+def intervals_cut_the_log(history: History, expected: Expectations) -> None:
+    """A run reads nothing dated past its interval's end, and stops only at such a record, or at the log's
+    end: what is right behind its stop and was final before it started is dated past that end.
+    """
+    for run in history.finished:
+        interval = expected.intervals.get(run.run_id)
+        if interval is None:
+            continue
+        for partition, (start, stop) in run.spans.items():
+            for entry in history.logs.get(partition, ()):
+                late = entry.timestamp_ms >= interval.end_ms
+                known = history.commits[entry.commit].at_ms <= interval.started_ms
+                if (start <= entry.offset < stop and late) or (entry.offset == stop and known and not late):
+                    raise ViolationError(
+                        f"run {run.run_id} up to {interval.end_ms} read {partition} [{start}, {stop}); "
+                        f"{entry.offset} is dated {entry.timestamp_ms}"
+                    )
+
+
 def leases_are_respected(history: History, expected: Expectations) -> None:
     """Nobody takes a lease that is in force, except a newer attempt of the same run."""
     held: dict[str, Any] = {}
@@ -209,6 +242,7 @@ CHECKERS: tuple[Checker, ...] = (
     notifications_are_complete,
     stops_cover_what_was_written,
     slices_are_final,
+    intervals_cut_the_log,
     leases_are_respected,
     outputs_are_exact,
 )

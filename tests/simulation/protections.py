@@ -254,6 +254,15 @@ def _stop_at_the_high_watermark() -> SwitchedOff:
     return mock.patch("airflow_kstreams.batch.freeze.log_bounds", log_bounds)
 
 
+def _intervals_do_not_cut() -> SwitchedOff:
+    """A run that goes by its data interval stops at the end of the log, whatever lies past that interval."""
+
+    def uncut(admin: Any, reader: Any, inputs: Any, interval: Any, *, clock: Any) -> Any:
+        return tuple(inputs), ()
+
+    return mock.patch("airflow_kstreams.batch.freeze.cut_by_time", uncut)
+
+
 def _others_are_dropped() -> SwitchedOff:
     """A begin that finds another run's unfinished slice drops it."""
     resume = Coordinator._begin_claimed
@@ -355,5 +364,6 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="unfinished runs come first", section="4 begin 0", off=_others_are_dropped),
         Protection(name="ledger for expired offsets", section="4 start", off=_nothing_is_remembered),
         Protection(name="read committed", section="4 stop", off=_read_uncommitted),
+        Protection(name="intervals cut the log", section="8", off=_intervals_do_not_cut),
     )
 }

@@ -16,9 +16,9 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka import LogRecord
-from tests.simulation.airflow import RunFailedError, Scheduler
+from tests.simulation.airflow import DagRun, RunFailedError, Scheduler
 from tests.simulation.applications import APPLICATION_ID, APPLICATIONS, Application
-from tests.simulation.checkers import Expectations, ViolationError, check
+from tests.simulation.checkers import Expectations, RunInterval, ViolationError, check
 from tests.simulation.faults import CYCLE, Fault, PlannedFault, plan_of
 from tests.simulation.history import METADATA, History
 from tests.simulation.injector import FaultInjector
@@ -27,6 +27,7 @@ from tests.simulation.threads import running_in
 from tests.simulation.world import StuckError, World
 
 Trace = Callable[[str], None]
+_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,11 @@ class Scenario:
     def exactly_once(self) -> bool:
         """Whether it promises that."""
         return bool(self.settings["processing.guarantee"] == "exactly_once")
+
+    @property
+    def by_interval(self) -> bool:
+        """Whether a run stops where its data interval ends."""
+        return bool(self.settings["autostop.at"] == "interval_end")
 
     def __str__(self) -> str:
         return (
@@ -108,6 +114,8 @@ def scenario_of(seed: int) -> Scenario:
         name = random.choice(("fold", "merged", "windows"))
     elif cell[0] == "writer.abort":
         settings["processing.guarantee"] = "exactly_once"
+    elif cell[0] == "admin.offsets_for_times":
+        settings["autostop.at"] = "interval_end"
     elif cell == ("reader.pause", Fault.SECOND_OWNER):
         name = random.choice(("fold", "merged", "windows"))
         settings |= {"processing.guarantee": "exactly_once", "commit.every.records": 1}
@@ -117,6 +125,8 @@ def scenario_of(seed: int) -> Scenario:
     application = APPLICATIONS[name]
     topics = (*application.inputs, *application.through, "out")
     partitions = {topic: random.choice((2, 2, 2, 3)) for topic in topics}
+    if random.random() < 0.15:
+        settings["autostop.at"] = "interval_end"
     return Scenario(
         seed=seed,
         application=application,
@@ -194,6 +204,7 @@ class _Run:
         self._others: list[Any] = []
         self._run_id = ""
         self._run_ids: set[str] = set()
+        self._intervals: dict[str, RunInterval] = {}
         self._seen: dict[TopicPartition, list[LogRecord]] = {}
 
     def main(self) -> None:
@@ -237,6 +248,7 @@ class _Run:
         return Expectations(
             application=self._scenario.application,
             run_ids=frozenset(self._run_ids),
+            intervals=self._intervals if self._scenario.by_interval else {},
             partitions=partitions,
             exactly_once=self._scenario.exactly_once,
             outsiders=frozenset(self._producers.outsiders),
@@ -265,7 +277,18 @@ class _Run:
                 self._seen[partition] += records  # type: ignore[arg-type]
 
     def _dag_run(self, run_id: str, clear_number: int) -> None:
-        self._scheduler.dag_run(run_id, clear_number)
+        interval = self._intervals.get(run_id)
+        if interval is None:
+            now_ms = self._world.now_ms()
+            end_ms = now_ms - self._random.choice((-1, 0, 5, 100, 500))
+            interval = self._intervals[run_id] = RunInterval(started_ms=now_ms, end_ms=end_ms)
+        self._scheduler.dag_run(
+            DagRun(
+                run_id=run_id,
+                clear_number=clear_number,
+                interval_ms=(interval.end_ms - _HOUR_MS, interval.end_ms),
+            )
+        )
         self._run_ids.add(run_id)
 
     def _start_second(self) -> None:
