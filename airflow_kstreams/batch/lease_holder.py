@@ -1,8 +1,8 @@
-"""Who holds the lease of an application, and what decisions are made from: the lower half of a coordinator.
+"""What every coordinator stands on: the lease that its begin took, and the reads that it decides from.
 
-A lease is a record of the ledger, written under the coordinator's transactional id. Its holder renews it in
-time; a holder that finds the id claimed by another reads the ledger, and goes on only if the lease is still
-its own. Whoever wants to write meets the lease of another owner here, and is refused.
+A lease is a record of the ledger, written under the coordinator's transactional id together with what begins.
+Its holder renews it in time; a holder that finds the id claimed by another reads the ledger, and goes on only
+if the lease is still its own. Whoever meets the lease of another owner is refused here.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ _RENEWALS_PER_LEASE = 3
 
 
 class LeaseHolder:
-    """Takes, renews and gives up the lease, and reads ledger and metadata. Close it after use.
+    """Renews and gives up the lease that begin took, reads ledger and metadata. Close it after use.
 
     :param cluster: where everything is kept.
     :param settings: the application's settings.
+    :param clock: the machine's unless given.
     """
 
     def __init__(

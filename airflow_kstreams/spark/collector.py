@@ -1,9 +1,9 @@
 """Python's cyclic collector while a worker runs tasks.
 
-A task makes and drops client records by the million, none of them in a circle, and keeps thousands of them
-buffered. Python counts each of them, so its collector comes after every 700, and ever so often looks through
-everything that the worker has imported: a fifth of a task's time. While tasks run it leaves alone what was
-there before them, and comes more rarely. Circles that user code makes are collected as ever.
+A task makes and drops client records by the million, none of them in a reference cycle, and keeps thousands
+of them buffered. Python counts each of them, so its collector comes after every 700, and ever so often looks
+through everything that the worker has imported: a fifth of a task's time. While tasks run it leaves alone
+what was there before them, and comes more rarely; cycles that user code makes wait that much longer.
 """
 
 from __future__ import annotations
@@ -12,24 +12,29 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Objects made and not dropped after which the collector comes: more than the records of some fetches.
-_OBJECTS = 20_000
+#: Objects made and not dropped after which the collector comes: more than the records of a fetch.
+_OBJECTS = 5_000
 
 
 @contextmanager
 def sparing_collector() -> Iterator[None]:
     """Spare the collector what existed before the body; in the end, collect what the body left.
 
-    The interpreter's own settings hold again afterwards.
+    Nothing is changed where the collector is off, or where somebody else has frozen objects, which could not
+    be told apart in the end. Thresholds that the body sets stay.
     """
-    thresholds = gc.get_threshold()
-    gc.freeze()
-    if thresholds[0]:
-        gc.set_threshold(max(_OBJECTS, thresholds[0]), *thresholds[1:])
+    before = gc.get_threshold()
+    sparing = (max(_OBJECTS, before[0]), *before[1:])
+    alone = gc.get_freeze_count() == 0 and before[0] > 0
+    if alone:
+        gc.freeze()
+        gc.set_threshold(*sparing)
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
-        # A bound topology refers to itself in circles: its stores must not wait for the collector's own time.
+        # A bound topology refers to itself: its stores must not wait for the collector's own time.
         gc.collect()
-        gc.unfreeze()
+        if alone:
+            gc.unfreeze()
+            if gc.get_threshold() == sparing:
+                gc.set_threshold(*before)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -46,9 +47,12 @@ class Children:
         :param end_by: the signal that it takes for a kind request to end.
         """
         # Its own session keeps the terminal's Ctrl-C from it, so that the demo ends things in order; should
-        # the demo itself be killed, the kernel tells the child.
-        setpriv = shutil.which("setpriv")
-        prefix = [setpriv, "--pdeathsig", end_by.name.removeprefix("SIG")] if setpriv else []
+        # the demo itself be killed, the kernel tells the child. A shell that put the demo into the background
+        # had it ignore SIGINT, and so would the child.
+        kind = end_by.name.removeprefix("SIG")
+        prefix = ["env", f"--default-signal={kind}"]
+        if setpriv := shutil.which("setpriv"):
+            prefix += [setpriv, "--pdeathsig", kind]
         self._end_by[name] = end_by
         with self.log_of(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
@@ -68,6 +72,14 @@ class Children:
         """Return the name of a process that has ended although nobody asked it to."""
         return next((name for name, process in self._running.items() if process.poll() is not None), None)
 
+    def last_words(self) -> str:
+        """Return the last line that each process has written."""
+        said = []
+        for name in self._running:
+            lines = self.log_of(name).read_text(errors="replace").strip().splitlines()
+            said.append(f"{name} said last: {lines[-1].strip() if lines else 'nothing'}")
+        return "; ".join(said)
+
     def is_running(self, name: str) -> bool:
         """Tell whether a process was started under this name, and not killed."""
         return name in self._running
@@ -82,10 +94,14 @@ class Children:
         """End at once one of the processes that a process has started, and what that one has started.
 
         :param argument: the one that has this argument.
+        :raises ValueError: there is none.
         """
-        parts = psutil.Process(self._running[name].pid).children()
-        (part,) = [part for part in parts if _works(part) and argument in part.cmdline()]
-        _end(_family(part.pid))
+        for part in psutil.Process(self._running[name].pid).children():
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if argument in part.cmdline():
+                    _end(_family(part.pid))
+                    return
+        raise ValueError(f"{name} has no process with the argument {argument!r}")
 
     def stop(self) -> None:
         """End all processes and what they have started, first kindly, then not."""

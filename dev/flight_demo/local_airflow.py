@@ -240,14 +240,16 @@ class LocalAirflow:
         while not condition():
             self._check_processes()
             if time.monotonic() > deadline:
-                raise AirflowError(f"Airflow: after {_START_SECONDS:.0f} s it is still not so that {what}")
+                raise AirflowError(
+                    f"Airflow: after {_START_SECONDS:.0f} s it is still not so that {what}; "
+                    f"{self.children.last_words()}"
+                )
             time.sleep(0.3)
 
     def _check_processes(self) -> None:
         name = self.children.ended()
         if name is not None:
-            lines = self.children.log_of(name).read_text(errors="replace").strip().splitlines()
-            raise AirflowError(f"airflow {name} ended: {lines[-1] if lines else 'without a word'}")
+            raise AirflowError(f"airflow {name} ended; {self.children.last_words()}")
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Ask the REST API; answers decoded JSON, or None where there is no content."""

@@ -15,7 +15,7 @@ from airflow_kstreams.streams import KStreamBuilder, Processor, Topology, serdes
 
 _DAY_MS = 86_400_000
 _RUNS = 2
-_SECONDS = 60.0
+_SECONDS = 100.0
 
 
 class Meet(Processor):

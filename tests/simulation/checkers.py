@@ -24,12 +24,12 @@ class ViolationError(Exception):
 class RunInterval:
     """What cuts the log for a run.
 
-    :param started_ms: when a scheduler first started it.
     :param end_ms: end of its data interval.
+    :param readable: what a reader of committed records could read to, when a scheduler first started it.
     """
 
-    started_ms: int
     end_ms: int
+    readable: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,22 +191,24 @@ def slices_are_final(history: History, expected: Expectations) -> None:
 
 
 def intervals_cut_the_log(history: History, expected: Expectations) -> None:
-    """A run reads nothing dated past its interval's end, and stops only at such a record, or at the log's
-    end: what is right behind its stop and was final before it started is dated past that end.
+    """A run reads nothing dated past its interval's end, and stops only before such a record, or at the end
+    of what could be read.
     """
     for run in history.finished:
         interval = expected.intervals.get(run.run_id)
         if interval is None:
             continue
         for partition, (start, stop) in run.spans.items():
-            for entry in history.logs.get(partition, ()):
-                late = entry.timestamp_ms >= interval.end_ms
-                known = history.commits[entry.commit].at_ms <= interval.started_ms
-                if (start <= entry.offset < stop and late) or (entry.offset == stop and known and not late):
-                    raise ViolationError(
-                        f"run {run.run_id} up to {interval.end_ms} read {partition} [{start}, {stop}); "
-                        f"{entry.offset} is dated {entry.timestamp_ms}"
-                    )
+            log = history.logs.get(partition, ())
+            read = [entry for entry in log if start <= entry.offset < stop]
+            left = [entry for entry in log if stop <= entry.offset < interval.readable[partition]]
+            wrong = [entry for entry in read if entry.timestamp_ms >= interval.end_ms]
+            wrong += [entry for entry in left[:1] if entry.timestamp_ms < interval.end_ms]
+            if wrong:
+                raise ViolationError(
+                    f"run {run.run_id} up to {interval.end_ms} read {partition} [{start}, {stop}); "
+                    f"{wrong[0].offset} is dated {wrong[0].timestamp_ms}"
+                )
 
 
 def leases_are_respected(history: History, expected: Expectations) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from msgspec import structs
+
 from airflow_kstreams.batch import offsets
 from airflow_kstreams.batch.coordinator import Coordinator
 from airflow_kstreams.batch.known import Known
@@ -263,6 +265,20 @@ def _intervals_do_not_cut() -> SwitchedOff:
     return mock.patch("airflow_kstreams.batch.freeze.cut_by_time", uncut)
 
 
+def _cut_where_the_broker_points() -> SwitchedOff:
+    """An interval cuts where ``offsets_for_times`` points, be it an aborted record or a marker."""
+
+    def cut(admin: Any, reader: Any, inputs: Any, interval: Any, *, clock: Any) -> Any:
+        hints = admin.offsets_for_times({part.topic_partition: interval.end_ms for part in inputs})
+        cuts = [
+            min(part.stop_offset, max(part.start_offset, hints.get(part.topic_partition, part.stop_offset)))
+            for part in inputs
+        ]
+        return tuple(structs.replace(part, stop_offset=at) for part, at in zip(inputs, cuts, strict=True)), ()
+
+    return mock.patch("airflow_kstreams.batch.freeze.cut_by_time", cut)
+
+
 def _others_are_dropped() -> SwitchedOff:
     """A begin that finds another run's unfinished slice drops it."""
     resume = Coordinator._begin_claimed
@@ -365,5 +381,6 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="ledger for expired offsets", section="4 start", off=_nothing_is_remembered),
         Protection(name="read committed", section="4 stop", off=_read_uncommitted),
         Protection(name="intervals cut the log", section="8", off=_intervals_do_not_cut),
+        Protection(name="committed records cut the log", section="8", off=_cut_where_the_broker_points),
     )
 }

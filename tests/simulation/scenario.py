@@ -279,9 +279,13 @@ class _Run:
     def _dag_run(self, run_id: str, clear_number: int) -> None:
         interval = self._intervals.get(run_id)
         if interval is None:
-            now_ms = self._world.now_ms()
-            end_ms = now_ms - self._random.choice((-1, 0, 5, 100, 500))
-            interval = self._intervals[run_id] = RunInterval(started_ms=now_ms, end_ms=end_ms)
+            inputs = [
+                tp for topic in self._scenario.application.inputs for tp in self._kafka.partitions(topic)
+            ]
+            interval = self._intervals[run_id] = RunInterval(
+                end_ms=self._world.now_ms() - self._random.choice((-1, 0, 5, 100, 500)),
+                readable=self._kafka.admin().end_offsets(inputs, isolation="read_committed"),
+            )
         self._scheduler.dag_run(
             DagRun(
                 run_id=run_id,

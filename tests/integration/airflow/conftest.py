@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,9 +68,15 @@ def dag_module(airflow_database: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def example_dags(airflow_database: Path) -> dict[str, Any]:
-    """The example DAGs by id, which name their files."""
-    return {file.stem: _loaded(file).dag for file in EXAMPLE_DAGS.glob("*.py")}
+def example_dag(airflow_database: Path) -> Callable[[str], Any]:
+    """An example DAG by its id, which names its file; None if there is none."""
+
+    @cache
+    def example(dag_id: str) -> Any:
+        file = EXAMPLE_DAGS / f"{dag_id}.py"
+        return _loaded(file).dag if file.exists() else None
+
+    return example
 
 
 def _loaded(file: Path) -> ModuleType:
@@ -96,7 +103,7 @@ def connections(kafka: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 
 @pytest.fixture
 def run_dag(
-    dag_module: ModuleType, example_dags: dict[str, Any], connections: Callable[..., None]
+    dag_module: ModuleType, example_dag: Callable[[str], Any], connections: Callable[..., None]
 ) -> Iterator[Callable[..., DagRunOutcome]]:
     """``run_dag("increments", conf, again=None)`` runs a DAG with ``dag.test()``, as a new dag run: one for
     tests, or an example.
@@ -108,7 +115,7 @@ def run_dag(
     def run(name: str, conf: dict[str, Any], *, again: DagRunOutcome | None = None) -> DagRunOutcome:
         logical_date = next(_logical_dates) if again is None else dates[again.run_id]
         dag_module.failures.clear()
-        dag = example_dags[name] if name in example_dags else getattr(dag_module, name)
+        dag = example_dag(name) or getattr(dag_module, name)
         # Airflow makes the run's id from run_after, so the same date gives the same dag run, cleared.
         dag_run = dag.test(run_after=logical_date, logical_date=logical_date, run_conf=conf)
         outcome = _outcome(dag_run, list(dag_module.failures))

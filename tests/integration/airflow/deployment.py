@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from airflow_kstreams.batch.model import RunSummary
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from dev.embedded import Broker, free_port
 from dev.flight_demo import oracle
-from dev.flight_demo.children import Children
+from dev.flight_demo.children import Children, end_leftovers
 from dev.flight_demo.data import Stretch, records
 from dev.flight_demo.local_airflow import AirflowError, LocalAirflow
 from dev.flight_demo.publisher import create_topics, publish
@@ -228,10 +228,13 @@ def deployed(
     logs = folder / "logs"
     logs.mkdir()
     lineage = folder / "lineage.jsonl"
-    with (
-        Broker(port=free_port(Broker.PORTS), folder=folder / "broker", heap="512m") as broker,
-        Children(logs) as children,
-    ):
+    with ExitStack() as stack:
+        broker = stack.enter_context(
+            Broker(port=free_port(Broker.PORTS), folder=folder / "broker", heap="512m")
+        )
+        # Components of a standalone that ended before them are nobody's children.
+        stack.callback(end_leftovers, "AIRFLOW_HOME", str(folder / "airflow"))
+        children = stack.enter_context(Children(logs))
         create_topics(broker.bootstrap)
         airflow = LocalAirflow(
             folder=folder / "airflow",

@@ -22,7 +22,7 @@ CAPTURE, RUN, FINISH = (
 )
 
 
-def test_results_are_right_after_increments_a_failure_a_report_and_a_reset(
+def test_results_are_right_when_increments_a_failed_run_a_report_and_a_reset_follow_each_other(
     kafka: str,
     run_dag: Callable[..., Any],
     create_topic: Callable[..., str],

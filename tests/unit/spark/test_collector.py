@@ -20,7 +20,7 @@ class Ring:
         self.itself = self
 
 
-def test_collector_leaves_alone_what_was_there_while_tasks_run() -> None:
+def test_collector_leaves_alone_what_was_there_when_tasks_run() -> None:
     seen: list[Any] = []
 
     def run(_: int) -> list[HostReport]:
@@ -38,7 +38,7 @@ def test_collector_leaves_alone_what_was_there_while_tasks_run() -> None:
     assert gc.get_threshold() == before
 
 
-def test_circles_that_tasks_leave_are_collected_at_their_end() -> None:
+def test_reference_cycles_are_collected_when_tasks_end() -> None:
     gc.disable()  # so that only the end of the body can have collected it
     try:
         with sparing_collector():
@@ -57,11 +57,33 @@ def test_collector_has_its_settings_back_when_tasks_fail() -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_collector_that_is_off_stays_off() -> None:
+def test_nothing_is_changed_when_the_collector_is_off() -> None:
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:
         with sparing_collector():
             assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_frozen_objects_stay_frozen_when_somebody_else_froze_them() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with sparing_collector():
+            ring = weakref.ref(Ring())
+        assert gc.get_freeze_count() == frozen > 0
+        assert ring() is None
+    finally:
+        gc.unfreeze()
+
+
+def test_thresholds_stay_when_user_code_sets_them() -> None:
+    before = gc.get_threshold()
+    try:
+        with sparing_collector():
+            gc.set_threshold(12_345)
+        assert gc.get_threshold()[0] == 12_345
     finally:
         gc.set_threshold(*before)
