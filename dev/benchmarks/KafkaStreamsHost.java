@@ -27,6 +27,7 @@ import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.Serializer;
+import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
@@ -154,7 +155,9 @@ public final class KafkaStreamsHost {
             for (int tries = 0; tries < 500 && failure.get() == null && !settled(streams); tries++) {
                 Thread.sleep(20);
             }
-            streams.close(Duration.ofSeconds(60));
+            // Else the next instance waits until this one's session times out, which is no part of a run.
+            streams.close(CloseOptions.groupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP)
+                    .withTimeout(Duration.ofSeconds(60)));
         }
 
         private boolean settled(KafkaStreams streams) {
