@@ -13,15 +13,15 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet
 
-from dev.flight_demo.local_airflow import dag_bundles
+from dev.flight_demo.local_airflow import EXAMPLES, dag_bundles
 
 _HOME_PREFIX = "kstreams-airflow-"
 #: Folder of the DAGs that integration tests run.
 TEST_DAGS = Path(__file__).parent / "integration" / "airflow" / "dags"
 #: Folder of the example DAGs, which they run, too.
-EXAMPLE_DAGS = Path(__file__).parents[1] / "dags"
+EXAMPLE_DAGS = EXAMPLES["examples"]
 #: Both, by the names of their bundles.
-DAG_FOLDERS = {"tests": TEST_DAGS, "examples": EXAMPLE_DAGS}
+DAG_FOLDERS = {"tests": TEST_DAGS, **EXAMPLES}
 
 
 def prepare() -> Path:

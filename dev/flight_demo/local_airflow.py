@@ -23,6 +23,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 180.0
 _REQUEST_SECONDS = 20.0
 _LOCK_SECONDS = 15
+#: The folder of the example DAGs, by the name of its bundle.
+EXAMPLES = {"examples": _ROOT / "dags"}
 _BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 _PROGRAMS = Path(sys.executable).parent
 _STANDALONE = "standalone"
@@ -72,7 +74,7 @@ class LocalAirflow:
     empty_database: Path = _ROOT / ".setup" / "airflow-empty.db"
     database: str = ""
     standalone: bool = False
-    dag_folders: Mapping[str, Path] = field(default_factory=lambda: {"examples": _ROOT / "dags"})
+    dag_folders: Mapping[str, Path] = field(default_factory=lambda: EXAMPLES)
     more: Mapping[str, str | None] = field(default_factory=dict)
     _port: int = 0
     _token: str = field(default="", repr=False)

@@ -20,9 +20,8 @@ from dev.embedded import Broker, free_port
 from dev.flight_demo import oracle
 from dev.flight_demo.children import Children, end_leftovers
 from dev.flight_demo.data import Stretch, records
-from dev.flight_demo.local_airflow import AirflowError, LocalAirflow
+from dev.flight_demo.local_airflow import EXAMPLES, AirflowError, LocalAirflow
 from dev.flight_demo.publisher import create_topics, publish
-from tests.airflow_environment import EXAMPLE_DAGS
 from tests.conftest import Row, read_rows
 
 APPLICATION_ID = "flight-delays"
@@ -30,7 +29,6 @@ HOURLY, REPORT, FOLLOWED = "flight_delays_hourly", "flight_delays_report", "flig
 TELL = "tell_new_runs"
 BACKFILL, BACKFILLED = "flight_delays_backfill", "carrier-delays-backfilled"
 SIDE_BY_SIDE, COPIED = "flights_copied", "flights-copied"
-EXAMPLES = {"examples": EXAMPLE_DAGS}
 _CURSOR = f"{APPLICATION_ID}-finished-runs-{FOLLOWED}"
 _SECONDS = 30.0
 
