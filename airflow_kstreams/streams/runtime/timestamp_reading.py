@@ -34,7 +34,11 @@ class RecordTimestamps:
 
     def __call__(self, records: Sequence[Record]) -> tuple[Sequence[Record], list[int]]:
         """Return the records and their timestamps."""
-        timestamps = [record.timestamp()[1] for record in records]
+        # Neighbours often share a time, and then its object: tables keep a time for each key.
+        last = -1
+        timestamps = [
+            last if (time_ms := record.timestamp()[1]) == last else (last := time_ms) for record in records
+        ]
         if min(timestamps) >= 0:
             self._latest_ms = max(self._latest_ms, max(timestamps))
             return records, timestamps
