@@ -39,6 +39,7 @@ EXPECTED_FOLDERS = (
     "integration/security",
     "integration/spark",
     "integration/airflow",
+    "integration/benchmarks",
     "integration/java",
     "faults",
 )

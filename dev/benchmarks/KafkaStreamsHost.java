@@ -190,12 +190,19 @@ public final class KafkaStreamsHost {
             settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
             // With exactly once, the second stage sees nothing before the first has committed.
             settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, text("topology").equals("two_stage") ? 1_000 : 5_000);
-            settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 512L << 20);
-            settings.put(StreamsConfig.BUFFERED_RECORDS_PER_PARTITION_CONFIG, 10_000);
             settings.put(
                     StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
                     BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
             settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
+            if (!text("system").endsWith("-plain")) {
+                tune(settings);
+            }
+            return settings;
+        }
+
+        private static void tune(Properties settings) {
+            settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 512L << 20);
+            settings.put(StreamsConfig.BUFFERED_RECORDS_PER_PARTITION_CONFIG, 10_000);
             settings.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, 10_000);
             settings.put(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, 4 << 20);
             settings.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 20);
@@ -203,7 +210,6 @@ public final class KafkaStreamsHost {
             settings.put(StreamsConfig.producerPrefix(ProducerConfig.BUFFER_MEMORY_CONFIG), 128L << 20);
             settings.put(StreamsConfig.producerPrefix(ProducerConfig.COMPRESSION_TYPE_CONFIG), "lz4");
             settings.put(StreamsConfig.producerPrefix(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG), 60_000);
-            return settings;
         }
 
         private String text(String name) {

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
 import psutil
 
 _INTERVAL_SECONDS = 0.25
+#: A look at a large JVM takes tens of milliseconds; all looks together may take so much of a core.
+_SHARE = 0.02
 
 
 class PeakMemory:
@@ -40,8 +43,11 @@ class PeakMemory:
         return self._peak_bytes / 1e6
 
     def _watch(self) -> None:
-        while not self._ended.wait(_INTERVAL_SECONDS):
+        pause = _INTERVAL_SECONDS
+        while not self._ended.wait(pause):
+            started = time.thread_time()
             self._sample()
+            pause = max(_INTERVAL_SECONDS, (time.thread_time() - started) / _SHARE)
 
     def _sample(self) -> None:
         total = 0

@@ -29,7 +29,7 @@ class Message(NamedTuple):
 
 def create_topics(bootstrap: str, topics: dict[str, int]) -> None:
     """Create topics anew: a topic of the same name is deleted first."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     existing = admin.list_topics(timeout=30).topics
     stale = [name for name in topics if name in existing]
     if stale:

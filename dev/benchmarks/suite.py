@@ -235,7 +235,7 @@ class Suite:
 
     def _delete(self, application: Application) -> None:
         """Delete an application's topics: what was written need not be kept."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
         names = [name for name in admin.list_topics(timeout=30).topics if application.application_id in name]
         if names:
             for deleted in admin.delete_topics(names).values():

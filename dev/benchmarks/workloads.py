@@ -47,13 +47,27 @@ SPARK_BATCH = System(
     name="spark-batch", title="Spark batch read", guarantee="at_least_once", host="connector"
 )
 KAFKA_STREAMS = System(
-    name="kafka-streams", title="Kafka Streams", guarantee="exactly_once", host="kafka-streams"
+    name="kafka-streams", title="Kafka Streams, tuned", guarantee="exactly_once", host="kafka-streams"
 )
 KAFKA_STREAMS_AT_LEAST_ONCE = System(
-    name="kafka-streams", title="Kafka Streams", guarantee="at_least_once", host="kafka-streams"
+    name="kafka-streams", title="Kafka Streams, tuned", guarantee="at_least_once", host="kafka-streams"
+)
+#: With nothing set but threads, commit interval and guarantee.
+KAFKA_STREAMS_PLAIN = System(
+    name="kafka-streams-plain",
+    title="Kafka Streams, plain",
+    guarantee="exactly_once",
+    host="kafka-streams",
 )
 QUIX = System(
-    name="quix-streams", title="Quix Streams", guarantee="exactly_once", host="quix-streams", rounds=1
+    name="quix-streams", title="Quix Streams, tuned", guarantee="exactly_once", host="quix-streams", rounds=1
+)
+QUIX_PLAIN = System(
+    name="quix-streams-plain",
+    title="Quix Streams, plain",
+    guarantee="exactly_once",
+    host="quix-streams",
+    rounds=1,
 )
 RAW_CONSUME = System(name="raw-consume", title="raw consume", guarantee="none", host="engine", output="none")
 RAW_PRODUCE = System(
@@ -61,6 +75,7 @@ RAW_PRODUCE = System(
 )
 
 PEERS = (AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS, KAFKA_STREAMS_AT_LEAST_ONCE, QUIX)
+PLAIN = (KAFKA_STREAMS_PLAIN, QUIX_PLAIN)
 RAW = (RAW_CONSUME, RAW_PRODUCE)
 
 
@@ -103,14 +118,14 @@ _ALL = (
         shows="JSON filter and map, records of about 90 bytes",
         topology="stateless",
         records=4_000_000,
-        systems=(*_OURS_BOTH, HAND_WRITTEN, *PEERS, *RAW),
+        systems=(*_OURS_BOTH, HAND_WRITTEN, *PEERS, *PLAIN, *RAW),
     ),
     Workload(
         name="sum-50k",
         shows="sum by key, 50,000 keys",
         topology="sum_by_key",
-        records=2_000_000,
-        systems=(*_OURS_BOTH, HAND_WRITTEN, *PEERS),
+        records=4_000_000,
+        systems=(*_OURS_BOTH, HAND_WRITTEN, *PEERS, *PLAIN),
         table=True,
     ),
     Workload(
@@ -212,7 +227,7 @@ _ALL = (
         name="guard-stateless",
         shows="the short form of `stateless` that guards speed in CI",
         topology="stateless",
-        records=300_000,
+        records=1_000_000,
         systems=(OURS, HAND_WRITTEN),
         rounds=5,
     ),
@@ -220,7 +235,7 @@ _ALL = (
         name="guard-sum",
         shows="the short form of `sum-50k` that guards speed in CI",
         topology="sum_by_key",
-        records=300_000,
+        records=1_000_000,
         systems=(OURS, HAND_WRITTEN),
         rounds=5,
         table=True,

@@ -369,7 +369,7 @@ def test_setting_is_named_when_what_init_forwarded_waits_for_a_record_for_too_lo
 
 @pytest.mark.parametrize(
     ("chunk", "seconds", "expected"),
-    [(250, 0.01, 500), (800, 0.01, 1000), (500, 0.1, 500), (500, 1.0, 125), (2, 1.0, 1), (1, 9.0, 1)],
+    [(250, 0.01, 500), (1500, 0.01, 2000), (500, 0.1, 500), (500, 1.0, 125), (2, 1.0, 1), (1, 9.0, 1)],
 )
 def test_chunk_follows_the_speed_of_user_functions(chunk: int, seconds: float, expected: int) -> None:
     assert next_chunk(chunk, seconds) == expected

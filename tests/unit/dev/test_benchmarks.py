@@ -251,7 +251,7 @@ def test_figure_does_not_count_when_the_output_is_another(
     pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, KAFKA_STREAMS: SAME[:2], HAND_WRITTEN: SAME})
     found = pretended.measure(workload(OURS, KAFKA_STREAMS, HAND_WRITTEN))
     assert [line.system for line in found] == ["airflow-kstreams", "hand-written"]
-    assert pretended.failures == ["w, Kafka Streams, exactly once: 2 records, ours has 3"]
+    assert pretended.failures == ["w, Kafka Streams, tuned, exactly once: 2 records, ours has 3"]
 
 
 def test_nothing_counts_when_our_own_output_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_page_names_the_command_for_every_line() -> None:
     assert "`dev/bench --workload stateless --system quix-streams`" in shown
     assert "| quix-streams | exactly once | 500 | 2.00 | 300 | 12.50 |" in shown
     assert "- a machine" in shown
-    assert "| stateless against Quix Streams exactly once | at least 10 x | 12.50 x | reached |" in shown
+    assert "| stateless against Quix Streams exactly once, tuned | at least 10 x | 12.50 x | reached |" in shown
     assert "not measured yet" in shown
 
 
