@@ -108,8 +108,7 @@ def _filter_and_map(loop: Loop, partition: int, kind: str) -> int:
                 try:
                     produce(sink, value, message.key())
                 except BufferError:
-                    producer.poll(0.05)
-                    produce(sink, value, message.key())
+                    produce_when_there_is_room(producer, sink, value, message.key())
         producer.poll(0)
         if messages:
             position = messages[-1].offset() + 1
@@ -152,18 +151,25 @@ def _write(loop: Loop, partition: int, totals: Mapping[bytes, int], producer: An
     """Write what changed, to the changelog and to the sink."""
     for key, total in totals.items():
         value = b"%d" % total
-        while True:
-            try:
-                producer.produce(loop.changelog, value, key, partition)
-                break
-            except BufferError:
-                producer.poll(0.05)
-        while True:
-            try:
-                producer.produce(loop.sink, value, key)
-                break
-            except BufferError:
-                producer.poll(0.05)
+        try:
+            producer.produce(loop.changelog, value, key, partition)
+        except BufferError:
+            produce_when_there_is_room(producer, loop.changelog, value, key, partition)
+        try:
+            producer.produce(loop.sink, value, key)
+        except BufferError:
+            produce_when_there_is_room(producer, loop.sink, value, key)
+
+
+def produce_when_there_is_room(producer: Any, *record: Any) -> None:
+    """Produce a record after the client's queue was full."""
+    while True:
+        producer.poll(0.05)
+        try:
+            producer.produce(*record)
+        except BufferError:
+            continue
+        return
 
 
 def _consumed(consumer: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dev.benchmarks.hand_written import Loop, clients
+from dev.benchmarks.hand_written import Loop, clients, produce_when_there_is_room
 
 #: So many of the input's own records are written again and again: compression finds nothing to gain.
 _SAMPLE = 100_000
@@ -63,8 +63,7 @@ def _timed_produce(loop: Loop, partition: int, records: int, sample: list[tuple[
             try:
                 produce(sink, value, key)
             except BufferError:
-                producer.poll(0.05)
-                produce(sink, value, key)
+                produce_when_there_is_room(producer, sink, value, key)
         written += len(sample)
     producer.commit_transaction(60)
     return time.monotonic() - started

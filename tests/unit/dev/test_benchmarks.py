@@ -361,7 +361,9 @@ def test_page_names_the_command_for_every_line() -> None:
     assert "`dev/bench --workload stateless --system quix-streams`" in shown
     assert "| quix-streams | exactly once | 500 | 2.00 | 300 | 12.50 |" in shown
     assert "- a machine" in shown
-    assert "| stateless against Quix Streams exactly once, tuned | at least 10 x | 12.50 x | reached |" in shown
+    assert (
+        "| stateless against Quix Streams exactly once, tuned | at least 10 x | 12.50 x | reached |" in shown
+    )
     assert "not measured yet" in shown
 
 
