@@ -52,7 +52,7 @@ KAFKA_STREAMS = System(
 KAFKA_STREAMS_AT_LEAST_ONCE = System(
     name="kafka-streams", title="Kafka Streams, tuned", guarantee="at_least_once", host="kafka-streams"
 )
-#: With nothing set but threads, commit interval and guarantee.
+#: With nothing set but threads, commit interval, guarantee and stores in memory.
 KAFKA_STREAMS_PLAIN = System(
     name="kafka-streams-plain",
     title="Kafka Streams, plain",

@@ -68,13 +68,15 @@ def test_nothing_is_changed_when_the_collector_is_off() -> None:
 
 
 def test_frozen_objects_stay_frozen_when_somebody_else_froze_them() -> None:
-    frozen = weakref.ref(Ring())
-    assert frozen() is not None
-    gc.freeze()  # the ring, too: from here on no collection may look at it
+    held = Ring()  # or a collection might take it before it is frozen
+    frozen = weakref.ref(held)
+    gc.freeze()
+    del held
     try:
         with sparing_collector():
             ring = weakref.ref(Ring())
         assert ring() is None
+        gc.collect()
         assert frozen() is not None
     finally:
         gc.unfreeze()
