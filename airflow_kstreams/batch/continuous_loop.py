@@ -87,4 +87,4 @@ class ContinuousLoop(TaskLoop):
         return {p: (self._positions[p], ends[p]) for p in sorted(self._assigned)}
 
     def _needless(self) -> set[TopicPartition]:
-        return set(self._task.group.ahead())
+        return set(self._task.group.ahead(self._paused))

@@ -247,7 +247,7 @@ class TaskLoop:
             )
 
     def _balance(self) -> None:
-        """Pause partitions at their stop, and those ahead with a full queue.
+        """Pause partitions at their stop, and those far ahead of another one.
 
         That bounds memory and saves fetching what belongs to the next run; it never changes the order.
         """
@@ -272,7 +272,7 @@ class TaskLoop:
     def _needless(self) -> set[TopicPartition]:
         """Return the partitions of which nothing needs to be fetched for now."""
         group = self._task.group
-        return self._assigned - set(group.unfinished()) | set(group.ahead())
+        return self._assigned - set(group.unfinished()) | set(group.ahead(self._paused))
 
     def _refuse_to_wait_in_vain(self) -> None:
         """Look, now and then while nothing comes, whether it can come at all, and give up in the end."""

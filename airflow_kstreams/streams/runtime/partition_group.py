@@ -22,12 +22,16 @@ the choice once per run and a task with one live partition pays nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.runtime.record_queue import PartitionTimes, ReadTimestamps, RecordQueue
 from airflow_kstreams.streams.runtime.timestamp_reading import RecordTimestamps
+
+#: A partition is paused when it is so many full buffers ahead, and resumed when fewer than so many are left:
+#: a client that pauses a partition drops what it has fetched of it, and fetches it once more.
+_PAUSED_BUFFERS, _RESUMED_BUFFERS = 10, 5
 
 
 class RecordRun(NamedTuple):
@@ -66,6 +70,7 @@ class PartitionGroup:
     ) -> None:
         known = times or {}
         self._timed = timed
+        self._buffered = buffered
         self._queues: dict[TopicPartition, RecordQueue] = {}
         for partition, start_and_stop in sorted(bounds.items()):
             left = known.get(partition, PartitionTimes())
@@ -126,11 +131,20 @@ class PartitionGroup:
         """Return the partitions that still have to be fetched."""
         return [partition for partition, queue in self._queues.items() if not queue.complete]
 
-    def ahead(self) -> list[TopicPartition]:
-        """Return the partitions whose queue is full enough while another one keeps the task waiting."""
-        waiting = any(not queue.ready for queue in self._queues.values())
-        full = [p for p, queue in self._queues.items() if queue.ready and not queue.complete]
-        return full if waiting else []
+    def ahead(self, paused: Collection[TopicPartition] = ()) -> list[TopicPartition]:
+        """Return the partitions of which so much is buffered that nothing needs to be fetched for now, while
+        another one keeps the task waiting.
+
+        :param paused: those that are not fetched any more; they stay so until less is left.
+        """
+        if all(queue.ready for queue in self._queues.values()):
+            return []
+        return [
+            partition
+            for partition, queue in self._queues.items()
+            if not queue.complete
+            and len(queue) >= self._buffered * (_RESUMED_BUFFERS if partition in paused else _PAUSED_BUFFERS)
+        ]
 
     def choose(self, limit: int) -> RecordRun | None:
         """Choose the next records; they count as processed once ``advance`` says so.

@@ -306,22 +306,22 @@ class JoinStore:
     def _remove(self, keys: set[bytes], end_ms: int) -> None:
         """Remove the elements of a period, the oldest there are."""
         removed: list[tuple[int, int, bytes]] = []
+        logged, logged_below, changed = self._logged, self._logged_below, self._changed
         for key in keys:
             elements = self._elements.get(key, [])
             cut = bisect_left(elements, (end_ms,))
-            removed += [(time_ms, number, key) for time_ms, number, _ in elements[:cut]]
+            if logged:
+                for time_ms, number, _ in elements[:cut]:
+                    if number < logged_below:
+                        removed.append((time_ms, number, key))
+                    else:
+                        changed.pop(number, None)
             del elements[:cut]
             if not elements:
                 self._elements.pop(key, None)
-        if not self._logged:
-            return
         removed.sort()
-        changed = self._changed
         for time_ms, number, key in removed:
-            if number < self._logged_below:
-                changed[number] = (key, (time_ms, number, None))
-            else:
-                changed.pop(number, None)
+            changed[number] = (key, (time_ms, number, None))
 
     def _of(self, key: bytes) -> list[tuple[int, Any]]:
         oldest_ms = self.stream_time() - self._retention_ms

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
 from airflow_kstreams.streams.runtime.record_queue import UNBOUNDED
@@ -44,7 +46,6 @@ def test_nothing_is_chosen_when_an_unfinished_partition_holds_too_few() -> None:
     group.add(A, records(A, (0, 1), (1, 2), (2, 3)))
     group.add(B, records(B, (0, 9)))
     assert group.choose(100) is None
-    assert group.ahead() == [A]
     group.add(B, records(B, (1, 9)))
     chosen = group.choose(100)
     assert chosen is not None
@@ -168,9 +169,24 @@ def test_end_told_before_the_records_behind_it_came_does_not_count() -> None:
     assert drain(group) == [("a", 0), ("a", 1)]
 
 
-def test_full_partition_is_ahead_when_another_has_not_caught_up() -> None:
+def test_partition_is_ahead_when_it_holds_ten_buffers_and_another_has_not_caught_up() -> None:
     group = PartitionGroup({A: (0, UNBOUNDED), B: (0, UNBOUNDED)}, buffered=2)
-    group.add_live(A, records(A, (0, 1), (1, 2), (2, 3)))
+    group.add_live(A, records(A, *((at, at) for at in range(19))))
+    assert group.ahead() == []
+    group.add_live(A, records(A, (19, 19)))
     assert group.ahead() == [A]
     group.caught_up(B, 0)
+    assert group.ahead() == []
+
+
+@pytest.mark.parametrize(("taken", "ahead"), [(10, [A]), (11, [])])
+def test_partition_stays_ahead_until_fewer_than_five_buffers_are_left(
+    taken: int, ahead: list[TopicPartition]
+) -> None:
+    group = PartitionGroup({A: (0, 99), B: (0, 99)}, buffered=2)
+    group.add(A, records(A, *((at, at) for at in range(20))))
+    group.add(B, records(B, (0, taken - 1), (1, 99)))
+    assert group.ahead([A]) == [], "nobody waits"
+    assert drain(group) == [("a", at) for at in range(taken)] + [("b", 0)]
+    assert group.ahead([A]) == ahead
     assert group.ahead() == []
