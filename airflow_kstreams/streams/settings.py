@@ -62,21 +62,19 @@ SETTINGS: Mapping[str, Setting] = {
         default=5_000,
         kind=int,
         minimum=1,
-        doc="Milliseconds between commits of a task without cached results; one with cached results commits "
-        "at its "
-        "commit points. Five seconds keeps commits rare in a batch and a transaction far below the broker's "
+        doc="Milliseconds between commits of a task; one with cached results commits at its next commit "
+        "point then. Five seconds keeps commits rare in a batch and a transaction far below the broker's "
         "limit.",
     ),
     "commit.every.records": Setting(
         default=0,
         kind=int,
-        doc="Consumed records between two commit points. Cached results are emitted at these points and at "
-        "the end "
-        "only, which makes them deterministic. 0 = 100,000 for tasks with cached results (often enough to "
-        "stay below "
-        "the transaction timeout, seldom enough to fold many updates of a key into one), and no such points "
-        "for the "
-        "others: they commit by commit.interval.ms alone. 1 gives one transaction per record.",
+        doc="Consumed records between two commit points, each of which is committed. Cached results are "
+        "emitted at these points and at the end only, which makes them deterministic. 0 = such points every "
+        "100,000 records for tasks with cached results (often enough to stay below the transaction timeout, "
+        "seldom enough to fold many updates of a key into one), of which those are committed that "
+        "commit.interval.ms makes due, or 100,000 changes that wait to be logged; and none for other tasks: "
+        "they commit by commit.interval.ms alone. 1 gives one transaction per record.",
     ),
     "buffered.records.per.partition": Setting(
         default=1_000,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 _CLIENT_SECONDS = 30
-#: Records between two commits of the loop with state; this engine has the same.
-_RECORDS_PER_COMMIT = 100_000
+#: The loop with state gives results after so many records, and commits those that are so long after the last
+#: commit; this engine does the same.
+_RECORDS_PER_RESULT = 100_000
+_SECONDS_PER_COMMIT = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +132,9 @@ def _sum(loop: Loop, partition: int, _kind: str) -> int:
     producer.init_transactions(_CLIENT_SECONDS)
     totals: dict[bytes, int] = {}
     dirty: set[bytes] = set()
-    position = count = committed = 0
+    unlogged: set[bytes] = set()
+    position = count = told = 0
+    committed_at = time.monotonic()
     while position < stop:
         for message in _consumed(consumer):
             key = message.key()
@@ -137,28 +142,31 @@ def _sum(loop: Loop, partition: int, _kind: str) -> int:
             dirty.add(key)
             position = message.offset() + 1
             count += 1
-        if dirty and (count - committed >= _RECORDS_PER_COMMIT or position >= stop):
-            producer.begin_transaction()
-            _write(loop, partition, {key: totals[key] for key in dirty}, producer)
-            _commit(loop, partition, position, consumer, producer)
+        if dirty and (count - told >= _RECORDS_PER_RESULT or position >= stop):
+            if not unlogged:
+                producer.begin_transaction()
+            _write(producer, loop.sink, {key: totals[key] for key in dirty})
+            unlogged |= dirty
             dirty.clear()
-            committed = count
+            told = count
+            if position >= stop or time.monotonic() - committed_at >= _SECONDS_PER_COMMIT:
+                _write(producer, loop.changelog, {key: totals[key] for key in unlogged}, partition)
+                _commit(loop, partition, position, consumer, producer)
+                unlogged.clear()
+                committed_at = time.monotonic()
     consumer.close()
     return count
 
 
-def _write(loop: Loop, partition: int, totals: Mapping[bytes, int], producer: Any) -> None:
-    """Write what changed, to the changelog and to the sink."""
+def _write(producer: Any, topic: str, totals: Mapping[bytes, int], *partition: int) -> None:
+    """Write what changed, into the partition of the key unless one is named."""
+    produce = producer.produce
     for key, total in totals.items():
         value = b"%d" % total
         try:
-            producer.produce(loop.changelog, value, key, partition)
+            produce(topic, value, key, *partition)
         except BufferError:
-            produce_when_there_is_room(producer, loop.changelog, value, key, partition)
-        try:
-            producer.produce(loop.sink, value, key)
-        except BufferError:
-            produce_when_there_is_room(producer, loop.sink, value, key)
+            produce_when_there_is_room(producer, topic, value, key, *partition)
 
 
 def produce_when_there_is_room(producer: Any, *record: Any) -> None:

@@ -164,6 +164,7 @@ def _sum(messages: Sequence[Any], produce: Produce) -> None:
     decode = msgspec.json.Decoder(Event).decode
     totals: dict[bytes, int] = {}
     dirty: set[bytes] = set()
+    unlogged: set[bytes] = set()
     for number, message in enumerate(messages, start=1):
         if message.error() is not None:
             raise RuntimeError(str(message.error()))
@@ -172,10 +173,11 @@ def _sum(messages: Sequence[Any], produce: Produce) -> None:
         dirty.add(key)
         if number % 100_000 == 0:
             for changed in dirty:
-                value = b"%d" % totals[changed]
-                produce("changelog", value, changed, 0)
-                produce(OUTPUT, value, changed)
+                produce(OUTPUT, b"%d" % totals[changed], changed)
+            unlogged |= dirty
             dirty.clear()
+    for changed in unlogged:
+        produce("changelog", b"%d" % totals[changed], changed, 0)
 
 
 def _profile(name: str, messages: Sequence[Any]) -> str:

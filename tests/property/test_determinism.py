@@ -1,4 +1,5 @@
-"""The same slice gives byte-equal outputs in the same order: whatever the fetches, and wherever it crashes.
+"""The same slice gives byte-equal outputs in the same order: whatever the fetches, whichever points are
+committed, and wherever it crashes.
 
 One topology per operator with more than one input, and per operator that depends on time or caching. Cached
 results are emitted at points counted in records; that is why they pass, too.
@@ -10,6 +11,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +32,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime import stream_task
 from tests.task_on_logs import Logs, TaskOnLogs, log_of
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -184,14 +187,22 @@ def outputs_of(topology: Topology, logs: Logs, case: Any, **settings_: object) -
     b=entries,
     buffered=st.integers(1, 6),
     every=st.integers(1, 9),
+    clock_decides=st.booleans(),
     cases=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 3)), min_size=2, max_size=2),
 )
-def test_outputs_are_byte_equal_when_fetches_and_crashes_differ(
-    name: str, a: Any, b: Any, buffered: int, every: int, cases: list[tuple[int, int]]
+def test_outputs_are_byte_equal_when_fetches_commits_and_crashes_differ(
+    name: str, a: Any, b: Any, buffered: int, every: int, clock_decides: bool, cases: list[tuple[int, int]]
 ) -> None:
     logs = {A: log_of(A, a), B: log_of(B, b)}
-    chosen = {"buffered.records.per.partition": buffered, "commit.every.records": every}
-    first, second = (outputs_of(TOPOLOGIES[name](), logs, case, **chosen) for case in cases)
+    chosen = {
+        "buffered.records.per.partition": buffered,
+        "commit.every.records": 0 if clock_decides else every,
+    }
+    with (
+        patch.object(stream_task, "CACHED_COMMIT_EVERY_RECORDS", every),
+        patch.object(stream_task, "UNDRAINED_CHANGES", 4),
+    ):
+        first, second = (outputs_of(TOPOLOGIES[name](), logs, case, **chosen) for case in cases)
     assert first.outputs == second.outputs
     assert first.positions == second.positions == {A: len(a), B: len(b)}
     assert first.progress == second.progress

@@ -5,10 +5,12 @@ hosts it decides when to fetch, lets wall-clock timers fire, and commits when :m
 says so.
 
 Commit points: with cached results (tables), results are emitted only at points counted in consumed records
-from the slice's start (``commit.every.records``) and at its end. A crash between two points resumes at an
-earlier point with the same count, so the same emissions come again. Without cached results every record is a
-commit point and the clock decides. A commit that user code asks for comes right after the record, in either
-case: what the records say decides it, so a crash does not change it.
+from the slice's start (``commit.every.records``) and at its end. A crash resumes at an earlier point with the
+same count, so the same emissions come again. Which of the points are committed makes no difference to that:
+unless the user set their number, the clock decides, and how many changes wait to be logged, so that a key
+that changes all the time is logged once in ``commit.interval.ms``. Without cached results every record is a
+commit point. A commit that user code asks for comes right after the record, in either case: what the records
+say decides it, so a crash does not change it.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ Change = tuple[bytes, bytes | None, int]
 
 #: Commit points of a task with cached results, in consumed records, unless the user sets another number.
 CACHED_COMMIT_EVERY_RECORDS = 100_000
+#: With so many changes to log, the next such point is committed whatever the clock says: they take memory,
+#: and stores on disk keep no more entries as objects.
+UNDRAINED_CHANGES = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +118,8 @@ class StreamTask:
         for partition, left in times.items():
             self._bound.clock.advance(partition.topic, left.stream_time_ms)
         every = settings.commit_every_records
-        self._commit_every = every or (CACHED_COMMIT_EVERY_RECORDS if self._bound.cached else 0)
+        self._points_every = every or (CACHED_COMMIT_EVERY_RECORDS if self._bound.cached else 0)
+        self._commits_at_points = every > 0
         self._changelogs = {
             spec.name: topology.changelog_topic(spec.name, settings.application_id)
             for spec in subtopology.stores
@@ -166,20 +172,22 @@ class StreamTask:
         self.group.add(partition, records)
 
     def process(self, limit: int) -> int:
-        """Process the next records, up to a commit point at most.
+        """Process the next records, up to a commit point at most; there, cached results are emitted.
 
         :param limit: the most records to process; a request for a commit ends the call earlier.
         :return: how many were processed; 0 means that more must be fetched first, or that all is done.
         :raises RecordError: a record could not be decoded, processed or encoded.
         """
-        if self._commit_every:
-            limit = min(limit, self._commit_every - self._records_in % self._commit_every)
+        if self._points_every:
+            limit = min(limit, self._points_every - self._records_in % self._points_every)
         chosen = self.group.choose(limit)
         if chosen is None:
             return 0
         count = self._guarded(lambda: self._bound.run(chosen))
         self.group.advance(chosen.partition, count)
         self._records_in += count
+        if self._at_point:
+            self._guarded(self._bound.flush)
         return count
 
     def punctuate(self) -> bool:
@@ -198,12 +206,19 @@ class StreamTask:
         """
         if self._bound.commit_requested:
             return True
-        if self._commit_every and self._records_in % self._commit_every == 0:
+        if self._at_point and self._commits_at_points:
             return processed
-        return not self._bound.cached and interval_elapsed
+        if self._bound.cached:
+            return self._at_point and (interval_elapsed or self._undrained() >= UNDRAINED_CHANGES)
+        return interval_elapsed
+
+    @property
+    def _at_point(self) -> bool:
+        """Whether a point counted in consumed records is reached."""
+        return self._points_every > 0 and self._records_in % self._points_every == 0
 
     def flush(self) -> None:
-        """Emit cached results; the first step of every commit.
+        """Emit what is cached; the first step of every commit.
 
         What user code asks for meanwhile is this very commit. Kept, the request would bring another one after
         the next record, unless a crash forgot it: emission would depend on crashes.
@@ -225,6 +240,10 @@ class StreamTask:
         """
         self._guarded(self._bound.flush)
         self._guarded(lambda: self._bound.close(self._latest_ms()))
+
+    def _undrained(self) -> int:
+        """Return how many changes wait to be logged."""
+        return sum(self._bound.stores[name].undrained_count() for name in self._changelogs)
 
     def _latest_ms(self) -> int:
         """Return the largest timestamp of all records processed so far, in this run or before it.

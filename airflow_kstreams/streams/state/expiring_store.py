@@ -123,6 +123,10 @@ class ExpiringStore(ABC):
         ids = self._ids_of.get(key, [])
         return ids[bisect_left(ids, first) :]
 
+    def undrained_count(self) -> int:
+        """Return how many entries have changed since the last drain."""
+        return len(self._changed)
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield (changelog key, value or None, timestamp_ms) once per entry changed since the last drain, in
         order of first change.

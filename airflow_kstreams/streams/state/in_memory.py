@@ -67,6 +67,10 @@ class InMemoryKeyValueStore(KeyedAccess):
         """Return the number of keys."""
         return len(self.cells) + len(self.restored)
 
+    def undrained_count(self) -> int:
+        """Return how many entries have changed since the last drain."""
+        return len(self.changed)
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield what changed since the last drain, once per key, in order of first change."""
         changed = self.changed.copy()

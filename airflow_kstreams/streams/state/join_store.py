@@ -219,6 +219,10 @@ class JoinStore:
         """Return the number of elements in memory, some of which may be beyond retention."""
         return sum(map(len, self._elements.values()))
 
+    def undrained_count(self) -> int:
+        """Return how many entries have changed since the last drain."""
+        return len(self._changed)
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield changelog key, value or None, and timestamp, once per element changed since the last drain,
         in order of first change.

@@ -105,6 +105,10 @@ class RocksDBKeyValueStore(KeyedAccess):
         unwritten = sum(1 if self._kept[key] is not None else -1 for key in self._unwritten)
         return max(0, self._open_files().estimated_count() + unwritten)
 
+    def undrained_count(self) -> int:
+        """Return how many entries have changed since the last drain."""
+        return len(self._changed)
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield what changed since the last drain, once per key, in order of first change; then RocksDB has
         it, too.

@@ -26,6 +26,10 @@ class StateStore(Protocol):
         """Return the number of entries; exact in memory, an estimate on disk."""
         ...
 
+    def undrained_count(self) -> int:
+        """Return how many entries have changed since the last drain."""
+        ...
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield (key, value or None, timestamp_ms) once per key changed since the last drain, in order of
         first change.

@@ -15,6 +15,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import KafkaClientError, RecordError
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime import stream_task
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.records import FakeRecord
@@ -122,11 +123,46 @@ def test_clock_decides_when_nothing_is_cached() -> None:
     assert task.commit_due(interval_elapsed=True)
 
 
-def test_clock_does_not_decide_when_results_are_cached() -> None:
-    task, _ = task_of(topology(counting), stop=3)
-    task.add(IN, records(b"1"))
+def test_clock_decides_at_commit_points_alone_when_results_are_cached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_task, "CACHED_COMMIT_EVERY_RECORDS", 2)
+    task, _ = task_of(topology(counting), stop=9)
+    task.add(IN, records(b"1", b"2", b"3"))
     task.process(10)
-    assert not task.commit_due(interval_elapsed=True)
+    assert not task.commit_due(interval_elapsed=False)
+    assert task.commit_due(interval_elapsed=True)
+    task.process(10)
+    assert not task.commit_due(interval_elapsed=True), "there is one more record than to the last point"
+
+
+def test_results_are_emitted_at_every_commit_point_when_few_are_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_task, "CACHED_COMMIT_EVERY_RECORDS", 2)
+    task, sent = task_of(topology(counting), stop=9)
+    task.add(IN, records(*[b"1"] * 5))
+    for _ in range(3):
+        task.process(10)
+    assert [int.from_bytes(value or b"", "big") for _, _, value, _, _ in sent] == [2, 4]
+    (changes,) = (list(changes) for _, changes in task.changes())
+    assert len(changes) == 1, "the key is logged once for all of them"
+
+
+def test_point_is_committed_before_its_time_when_many_changes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_task, "CACHED_COMMIT_EVERY_RECORDS", 1)
+    monkeypatch.setattr(stream_task, "UNDRAINED_CHANGES", 2)
+    task, _ = task_of(topology(counting), stop=9)
+    due = []
+    for at, key in enumerate((b"a", b"a", b"b", b"b")):
+        task.add(IN, [FakeRecord(at=at, key_bytes=key, value_bytes=b"1")])
+        task.process(10)
+        due.append(task.commit_due(interval_elapsed=False))
+    assert due == [False, False, True, True]
+    task.flush()
+    for _, changes in task.changes():
+        assert len(list(changes)) == 2
+    assert not task.commit_due(interval_elapsed=False)
 
 
 @pytest.mark.parametrize(
