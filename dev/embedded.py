@@ -361,17 +361,25 @@ def kafka_streams_libraries() -> Path:
     return _libraries("KSTREAMS_DEV_STREAMS_LIBS", "streams")
 
 
+def rocksdb_libraries() -> Path:
+    """Return the folder of the jar of Kafka Streams' store.
+
+    :raises BrokerError: ``dev/setup --rocksdb`` has not fetched it.
+    """
+    return _libraries("KSTREAMS_DEV_ROCKSDB_LIBS", "rocksdb", setup="dev/setup --rocksdb")
+
+
 def libraries_version(folder: Path) -> str:
     """Return the version that the name of a folder of jars ends with."""
     return folder.name.rpartition("-")[2]
 
 
-def _libraries(variable: str, prefix: str) -> Path:
+def _libraries(variable: str, prefix: str, setup: str = "dev/setup") -> Path:
     named = os.environ.get(variable)
     found = sorted((_LIBRARY.parent.parent / ".kafka").glob(f"{prefix}-*"))
     folder = Path(named) if named else next(iter(found), None)
     if folder is None or not folder.is_dir():
-        raise BrokerError("Kafka's jars are not here: run dev/setup")
+        raise BrokerError(f"Kafka's jars are not here: run {setup}")
     return folder
 
 

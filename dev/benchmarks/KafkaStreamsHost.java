@@ -190,9 +190,6 @@ public final class KafkaStreamsHost {
             settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
             // With exactly once, the second stage sees nothing before the first has committed.
             settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, text("topology").equals("two_stage") ? 1_000 : 5_000);
-            settings.put(
-                    StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
-                    BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
             settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
             if (!text("system").endsWith("-plain")) {
                 tune(settings);
@@ -201,6 +198,9 @@ public final class KafkaStreamsHost {
         }
 
         private static void tune(Properties settings) {
+            settings.put(
+                    StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
+                    BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
             settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 512L << 20);
             settings.put(StreamsConfig.BUFFERED_RECORDS_PER_PARTITION_CONFIG, 10_000);
             settings.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, 10_000);

@@ -140,7 +140,7 @@ def _kafka_streams(_folder: Path) -> list[str]:
         str(_java()),
         *_JAVA_OPTIONS,
         "-cp",
-        f"{embedded.kafka_streams_libraries()}/*",
+        f"{embedded.kafka_streams_libraries()}/*:{embedded.rocksdb_libraries()}/*",
         str(_FOLDER / "KafkaStreamsHost.java"),
     ]
 

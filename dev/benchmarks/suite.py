@@ -121,7 +121,7 @@ class Suite:
         with Host(kind, self.folder) as host:
             answer = host.run(self._request(workload, system, application, records))
             seconds = time.monotonic() - started
-        if workload.kind == "memory":
+        if workload.kind != "cold":
             return answer
         # From the start of the processes to the end of the run: what a scheduler waits for.
         return Answer(seconds=seconds, peak_memory_mb=answer.peak_memory_mb, details=answer.details)
@@ -130,7 +130,7 @@ class Suite:
         """Let every system run once on a little: workers are started, and code is compiled."""
         inputs, records = self.inputs.of(workload, min(_WARM_UP_RECORDS, workload.records))
         for system in workload.systems:
-            if not system.rounds:  # code that is interpreted needs no warming
+            if system.warmed:
                 with (
                     self._failing(workload, system),
                     self._application(workload, system, inputs) as application,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 Guarantee = Literal["exactly_once", "at_least_once", "none"]
-#: ``throughput``: much input at once; ``cold``: processes are started, too; ``hourly``: a little more than in
-#: the run before; ``empty``: nothing more; ``memory``: one run in fresh workers.
-Kind = Literal["throughput", "cold", "hourly", "empty", "memory"]
+#: ``throughput``: much input at once; ``started``: the same in processes that have done nothing before;
+#: ``cold``: their start counts, too; ``hourly``: a little more than in the run before; ``empty``: nothing
+#: more; ``memory``: one run in fresh workers.
+Kind = Literal["throughput", "started", "cold", "hourly", "empty", "memory"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +18,9 @@ class System:
     """Something that is measured.
 
     :param host: the process that runs it, see :mod:`dev.benchmarks.hosts`.
-    :param rounds: at most of throughput, for what is so slow that more would take the suite's time; 0 for no
-        limit.
+    :param rounds: at most of throughput, so that those that a bar of few percent compares can have more of
+        them in the same time; 0 for no limit.
+    :param warmed: whether it runs once on a little first; code that is interpreted needs no warming.
     :param output: whether its output is compared with ours: all of it, its number of records, or none.
     """
 
@@ -27,6 +29,7 @@ class System:
     guarantee: Guarantee
     host: str
     rounds: int = 0
+    warmed: bool = True
     output: Literal["compared", "counted", "none"] = "compared"
 
     @property
@@ -41,26 +44,44 @@ OURS_AT_LEAST_ONCE = System(
 )
 HAND_WRITTEN = System(name="hand-written", title="hand-written loop", guarantee="exactly_once", host="engine")
 AVAILABLE_NOW = System(
-    name="spark-available-now", title="Spark AvailableNow", guarantee="at_least_once", host="connector"
+    name="spark-available-now",
+    title="Spark AvailableNow",
+    guarantee="at_least_once",
+    host="connector",
+    rounds=3,
 )
 SPARK_BATCH = System(
-    name="spark-batch", title="Spark batch read", guarantee="at_least_once", host="connector"
+    name="spark-batch", title="Spark batch read", guarantee="at_least_once", host="connector", rounds=3
 )
 KAFKA_STREAMS = System(
-    name="kafka-streams", title="Kafka Streams, tuned", guarantee="exactly_once", host="kafka-streams"
+    name="kafka-streams",
+    title="Kafka Streams, tuned",
+    guarantee="exactly_once",
+    host="kafka-streams",
+    rounds=3,
 )
 KAFKA_STREAMS_AT_LEAST_ONCE = System(
-    name="kafka-streams", title="Kafka Streams, tuned", guarantee="at_least_once", host="kafka-streams"
+    name="kafka-streams",
+    title="Kafka Streams, tuned",
+    guarantee="at_least_once",
+    host="kafka-streams",
+    rounds=3,
 )
-#: With nothing set but threads, commit interval, guarantee and stores in memory.
+#: With nothing set but threads, commit interval and guarantee: its stores are in RocksDB.
 KAFKA_STREAMS_PLAIN = System(
     name="kafka-streams-plain",
     title="Kafka Streams, plain",
     guarantee="exactly_once",
     host="kafka-streams",
+    rounds=3,
 )
 QUIX = System(
-    name="quix-streams", title="Quix Streams, tuned", guarantee="exactly_once", host="quix-streams", rounds=1
+    name="quix-streams",
+    title="Quix Streams, tuned",
+    guarantee="exactly_once",
+    host="quix-streams",
+    rounds=1,
+    warmed=False,
 )
 QUIX_PLAIN = System(
     name="quix-streams-plain",
@@ -68,10 +89,13 @@ QUIX_PLAIN = System(
     guarantee="exactly_once",
     host="quix-streams",
     rounds=1,
+    warmed=False,
 )
-RAW_CONSUME = System(name="raw-consume", title="raw consume", guarantee="none", host="engine", output="none")
+RAW_CONSUME = System(
+    name="raw-consume", title="raw consume", guarantee="none", host="engine", rounds=3, output="none"
+)
 RAW_PRODUCE = System(
-    name="raw-produce", title="raw produce", guarantee="none", host="engine", output="counted"
+    name="raw-produce", title="raw produce", guarantee="none", host="engine", rounds=3, output="counted"
 )
 
 PEERS = (AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS, KAFKA_STREAMS_AT_LEAST_ONCE, QUIX)
@@ -119,6 +143,7 @@ _ALL = (
         topology="stateless",
         records=4_000_000,
         systems=(*_OURS_BOTH, HAND_WRITTEN, *PEERS, *PLAIN, *RAW),
+        rounds=7,
     ),
     Workload(
         name="sum-50k",
@@ -126,6 +151,24 @@ _ALL = (
         topology="sum_by_key",
         records=4_000_000,
         systems=(*_OURS_BOTH, HAND_WRITTEN, *PEERS, *PLAIN),
+        rounds=7,
+        table=True,
+    ),
+    Workload(
+        name="stateless-started",
+        shows="JSON filter and map in processes started for it",
+        kind="started",
+        topology="stateless",
+        records=4_000_000,
+        systems=(OURS, AVAILABLE_NOW, KAFKA_STREAMS, KAFKA_STREAMS_PLAIN),
+    ),
+    Workload(
+        name="sum-50k-started",
+        shows="sum by key, 50,000 keys, in processes started for it",
+        kind="started",
+        topology="sum_by_key",
+        records=4_000_000,
+        systems=(OURS, AVAILABLE_NOW, KAFKA_STREAMS, KAFKA_STREAMS_PLAIN),
         table=True,
     ),
     Workload(
@@ -134,7 +177,7 @@ _ALL = (
         topology="sum_by_key",
         records=4_000_000,
         keys=2_000_000,
-        systems=(OURS, HAND_WRITTEN, AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS),
+        systems=(OURS, HAND_WRITTEN, AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS, KAFKA_STREAMS_PLAIN),
         table=True,
     ),
     Workload(

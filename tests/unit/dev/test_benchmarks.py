@@ -362,7 +362,7 @@ def test_page_names_the_command_for_every_line() -> None:
     assert "| quix-streams | exactly once | 500 | 2.00 | 300 | 12.50 |" in shown
     assert "- a machine" in shown
     assert (
-        "| stateless against Quix Streams exactly once, tuned | at least 10 x | 12.50 x | reached |" in shown
+        "| stateless against Quix Streams, tuned, exactly once | at least 10 x | 12.50 x | reached |" in shown
     )
     assert "not measured yet" in shown
 
@@ -397,7 +397,7 @@ def test_bars_are_reached_missed_or_not_measured() -> None:
             continue
         found[bar.text] = (round(figure_, 2), bar.reached(figure_))
     assert found == {
-        "compiled DSL against the hand-written loop, stateless": (0.74, False),
+        "compiled DSL (stateless) against hand-written loop, exactly once": (0.74, False),
         "cost of exactly once over at least once, stateless": (8.7, True),
         "an empty run, the three operators' execute": (1.5, True),
         "memory of a task's worker, 16 M records against 1 M": (1.5, False),
