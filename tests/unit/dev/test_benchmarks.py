@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -29,6 +29,7 @@ from dev.benchmarks.workloads import (
     RAW_CONSUME,
     RAW_PRODUCE,
     WORKLOADS,
+    Kind,
     System,
     Workload,
 )
@@ -283,6 +284,37 @@ def test_empty_run_of_ours_is_what_airflow_executes(monkeypatch: pytest.MonkeyPa
     empty = workload(OURS, KAFKA_STREAMS, kind="empty", records=0, before=5, rounds=1)
     pretended.measure(empty)
     assert [kind for kind, _ in pretended.ran] == ["engine", "kafka-streams", "airflow", "kafka-streams"]
+
+
+class PretendedHost:
+    """A process that takes no time to start, and says that its runs take two seconds."""
+
+    started: ClassVar[list[str]] = []
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.started.append(kind)
+
+    def __enter__(self) -> PretendedHost:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, request: Mapping[str, Any]) -> Answer:
+        return Answer(seconds=2.0, peak_memory_mb=1.0, details={})
+
+
+@pytest.mark.parametrize(("kind", "counted"), [("started", "the run alone"), ("cold", "the start, too")])
+def test_processes_are_started_for_every_round(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: Kind, counted: str
+) -> None:
+    monkeypatch.setattr("dev.benchmarks.suite.Host", PretendedHost)
+    monkeypatch.setattr(PretendedHost, "started", [])
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, KAFKA_STREAMS: SAME})
+    found = pretended.measure(workload(OURS, KAFKA_STREAMS, kind=kind))
+    assert PretendedHost.started == ["engine", "kafka-streams"] * 2
+    assert pretended.ran == [], "nothing is warmed up"
+    assert all((line.wall_seconds == 2.0) is (counted == "the run alone") for line in found)
 
 
 # == what is read and written
