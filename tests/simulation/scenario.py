@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from random import Random
 from typing import Any
+from unittest import mock
 
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime import partition_group
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka import LogRecord
@@ -152,7 +155,7 @@ def simulate(seed: int, *, trace: Trace | None = None) -> Outcome:
     run = _Run(scenario, world, kafka, trace)
     outcome = Outcome(seed=seed)
     try:
-        with running_in(world, seed):
+        with running_in(world, seed), eager_pauses():
             main = world.start("airflow", "airflow", run.main)
             world.run(main)
             if main.ending is not None and main.ending.error is not None:
@@ -168,6 +171,13 @@ def simulate(seed: int, *, trace: Trace | None = None) -> Outcome:
     outcome.world_seconds = world.seconds
     outcome.fingerprint = _fingerprint(history, world)
     return outcome
+
+
+@contextmanager
+def eager_pauses() -> Iterator[None]:
+    """Let a partition be paused when it is one full buffer ahead: logs of a dozen records never are ten."""
+    with mock.patch.multiple(partition_group, PAUSED_BUFFERS=1, RESUMED_BUFFERS=1):
+        yield
 
 
 class _Run:

@@ -31,7 +31,7 @@ from airflow_kstreams.streams.runtime.timestamp_reading import RecordTimestamps
 
 #: A partition is paused when it is so many full buffers ahead, and resumed when fewer than so many are left:
 #: a client that pauses a partition drops what it has fetched of it, and fetches it once more.
-_PAUSED_BUFFERS, _RESUMED_BUFFERS = 10, 5
+PAUSED_BUFFERS, RESUMED_BUFFERS = 10, 5
 
 
 class RecordRun(NamedTuple):
@@ -143,7 +143,7 @@ class PartitionGroup:
             partition
             for partition, queue in self._queues.items()
             if not queue.complete
-            and len(queue) >= self._buffered * (_RESUMED_BUFFERS if partition in paused else _PAUSED_BUFFERS)
+            and len(queue) >= self._buffered * (RESUMED_BUFFERS if partition in paused else PAUSED_BUFFERS)
         ]
 
     def choose(self, limit: int) -> RecordRun | None:
