@@ -283,9 +283,12 @@ class Suite:
 
 
 def _turns(workload: Workload) -> Iterator[tuple[int, System]]:
-    """Every system in turn, A B A B."""
+    """Every system in turn, and the other way round in every second round (A B, B A).
+
+    Whatever a round's place gives or takes, such as what the run before has left to do, falls on all.
+    """
     for number in range(workload.rounds):
-        for system in workload.systems:
+        for system in reversed(workload.systems) if number % 2 else workload.systems:
             if workload.kind != "throughput" or not system.rounds or number < system.rounds:
                 yield number, system
 
