@@ -6,45 +6,22 @@ Each is started once, does a little work, and writes what it has loaded as it en
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from airflow_kstreams.batch.quick_start import keeping
+from airflow_kstreams.spark.class_archive import keep_classes
 from dev.embedded import Broker, free_port
-from dev.quick_java import KAFKA_CLASSES, QUICK_START, SPARK_CLASSES
-
-_SPARK_WORK = """
-from pyspark.sql import SparkSession
-local = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
-builder = SparkSession.builder
-for name, value in local.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-assert spark.sparkContext.parallelize(range(4), 2).map(lambda number: number + 1).sum() == 10
-gateway = spark.sparkContext._gateway
-spark.stop()
-# Java ends with its standard input, and writes the archive as it ends.
-gateway.shutdown()
-gateway.proc.stdin.close()
-gateway.proc.wait(300)
-"""
+from dev.quick_java import KAFKA_CLASSES, SPARK_CLASSES
 
 
 def main() -> None:
     """Make both archives; a file appears only once it is complete."""
-    for path, keep in ((SPARK_CLASSES, _keep_spark), (KAFKA_CLASSES, _keep_kafka)):
-        partial = path.with_suffix(".partial")
-        for old in (path, partial):
-            old.unlink(missing_ok=True)
-        keep(f"-XX:ArchiveClassesAtExit={partial} -Xlog:cds=off -Xlog:cds+dynamic=off")
-        partial.rename(path)
-
-
-def _keep_spark(options: str) -> None:
-    environment = os.environ | {"SPARK_SUBMIT_OPTS": f"{QUICK_START} {options}"}
-    subprocess.run([sys.executable, "-c", _SPARK_WORK], check=True, env=environment)
+    keep_classes(SPARK_CLASSES)
+    partial = KAFKA_CLASSES.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    _keep_kafka(keeping(partial))
+    partial.replace(KAFKA_CLASSES)
 
 
 def _keep_kafka(options: str) -> None:

@@ -21,7 +21,8 @@ from typing import ClassVar, Self
 
 import psutil
 
-from dev.quick_java import KAFKA_CLASSES, class_archive
+from airflow_kstreams.batch.quick_start import taking
+from dev.quick_java import KAFKA_CLASSES
 
 HOST = "127.0.0.1"
 SASL_USER = "alice"
@@ -398,7 +399,7 @@ def _java() -> str:
 
 def _java_options() -> list[str]:
     log_config = f"-Dlog4j2.configurationFile={_LIBRARY / 'log4j2.properties'}"
-    archive = class_archive(KAFKA_CLASSES).split() if KAFKA_CLASSES.exists() else []
+    archive = taking(KAFKA_CLASSES).split() if KAFKA_CLASSES.exists() else []
     return [log_config, "-XX:+UseG1GC", *archive, "-cp", f"{kafka_libraries()}/*"]
 
 

@@ -10,24 +10,18 @@ import os
 from pathlib import Path
 from typing import Final
 
+from airflow_kstreams.batch.quick_start import COMPILER, taking
+
 #: For a JVM with few classes.
-QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_START: Final = f"{COMPILER} -XX:+UseSerialGC"
 
 _SETUP = Path(__file__).parents[1] / ".setup"
 #: Where Java keeps the classes of a Spark driver, of a Kafka broker.
 SPARK_CLASSES, KAFKA_CLASSES = _SETUP / "spark-classes.jsa", _SETUP / "kafka-classes.jsa"
 
 
-def class_archive(path: Path) -> str:
-    """Return the options with which a JVM takes its classes from an archive, where they are in it.
-
-    Java leaves an archive alone that was made by another Java or of other jars.
-    """
-    return f"-XX:SharedArchiveFile={path} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
-
-
 #: For Spark's drivers, executors and daemons.
-QUICK_SPARK: Final = f"{QUICK_START} {class_archive(SPARK_CLASSES)}"
+QUICK_SPARK: Final = f"{QUICK_START} {taking(SPARK_CLASSES)}"
 #: Where Spark looks for options: its launcher, whatever ``spark-submit`` starts, and a cluster's daemons.
 _VARIABLES: Final = {
     "SPARK_LAUNCHER_OPTS": QUICK_START,

@@ -16,6 +16,7 @@ from airflow_kstreams.cli.describe import describe
 from airflow_kstreams.cli.doctor import doctor
 from airflow_kstreams.cli.explore import explore
 from airflow_kstreams.cli.pack import pack
+from airflow_kstreams.cli.prepare_spark import prepare_spark
 from airflow_kstreams.cli.replay import replay
 from airflow_kstreams.cli.reset import reset
 from airflow_kstreams.cli.status import status
@@ -67,6 +68,7 @@ app.command()(acls)
 app.command()(describe)
 app.command()(explore)
 app.command()(pack)
+app.command()(prepare_spark)
 app.command()(doctor)
 app.command()(replay)
 app.command()(reset)

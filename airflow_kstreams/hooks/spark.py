@@ -15,6 +15,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_kstreams.batch.quick_start import quick_start
 from airflow_kstreams.hooks.processes import end_session
 from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedError, reported_in
 
@@ -169,12 +170,13 @@ class TopologySubmitHook(SparkSubmitHook):
         return command
 
     def _local_environment(self) -> dict[str, str]:
-        """Return what lets a driver on this machine use the Python and the pyspark that Airflow itself uses.
+        """Return what lets a driver on this machine start soon, and use the Python and the pyspark that
+        Airflow itself uses.
 
         Airflow may be started by path (``.venv/bin/airflow``) without its folder on the PATH.
         """
-        environment: dict[str, str] = {}
         given = {**os.environ, **(self._env or {})}
+        environment = quick_start(given)
         own = Path(sys.executable).parent
         binary = str(self._connection["spark_binary"])
         if shutil.which(binary, path=given.get("PATH")) is None and (own / binary).exists():

@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from airflow_kstreams.batch.quick_start import start_quickly
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ STATIC_SETTINGS: dict[str, bool | float | int | str | None] = {
 }
 
 #: Our jobs are a range and a Python function: compiling and adapting their plans costs more than they gain.
-_QUICK_PLANS = {
+QUICK_PLANS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -44,6 +45,7 @@ def open_session(name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name).config(map=STATIC_SETTINGS)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ or "MASTER" in os.environ
     if not submitted:
+        start_quickly()
         builder = builder.master(f"local[{os.cpu_count() or 1},4]").config("spark.ui.enabled", "false")
     # Spark's mapInArrow insists on pandas in the driver; importing it takes a second, while the JVM starts.
     preload = threading.Thread(target=importlib.import_module, args=("pandas",), name="preload-pandas")
@@ -51,7 +53,7 @@ def open_session(name: str) -> SparkSession:
     session = builder.getOrCreate()
     preload.join()
     check_session(session)
-    for name, value in _QUICK_PLANS.items():
+    for name, value in QUICK_PLANS.items():
         session.conf.set(name, value)
     return session
 

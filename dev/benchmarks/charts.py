@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dev.benchmarks.results import Result
-from dev.benchmarks.workloads import SYSTEMS, WORKLOADS, Workload
+from dev.benchmarks.workloads import OURS, OURS_PREPARED, SYSTEMS, WORKLOADS, Workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,6 +106,6 @@ def label_of(result: Result) -> str:
 
 
 def _color(result: Result) -> str:
-    if result.system == "airflow-kstreams":
+    if result.system in (OURS.name, OURS_PREPARED.name):
         return _OURS
     return _LIMIT if result.guarantee == "none" or result.system == "hand-written" else _PEER

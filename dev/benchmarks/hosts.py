@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from dev.benchmarks.memory import PeakMemory
 _FOLDER = Path(__file__).parent
 _ROOT = _FOLDER.parents[1]
 _QUIX_REQUIREMENTS = _FOLDER / "quix-requirements.txt"
+_STREAMS_HOST = _FOLDER / "KafkaStreamsHost.java"
 _JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseG1GC", "-Dlog4j2.level=ERROR")
 
 
@@ -67,6 +68,15 @@ class Host:
                 start_new_session=True,
             )
         self._is_ready = False
+
+    @staticmethod
+    def prepare(kind: str) -> None:
+        """Make what a kind of host needs, unless it is there.
+
+        :raises HostError: it cannot be made.
+        """
+        if kind in _PREPARATIONS:
+            _PREPARATIONS[kind]()
 
     def __enter__(self) -> Self:
         return self
@@ -136,17 +146,40 @@ def _airflow(folder: Path) -> list[str]:
 
 
 def _kafka_streams(_folder: Path) -> list[str]:
+    classes = kafka_streams_classes()
     return [
         str(_java()),
         *_JAVA_OPTIONS,
         "-cp",
-        f"{embedded.kafka_streams_libraries()}/*:{embedded.rocksdb_libraries()}/*",
-        str(_FOLDER / "KafkaStreamsHost.java"),
+        f"{classes}:{_kafka_streams_libraries()}",
+        _STREAMS_HOST.stem,
     ]
 
 
 def _quix(_folder: Path) -> list[str]:
     return [str(quix_python()), str(_FOLDER / "quix_host.py")]
+
+
+def _kafka_streams_libraries() -> str:
+    return f"{embedded.kafka_streams_libraries()}/*:{embedded.rocksdb_libraries()}/*"
+
+
+def kafka_streams_classes() -> Path:
+    """Return the folder with the compiled host of Kafka Streams, which is made at its first use.
+
+    :raises HostError: it cannot be made.
+    """
+    folder = _ROOT / ".setup" / "bench-kafka-streams"
+    ready, wanted = folder / "ready", _STREAMS_HOST.read_text(encoding="utf-8")
+    if ready.exists() and ready.read_text(encoding="utf-8") == wanted:
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    compiler = str(_java().with_name("javac"))
+    command = [compiler, "-d", str(folder), "-cp", _kafka_streams_libraries(), str(_STREAMS_HOST)]
+    if failure := _failure(command):
+        raise HostError(f"the host of Kafka Streams cannot be compiled: {failure}")
+    ready.write_text(wanted, encoding="utf-8")
+    return folder
 
 
 def quix_python() -> Path:
@@ -212,9 +245,15 @@ def _java_homes() -> Iterator[Path]:
 #: Commands by kind.
 HOSTS = {
     "engine": lambda folder: _spark("engine", folder),
+    "engine-prepared": lambda folder: _spark("engine-prepared", folder),
     "engine-fresh-workers": lambda folder: _spark("engine-fresh-workers", folder),
     "connector": lambda folder: _spark("connector", folder),
     "airflow": _airflow,
     "kafka-streams": _kafka_streams,
     "quix-streams": _quix,
+}
+#: What a host needs once, by kind: no run is to pay for making it.
+_PREPARATIONS: Mapping[str, Callable[[], object]] = {
+    "kafka-streams": kafka_streams_classes,
+    "quix-streams": quix_python,
 }

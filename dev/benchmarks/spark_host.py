@@ -3,7 +3,7 @@
 Each line of standard input is a request, each line of standard output its answer, both JSON. This engine and
 Spark's own queries each have a process of their own, so that the memory of one is not counted with the other.
 
-usage: python -m dev.benchmarks.spark_host engine|engine-fresh-workers|connector FOLDER
+usage: python -m dev.benchmarks.spark_host engine|engine-prepared|engine-fresh-workers|connector FOLDER
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from dev.benchmarks import spark_peers, suite_topologies
 from dev.benchmarks.hand_written import Loop, hand_written
 from dev.benchmarks.raw import raw
 from dev.benchmarks.runs import run_topology, stops_of
+from dev.quick_java import SPARK_CLASSES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +60,9 @@ def _session(kind: str, folder: str) -> SparkSession:
         "pyspark-shell",
     ]
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join(submit)
+    # Whatever this Python's environment has, only what is measured as prepared is.
+    classes = SPARK_CLASSES if kind == "engine-prepared" else Path(folder, "no-classes.jsa")
+    os.environ[ARCHIVE_VARIABLE] = str(classes)
     session = open_session("bench")
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -153,6 +158,7 @@ def _loop(request: Request) -> Loop:
 
 _SYSTEMS: Mapping[str, Callable[[SparkSession, Request], Mapping[str, Any]]] = {
     "airflow-kstreams": _engine,
+    "airflow-kstreams-prepared": _engine,
     "hand-written": _hand_written,
     "raw-consume": _raw("consume"),
     "raw-produce": _raw("produce"),

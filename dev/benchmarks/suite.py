@@ -117,6 +117,7 @@ class Suite:
         if workload.kind == "throughput":
             return self._run(system.host, workload, system, application, records)
         kind = "engine-fresh-workers" if workload.kind == "memory" else system.host
+        Host.prepare(kind)
         started = time.monotonic()
         with Host(kind, self.folder) as host:
             answer = host.run(self._request(workload, system, application, records))

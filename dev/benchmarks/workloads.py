@@ -42,6 +42,13 @@ OURS = System(name="airflow-kstreams", title="airflow_kstreams", guarantee="exac
 OURS_AT_LEAST_ONCE = System(
     name="airflow-kstreams", title="airflow_kstreams", guarantee="at_least_once", host="engine"
 )
+#: With the classes that ``airflow-kstreams prepare-spark`` keeps.
+OURS_PREPARED = System(
+    name="airflow-kstreams-prepared",
+    title="airflow_kstreams, Spark prepared",
+    guarantee="exactly_once",
+    host="engine-prepared",
+)
 HAND_WRITTEN = System(name="hand-written", title="hand-written loop", guarantee="exactly_once", host="engine")
 AVAILABLE_NOW = System(
     name="spark-available-now",
@@ -219,7 +226,7 @@ _ALL = (
         topology="two_stage",
         records=10_000,
         keys=5_000,
-        systems=(OURS, AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS, QUIX),
+        systems=(OURS, OURS_PREPARED, AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS, QUIX),
         table=True,
     ),
     Workload(

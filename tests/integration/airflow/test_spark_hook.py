@@ -14,6 +14,7 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_kstreams.batch.quick_start import COMPILER, VARIABLE
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.processes import end_session, session_members
 from airflow_kstreams.hooks.spark import TopologySubmitHook
@@ -111,6 +112,32 @@ def test_driver_runs_on_airflows_python_when_no_other_is_named(
     import sys
 
     assert found.read_text(encoding="utf-8") == sys.prefix
+
+
+def test_driver_starts_quickly_and_users_java_options_hold(
+    submit_hook: Callable[..., TopologySubmitHook], tmp_path: Path
+) -> None:
+    found = tmp_path / "options"
+    text = """
+import os, pathlib, sys
+from pyspark.sql import SparkSession
+session = SparkSession.builder.getOrCreate()
+lang = session.sparkContext._jvm.java.lang.management.ManagementFactory
+given = [str(option) for option in lang.getRuntimeMXBean().getInputArguments()]
+pathlib.Path(sys.argv[1]).write_text(" ".join(given))
+"""
+    hook = submit_hook(
+        str(found),
+        env_vars={VARIABLE: "-Dmine=1"},
+        conf={"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=3"},
+    )
+
+    hook.submit(_application(tmp_path, text))
+
+    options = found.read_text(encoding="utf-8").split()
+    levels = [option for option in options if option.startswith("-XX:TieredStopAtLevel=")]
+    assert (levels[0], levels[-1]) == (COMPILER, "-XX:TieredStopAtLevel=3")
+    assert options.index(COMPILER) < options.index("-Dmine=1")
 
 
 def _java() -> str:

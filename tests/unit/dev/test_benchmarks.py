@@ -294,6 +294,10 @@ class PretendedHost:
 
     started: ClassVar[list[str]] = []
 
+    @staticmethod
+    def prepare(kind: str) -> None:
+        pass
+
     def __init__(self, kind: str, folder: Path) -> None:
         self.started.append(kind)
 

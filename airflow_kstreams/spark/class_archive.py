@@ -1,0 +1,99 @@
+"""Keeps the classes of a Spark driver, so that later ones start sooner (``batch/quick_start.py``).
+
+A driver is started on this machine, does what the driver of a run does, and writes what it has loaded as it
+ends. The archive appears whole or not at all, so that it can be made while runs go on.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE, COMPILER, VARIABLE, keeping
+from airflow_kstreams.spark.session import QUICK_PLANS, STATIC_SETTINGS
+from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Long enough for any machine on which runs are possible.
+_JAVA_ENDS_SECONDS = 300
+
+
+def keep_classes(archive: Path) -> None:
+    """Write an archive, in place of an older one.
+
+    :raises ConfigError: it cannot be written there, or not be named to Java.
+    :raises SparkSessionError: Spark did not start, or ended without it.
+    """
+    if " " in str(archive):
+        raise ConfigError(
+            f"{str(archive)!r} cannot be named to Java: Spark's launcher splits its options at spaces",
+            fix=f"name a file without spaces by --output, and in {ARCHIVE_VARIABLE} where runs are started",
+        )
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix=f"{archive.name}-", dir=archive.parent)
+    except OSError as error:
+        raise _unwritable(archive, error) from None
+    with folder:
+        partial = Path(folder.name, "partial.jsa")
+        _run_driver(partial)
+        try:
+            partial.replace(archive)
+        except OSError as error:
+            raise _unwritable(archive, error) from None
+
+
+def _run_driver(partial: Path) -> None:
+    environment = os.environ | {
+        VARIABLE: f"{COMPILER} {keeping(partial)}",
+        ARCHIVE_VARIABLE: str(partial),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    command = [sys.executable, "-m", __name__]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode or not partial.exists():
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["it says nothing"]
+        raise SparkSessionError(
+            f"Spark ended without an archive of its classes: {said[-1].strip()}",
+            fix="check that Java 17 or newer is on the PATH and that a run starts here, then try again",
+        )
+
+
+def _unwritable(archive: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{str(archive)!r} cannot be written: {error.strerror}",
+        fix=f"name a file that you may write by --output, and in {ARCHIVE_VARIABLE} where runs are started",
+    )
+
+
+def _work() -> None:
+    """Do what the driver of a run does, and end Java in order."""
+    from pyspark.sql import SparkSession
+
+    settings = {**STATIC_SETTINGS, "spark.master": "local[2]", "spark.driver.host": "127.0.0.1"}
+    session = SparkSession.builder.appName("prepare-spark").config(map=settings).getOrCreate()
+    for name, value in QUICK_PLANS.items():
+        session.conf.set(name, value)
+    session.range(0, 2, 1, 2).mapInArrow(_unchanged, "id long").collect()
+    gateway = session.sparkContext._gateway
+    session.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        # Java ends with its standard input.
+        gateway.proc.stdin.close()
+        gateway.proc.wait(_JAVA_ENDS_SECONDS)
+
+
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+if __name__ == "__main__":
+    _work()

@@ -1,0 +1,70 @@
+"""Options with which a driver's JVM starts soon: added to what a user says, never against it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_kstreams.batch.quick_start import (
+    ARCHIVE_VARIABLE,
+    COMPILER,
+    VARIABLE,
+    class_archive,
+    quick_start,
+    start_quickly,
+    taking,
+)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "spark-classes.jsa"
+    path.touch()
+    return path
+
+
+def test_archive_is_named_when_there_is_one(archive: Path) -> None:
+    named = {ARCHIVE_VARIABLE: str(archive)}
+    assert quick_start(named) == {VARIABLE: f"{COMPILER} {taking(archive)}"}
+    archive.unlink()
+    assert quick_start(named) == {VARIABLE: COMPILER}
+
+
+def test_archive_is_looked_for_beside_this_python() -> None:
+    assert Path(sys.prefix) in class_archive({}).parents
+    assert class_archive({ARCHIVE_VARIABLE: ""}) == class_archive({})
+
+
+def test_users_options_come_last_and_so_hold(archive: Path) -> None:
+    users = "-XX:TieredStopAtLevel=4 -XX:+UseZGC"
+    found = quick_start({VARIABLE: users, ARCHIVE_VARIABLE: str(archive)})[VARIABLE]
+    assert found.split()[0] == COMPILER
+    assert found.endswith(f" {users}")
+
+
+def test_nothing_is_added_twice(archive: Path) -> None:
+    once = {ARCHIVE_VARIABLE: str(archive)}
+    once |= quick_start(once)
+    assert quick_start(once) == {VARIABLE: once[VARIABLE]}
+
+
+def test_archive_is_left_out_when_sparks_launcher_would_split_its_name(tmp_path: Path) -> None:
+    spaced = tmp_path / "two words.jsa"
+    spaced.touch()
+    assert quick_start({ARCHIVE_VARIABLE: str(spaced)}) == {VARIABLE: COMPILER}
+
+
+def test_no_collector_is_chosen_since_java_refuses_two(archive: Path) -> None:
+    assert "GC" not in quick_start({ARCHIVE_VARIABLE: str(archive)})[VARIABLE]
+
+
+def test_this_process_environment_is_set_when_it_starts_spark_itself(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "-Dmine=1")
+    monkeypatch.setenv(ARCHIVE_VARIABLE, str(archive))
+    start_quickly()
+    assert os.environ[VARIABLE] == f"{COMPILER} {taking(archive)} -Dmine=1"
