@@ -7,16 +7,18 @@ Two things, both as options of Java (``prepare-spark`` and ``docs/installing.md`
 - Classes that an earlier JVM has read and verified, from an archive (Java's class data sharing), if there is
   one. Java leaves an archive alone that was made by another Java or from other jars, or is broken.
 
-They travel in ``SPARK_SUBMIT_OPTS``, which Spark puts before all other options of a JVM that it starts on
-this machine, and go before what that variable holds already: where a user sets the same option anywhere, the
-user's comes later and holds. No garbage collector is chosen here, since Java refuses to start with two.
+They travel in ``SPARK_SUBMIT_OPTS``, which Spark's launcher puts before ``spark.driver.extraJavaOptions``,
+and go before what that variable holds already: the same option in either of them comes later and holds. (Java
+itself reads ``JAVA_TOOL_OPTIONS`` and ``JDK_JAVA_OPTIONS`` first, before all that Spark's launcher says.) No
+garbage collector is chosen here, since Java refuses to start with two.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +27,6 @@ VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 #: Names the archive, where it is not beside this Python's packages.
 ARCHIVE_VARIABLE: Final = "KSTREAMS_SPARK_CLASSES"
 COMPILER: Final = "-XX:TieredStopAtLevel=1"
-#: An archive that does not fit is nothing that a run's log has to tell.
-_QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def class_archive(environment: Mapping[str, str]) -> Path:
@@ -39,12 +39,13 @@ def class_archive(environment: Mapping[str, str]) -> Path:
 
 def taking(archive: Path) -> str:
     """Return the options with which a JVM takes its classes from an archive, where they are in it."""
-    return f"-XX:SharedArchiveFile={archive} -Xshare:auto {_QUIET}"
+    # An archive that does not fit is nothing that a run's log has to tell.
+    return f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def keeping(archive: Path) -> str:
     """Return the options with which a JVM writes the classes that it has read into an archive as it ends."""
-    return f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"
+    return f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=error -Xlog:cds+dynamic=error"
 
 
 def quick_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -55,10 +56,20 @@ def quick_start(environment: Mapping[str, str]) -> dict[str, str]:
     """
     given, archive = environment.get(VARIABLE, ""), class_archive(environment)
     # Spark's launcher splits at spaces.
-    options = f"{COMPILER} {taking(archive)}" if archive.is_file() and " " not in str(archive) else COMPILER
+    readable = " " not in str(archive) and os.access(archive, os.R_OK)
+    options = f"{COMPILER} {taking(archive)}" if readable else COMPILER
     return {VARIABLE: given if options in given else f"{options} {given}".strip()}
 
 
-def start_quickly() -> None:
-    """Have every Spark that this process starts from now on start soon."""
+@contextmanager
+def starting_quickly() -> Iterator[None]:
+    """Have the Spark that this process starts in the block start soon."""
+    given = os.environ.get(VARIABLE)
     os.environ.update(quick_start(os.environ))
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = given

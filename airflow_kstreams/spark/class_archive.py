@@ -21,6 +21,8 @@ from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: Of what Java said last.
+_LINES = 4
 #: Long enough for any machine on which runs are possible.
 _JAVA_ENDS_SECONDS = 300
 
@@ -59,9 +61,10 @@ def _run_driver(partial: Path) -> None:
     command = [sys.executable, "-m", __name__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode or not partial.exists():
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["it says nothing"]
+        # What Java has against it stands in its standard output.
+        lines = [line.strip() for line in (done.stdout.strip() or done.stderr).splitlines() if line.strip()]
         raise SparkSessionError(
-            f"Spark ended without an archive of its classes: {said[-1].strip()}",
+            f"Spark ended without an archive of its classes: {' / '.join(lines[-_LINES:]) or 'no output'}",
             fix="check that Java 17 or newer is on the PATH and that a run starts here, then try again",
         )
 
@@ -73,8 +76,8 @@ def _unwritable(archive: Path, error: OSError) -> ConfigError:
     )
 
 
-def _work() -> None:
-    """Do what the driver of a run does, and end Java in order."""
+def _work() -> int:
+    """Do what the driver of a run does, and end Java in order; return its exit code."""
     from pyspark.sql import SparkSession
 
     settings = {**STATIC_SETTINGS, "spark.master": "local[2]", "spark.driver.host": "127.0.0.1"}
@@ -84,11 +87,12 @@ def _work() -> None:
     session.range(0, 2, 1, 2).mapInArrow(_unchanged, "id long").collect()
     gateway = session.sparkContext._gateway
     session.stop()
-    if gateway is not None:
-        gateway.shutdown()
-        # Java ends with its standard input.
-        gateway.proc.stdin.close()
-        gateway.proc.wait(_JAVA_ENDS_SECONDS)
+    if gateway is None:
+        return 1
+    gateway.shutdown()
+    # Java ends with its standard input.
+    gateway.proc.stdin.close()
+    return int(gateway.proc.wait(_JAVA_ENDS_SECONDS))
 
 
 def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,4 +100,4 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 if __name__ == "__main__":
-    _work()
+    sys.exit(_work())

@@ -7,9 +7,10 @@ import logging
 import os
 import sys
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.quick_start import start_quickly
+from airflow_kstreams.batch.quick_start import starting_quickly
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,12 +46,13 @@ def open_session(name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name).config(map=STATIC_SETTINGS)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ or "MASTER" in os.environ
     if not submitted:
-        start_quickly()
         builder = builder.master(f"local[{os.cpu_count() or 1},4]").config("spark.ui.enabled", "false")
     # Spark's mapInArrow insists on pandas in the driver; importing it takes a second, while the JVM starts.
     preload = threading.Thread(target=importlib.import_module, args=("pandas",), name="preload-pandas")
     preload.start()
-    session = builder.getOrCreate()
+    # Where spark-submit has started Java already, its options are what the operators gave it.
+    with nullcontext() if submitted else starting_quickly():
+        session = builder.getOrCreate()
     preload.join()
     check_session(session)
     for name, value in QUICK_PLANS.items():

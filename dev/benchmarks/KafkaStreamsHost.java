@@ -12,8 +12,12 @@ import java.io.PrintStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
@@ -45,7 +49,9 @@ import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessorSupplier;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.processor.api.RecordMetadata;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 
 /**
@@ -53,8 +59,8 @@ import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
  * standard output its answer, both JSON.
  *
  * <p>Kafka Streams never stops, so a run lasts from the start of the instance until its group has committed all that
- * it was asked to read. As soon as the last record is processed every task asks for a commit: nothing of the commit
- * interval is waited for.
+ * it was asked to read. As soon as a stage has processed its last record all of its tasks ask for a commit: nothing of
+ * the commit interval is waited for.
  */
 public final class KafkaStreamsHost {
     private static final ObjectMapper JSON = new ObjectMapper()
@@ -110,8 +116,7 @@ public final class KafkaStreamsHost {
     private static final class Run {
         private final JsonNode request;
         private final long target;
-        private final AtomicLong processed = new AtomicLong();
-        private final Map<TopicPartition, Long> ends = new ConcurrentHashMap<>();
+        private final List<Stage> stages = new ArrayList<>();
         private final CountDownLatch done = new CountDownLatch(1);
         private final AtomicReference<Throwable> failure = new AtomicReference<>();
 
@@ -121,11 +126,11 @@ public final class KafkaStreamsHost {
         }
 
         double seconds() throws Exception {
-            Topology topology = topology();
+            // Looks at what is committed, and is no part of a run.
             try (Admin admin = Admin.create(Map.of("bootstrap.servers", text("bootstrap")))) {
                 admin.describeCluster().clusterId().get();
                 long started = System.nanoTime();
-                KafkaStreams streams = new KafkaStreams(topology, settings());
+                KafkaStreams streams = new KafkaStreams(topology(), settings());
                 streams.setUncaughtExceptionHandler(error -> {
                     failure.set(error);
                     done.countDown();
@@ -167,7 +172,20 @@ public final class KafkaStreamsHost {
                                     && !thread.activeTasks().isEmpty());
         }
 
+        /** Whether every task of every stage has asked for a commit, and has got it. */
         private boolean committed(Admin admin) throws Exception {
+            if (target == 0) {
+                return true;
+            }
+            Map<TopicPartition, Long> ends = new HashMap<>();
+            for (Counter<?> counter : stages.stream().flatMap(stage -> stage.counters.stream()).toList()) {
+                if (!counter.asked) {
+                    return false;
+                }
+                if (counter.partition != null) {
+                    ends.put(counter.partition, counter.end);
+                }
+            }
             Map<TopicPartition, OffsetAndMetadata> offsets = admin.listConsumerGroupOffsets(text("application_id"))
                     .partitionsToOffsetAndMetadata()
                     .get();
@@ -220,21 +238,22 @@ public final class KafkaStreamsHost {
 
         private Topology topology() {
             StreamsBuilder builder = new StreamsBuilder();
+            Stage first = stage();
             switch (text("topology")) {
                 case "stateless" -> builder.stream(input("events"), Consumed.with(TEXT, json(Event.class)))
-                        .processValues(Counter::new)
+                        .processValues(first.<Event>counted())
                         .filter((key, event) -> event.amount % 10 != 0)
                         .mapValues(event -> new Slim(event.id, event.user, event.amount * 100))
                         .to(text("output"), Produced.with(TEXT, json(Slim.class)));
                 case "padded" -> builder.stream(input("events"), Consumed.with(TEXT, json(Event.class)))
-                        .processValues(Counter::new)
+                        .processValues(first.<Event>counted())
                         .filter((key, event) -> event.amount % 10 != 0)
                         .mapValues(event -> new Padded(event.id, event.user, event.amount * 100, event.note))
                         .to(text("output"), Produced.with(TEXT, json(Padded.class)));
                 case "sum_by_key" -> {
                     KTable<String, Long> totals = builder.stream(
                                     input("events"), Consumed.with(TEXT, json(Event.class)))
-                            .processValues(Counter::new)
+                            .processValues(first.<Event>counted())
                             .groupByKey(Grouped.with(TEXT, json(Event.class)))
                             .aggregate(
                                     () -> 0L,
@@ -245,9 +264,10 @@ public final class KafkaStreamsHost {
                 case "two_stage" -> {
                     KTable<String, Long> totals = builder.stream(
                                     input("events"), Consumed.with(TEXT, json(Event.class)))
+                            .processValues(first.<Event>counted())
                             .map((key, event) -> KeyValue.pair(event.kind + "-" + event.amount, event.amount))
                             .repartition(org.apache.kafka.streams.kstream.Repartitioned.with(TEXT, json(Long.class)))
-                            .processValues(Counter::new)
+                            .processValues(stage().<Long>counted())
                             .groupByKey(Grouped.with(TEXT, json(Long.class)))
                             .reduce(Long::sum, Materialized.with(TEXT, json(Long.class)));
                     totals.toStream().to(text("output"), Produced.with(TEXT, json(Long.class)));
@@ -255,10 +275,10 @@ public final class KafkaStreamsHost {
                 case "join" -> {
                     KStream<String, Flight> flights = builder.stream(
                                     input("flights"), Consumed.with(TEXT, json(Flight.class)))
-                            .processValues(Counter::new);
+                            .processValues(first.<Flight>counted());
                     KStream<String, Observation> weather = builder.stream(
                                     input("weather"), Consumed.with(TEXT, json(Observation.class)))
-                            .processValues(Counter::new);
+                            .processValues(first.<Observation>counted());
                     flights.join(
                                     weather,
                                     (flight, observation) -> new Departure(
@@ -277,34 +297,79 @@ public final class KafkaStreamsHost {
             return request.get("inputs").get(name).asText();
         }
 
-        /** Counts what is processed, and notes how far. */
+        private Stage stage() {
+            stages.add(new Stage());
+            return stages.get(stages.size() - 1);
+        }
+
+        /** Tasks that together process as many records as there are input records. */
+        private final class Stage {
+            private final AtomicLong processed = new AtomicLong();
+            private final Set<Counter<?>> counters = ConcurrentHashMap.newKeySet();
+
+            <V> FixedKeyProcessorSupplier<String, V, V> counted() {
+                return () -> new Counter<>(this);
+            }
+
+            private boolean isThrough() {
+                return processed.get() == target;
+            }
+
+            private void add(long count) {
+                if (processed.addAndGet(count) == target && stages.stream().allMatch(Stage::isThrough)) {
+                    done.countDown();
+                }
+            }
+        }
+
+        /** Counts what one task of a stage processes; asks for a commit when its stage is through. */
         private final class Counter<V> extends ContextualFixedKeyProcessor<String, V, V> {
+            private final Stage stage;
+            private long count;
+            private long told;
+            // Written before, and read after, the one that is volatile.
             private TopicPartition partition;
-            private boolean asked;
+            private long end;
+            private volatile boolean asked;
+
+            Counter(Stage stage) {
+                this.stage = stage;
+            }
 
             @Override
             public void init(FixedKeyProcessorContext<String, V> context) {
                 super.init(context);
+                stage.counters.add(this);
                 context.schedule(Duration.ofMillis(10), PunctuationType.WALL_CLOCK_TIME, time -> {
-                    if (!asked && done.getCount() == 0) {
-                        asked = true;
+                    tell();
+                    if (!asked && stage.isThrough()) {
                         context.commit();
+                        asked = true;
                     }
                 });
             }
 
             @Override
+            public void close() {
+                // Its task goes on in another thread.
+                tell();
+                stage.counters.remove(this);
+            }
+
+            private void tell() {
+                stage.add(count - told);
+                told = count;
+            }
+
+            @Override
             public void process(FixedKeyRecord<String, V> record) {
                 context().forward(record);
-                context().recordMetadata().ifPresent(place -> {
-                    if (partition == null) {
-                        partition = new TopicPartition(place.topic(), place.partition());
-                    }
-                    ends.put(partition, place.offset() + 1);
-                });
-                if (processed.incrementAndGet() == target) {
-                    done.countDown();
+                RecordMetadata place = context().recordMetadata().orElseThrow();
+                if (partition == null) {
+                    partition = new TopicPartition(place.topic(), place.partition());
                 }
+                end = place.offset() + 1;
+                count++;
             }
         }
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dev.benchmarks import bars, charts, guard, machine, page, quick, record_profile, results
+from dev.benchmarks import bars, charts, guard, machine, page, record_profile, restore, results
 from dev.benchmarks.inputs import Inputs
 from dev.benchmarks.results import Result
 from dev.benchmarks.suite import Suite
@@ -20,6 +20,10 @@ from dev.benchmarks.workloads import GUARDS, OURS, SYSTEMS, WORKLOADS, Workload
 from dev.embedded import Broker, free_port
 
 console = Console(soft_wrap=True, highlight=False)
+
+#: Options that measure nothing of the suite, and those that say what of it is measured.
+_ALONE = ("bars", "page", "guard", "profile", "restore")
+_MEASURED = ("workload", "system", "records", "rounds")
 
 
 def main() -> int:
@@ -39,8 +43,8 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="kstreams-bench-") as folder,
         Broker(port=free_port(), folder=Path(folder) / "broker", heap="1g") as broker,
     ):
-        if options.quick or options.memory or options.restore:
-            _quick(options, broker.bootstrap, folder)
+        if options.restore:
+            _restore(broker.bootstrap, folder, options.records or 10_000_000)
             return 0
         suite = Suite(
             bootstrap=broker.bootstrap,
@@ -78,39 +82,31 @@ def _options() -> argparse.Namespace:
         "--profile", action="store_true", help="where the CPU time of one record goes in a task"
     )
     what.add_argument(
-        "--restore", action="store_true", help="replay of a changelog into both kinds of store, 10 M keys"
-    )
-    what.add_argument(
-        "--memory", action="store_true", help="peak memory of a task's worker at 1 M and 8 M records"
-    )
-    parser.add_argument(
-        "--quick",
+        "--restore",
         action="store_true",
-        help="DSL against the hand-written loop, 2 M records, ~3 minutes; with --restore its smaller size",
+        help="replay of a changelog into both kinds of store; 10 M keys, or --records",
     )
-    parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[1_000_000, 8_000_000], help="input records of --memory"
-    )
-    return parser.parse_args()
+    options = parser.parse_args()
+    alone = next((name for name in _ALONE if getattr(options, name)), "")
+    beside = [name for name in _MEASURED if getattr(options, name) is not None]
+    if alone == "restore" and beside == ["records"]:
+        return options
+    if alone and beside:
+        parser.error(f"--{alone} takes no --{beside[0]}")
+    return options
 
 
-def _quick(options: argparse.Namespace, bootstrap: str, folder: str) -> None:
-    if options.restore:
-        quick.restore(bootstrap, folder, 1_000_000 if options.quick else 10_000_000)
-        return
-    session = quick.open_session(folder, fresh_workers=options.memory)
-    try:
-        if options.memory:
-            quick.memory(session, bootstrap, options.sizes)
-        else:
-            quick.quick(session, bootstrap, options.records or 2_000_000, options.rounds or 3)
-    finally:
-        session.stop()
+def _restore(bootstrap: str, folder: str, keys: int) -> None:
+    """Print how fast a changelog is replayed into each kind of store."""
+    restore.publish_changelog(bootstrap, keys, _publishing("publishing the changelog", keys))
+    found = {storage: restore.measure(bootstrap, storage, keys, folder) for storage in restore.STORAGES}
+    console.print(restore.table_of(found))
+    console.print(f"one task, one partition, JSON documents; {machine.describe()}")
 
 
 def _suite(suite: Suite, options: argparse.Namespace) -> int:
     stored = not (options.system or options.records or options.rounds)
-    for name in options.workload or WORKLOADS:
+    for name in options.workload or _with(options.system):
         measured = suite.measure(_chosen(WORKLOADS[name], options))
         console.print("\n" + page.shown(measured), markup=False)
         if stored and measured:
@@ -121,6 +117,15 @@ def _suite(suite: Suite, options: argparse.Namespace) -> int:
     for failure in suite.failures:
         console.print(f"FAILED {failure}", markup=False)
     return 1 if suite.failures else 0
+
+
+def _with(system: str | None) -> list[str]:
+    """Return the workloads that a system runs; all of them unless one is given."""
+    return [
+        workload.name
+        for workload in WORKLOADS.values()
+        if system is None or any(system == other.name for other in workload.systems)
+    ]
 
 
 def _chosen(workload: Workload, options: argparse.Namespace) -> Workload:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from rich.table import Table
 
@@ -144,19 +145,31 @@ BARS = (
 )
 
 
-def table_of(results: Sequence[Result]) -> tuple[Table, bool]:
-    """Return every bar with its figure, and whether all are reached."""
-    table, lines, good = Table("bar", "limit", "figure", "", "measured anew by"), Lines(results), True
+class Row(NamedTuple):
+    """A bar as it is shown."""
+
+    bar: Bar
+    limit: str
+    figure: str
+    said: Literal["reached", "MISSED", "not measured yet"]
+
+
+def rows_of(results: Sequence[Result]) -> Iterator[Row]:
+    """Yield every bar with its figure."""
+    lines = Lines(results)
     for bar in BARS:
+        limit = f"at {'most' if bar.at_most else 'least'} {bar.limit:g} {bar.unit}"
         try:
             figure = bar.figure(lines)
-        except NotMeasuredError as error:
-            shown, said = "-", str(error)
-            good = False
+        except NotMeasuredError:
+            yield Row(bar, limit, "-", "not measured yet")
         else:
-            reached = bar.reached(figure)
-            good = good and reached
-            shown, said = f"{figure:.2f} {bar.unit}", "reached" if reached else "MISSED"
-        sign = "at most" if bar.at_most else "at least"
-        table.add_row(bar.text, f"{sign} {bar.limit:g} {bar.unit}", shown, said, bar.command)
-    return table, good
+            yield Row(bar, limit, f"{figure:.2f} {bar.unit}", "reached" if bar.reached(figure) else "MISSED")
+
+
+def table_of(results: Sequence[Result]) -> tuple[Table, bool]:
+    """Return every bar with its figure, and whether all are reached."""
+    table, rows = Table("bar", "limit", "figure", "", "measured anew by"), list(rows_of(results))
+    for row in rows:
+        table.add_row(row.bar.text, row.limit, row.figure, row.said, row.bar.command)
+    return table, all(row.said == "reached" for row in rows)

@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from airflow_kstreams.spark.class_archive import keep_classes
 from dev import embedded
 from dev.benchmarks.memory import PeakMemory
+from dev.quick_java import SPARK_CLASSES
 
 _FOLDER = Path(__file__).parent
 _ROOT = _FOLDER.parents[1]
 _QUIX_REQUIREMENTS = _FOLDER / "quix-requirements.txt"
+#: What this repository's own tests set for Spark's JVMs is not what users have.
+_OWN_OPTIONS = frozenset({"SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"})
 _STREAMS_HOST = _FOLDER / "KafkaStreamsHost.java"
 _JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseG1GC", "-Dlog4j2.level=ERROR")
 
@@ -65,6 +69,7 @@ class Host:
                 text=True,
                 encoding="utf-8",
                 cwd=work,
+                env={name: value for name, value in os.environ.items() if name not in _OWN_OPTIONS},
                 start_new_session=True,
             )
         self._is_ready = False
@@ -160,6 +165,12 @@ def _quix(_folder: Path) -> list[str]:
     return [str(quix_python()), str(_FOLDER / "quix_host.py")]
 
 
+def _spark_classes() -> None:
+    """Keep Spark's classes, where ``dev/setup`` could not."""
+    if not SPARK_CLASSES.exists():
+        keep_classes(SPARK_CLASSES)
+
+
 def _kafka_streams_libraries() -> str:
     return f"{embedded.kafka_streams_libraries()}/*:{embedded.rocksdb_libraries()}/*"
 
@@ -170,7 +181,8 @@ def kafka_streams_classes() -> Path:
     :raises HostError: it cannot be made.
     """
     folder = _ROOT / ".setup" / "bench-kafka-streams"
-    ready, wanted = folder / "ready", _STREAMS_HOST.read_text(encoding="utf-8")
+    ready = folder / "ready"
+    wanted = f"{_java()} {_kafka_streams_libraries()}\n{_STREAMS_HOST.read_text(encoding='utf-8')}"
     if ready.exists() and ready.read_text(encoding="utf-8") == wanted:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -250,10 +262,13 @@ HOSTS = {
     "connector": lambda folder: _spark("connector", folder),
     "airflow": _airflow,
     "kafka-streams": _kafka_streams,
+    "kafka-streams-plain": _kafka_streams,
     "quix-streams": _quix,
 }
 #: What a host needs once, by kind: no run is to pay for making it.
 _PREPARATIONS: Mapping[str, Callable[[], object]] = {
+    "engine-prepared": _spark_classes,
     "kafka-streams": kafka_streams_classes,
+    "kafka-streams-plain": kafka_streams_classes,
     "quix-streams": quix_python,
 }

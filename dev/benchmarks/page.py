@@ -27,7 +27,6 @@ def page(results: Sequence[Result]) -> str:
         bars="\n".join(_bars(results)),
         machines="\n".join(f"- {machine}" for machine in dict.fromkeys(result.machine for result in results)),
         charts="\n".join(_charts(results)),
-        kafka=embedded.libraries_version(embedded.kafka_libraries()),
         kafka_streams=embedded.libraries_version(embedded.kafka_streams_libraries()),
         spark=version("pyspark"),
         quix=next(
@@ -53,34 +52,30 @@ def _tables(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _table(workload: Workload, lines: Sequence[Result]) -> Iterator[str]:
-    rounds = max(len(line.rounds) for line in lines)
+    day = f", measured on {lines[0].measured}" if lines[0].measured else ""
     yield f"### `{workload.name}`: {workload.shows}\n"
-    yield f"{lines[0].records:,} records, {rounds} round{'s' * (rounds > 1)}.\n"
-    yield "| system | guarantee | records/s | seconds | peak MB | ours is so many times as fast | again by |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | --- |"
+    yield f"{lines[0].records:,} records{day}.\n"
+    yield (
+        "| system | guarantee | records/s | seconds | rounds | peak MB | ours is so many times as fast "
+        "| again by |"
+    )
+    yield "| --- | --- | ---: | ---: | --- | ---: | ---: | --- |"
     for line in lines:
         speed = f"{line.records_per_second:,.0f}" if line.records else "-"
+        rounds = f"{len(line.rounds)}: {min(line.rounds):.2f} - {max(line.rounds):.2f}"
         yield (
-            f"| {line.system} | {line.guarantee.replace('_', ' ')} | {speed} | {line.wall_seconds:.2f} | "
-            f"{line.peak_memory_mb:,.0f} | {line.ours_ratio:.2f} | "
+            f"| {line.system} | {line.guarantee.replace('_', ' ')} | {speed} | "
+            f"{line.wall_seconds:.2f} | {rounds} | {line.peak_memory_mb:,.0f} | {line.ours_ratio:.2f} | "
             f"`dev/bench --workload {line.workload} --system {line.system}` |"
         )
     yield ""
 
 
 def _bars(results: Sequence[Result]) -> Iterator[str]:
-    lines = bars.Lines(results)
     yield "| bar | limit | figure | |"
     yield "| --- | ---: | ---: | --- |"
-    for bar in bars.BARS:
-        sign = "at most" if bar.at_most else "at least"
-        try:
-            figure = bar.figure(lines)
-        except bars.NotMeasuredError:
-            shown, said = "-", "not measured yet"
-        else:
-            shown, said = f"{figure:.2f} {bar.unit}", "reached" if bar.reached(figure) else "missed"
-        yield f"| {bar.text} | {sign} {bar.limit:g} {bar.unit} | {shown} | {said} |"
+    for row in bars.rows_of(results):
+        yield f"| {row.bar.text} | {row.limit} | {row.figure} | {row.said} |"
 
 
 def shown(results: Sequence[Result]) -> str:

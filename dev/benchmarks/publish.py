@@ -1,16 +1,12 @@
-"""Test data for the benchmarks: small JSON events with well spread keys."""
+"""Creates and fills the benchmarks' topics."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-from dev.benchmarks.suite_topologies import Event
 
 KINDS = ("view", "click", "buy", "return")
 
@@ -96,26 +92,3 @@ def publish(
         raise RuntimeError(f"{left} records were not delivered")
     producer.close()
     progress(count)
-
-
-def publish_events(
-    bootstrap: str, topic: str, records: int, *, keys: int, progress: Callable[[int], None]
-) -> None:
-    """Publish events; the same seed gives the same events."""
-    publish(bootstrap, _events(topic, records, keys), count=records, progress=progress)
-
-
-def _events(topic: str, records: int, keys: int) -> Iterator[Message]:
-    random_ = random.Random(7)  # noqa: S311 - test data
-    encode = msgspec.json.Encoder().encode
-    names = [f"user-{number:06d}" for number in range(keys)]
-    for number in range(records):
-        user = names[random_.randrange(keys)]
-        event = Event(
-            id=number,
-            user=user,
-            amount=random_.randrange(1000),
-            kind=KINDS[number & 3],
-            note="lorem ipsum dolor sit",
-        )
-        yield Message(topic, encode(event), user.encode())

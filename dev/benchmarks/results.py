@@ -35,6 +35,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         rounds.
     :param details: medians of whatever else was measured.
     :param machine: where.
+    :param measured: on which day (UTC).
     """
 
     workload: str
@@ -48,6 +49,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     ours_ratio: float
     details: Mapping[str, float] = {}
     machine: str = ""
+    measured: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -62,6 +64,7 @@ def result_of(
     *,
     records: int,
     machine: str,
+    measured: str,
 ) -> Result:
     """Sum up the rounds of one system.
 
@@ -85,6 +88,7 @@ def result_of(
             name: round(statistics.median(figure.details[name] for figure in figures), 3) for name in names
         },
         machine=machine,
+        measured=measured,
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,10 +17,8 @@ from airflow_kstreams.batch.model import RunSummary
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.spark.executors import SparkExecutors
 from airflow_kstreams.spark.jobs import RunJobs
-from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
-from dev.benchmarks.hand_written import Loop, hand_written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,33 +53,6 @@ def stops_of(bootstrap: str, topic: str, partitions: int) -> list[int]:
         ]
     finally:
         consumer.close()
-
-
-def time_hand_written(session: Any, bootstrap: str, partitions: int) -> Timing:
-    """Time the hand-written loop."""
-    loop = Loop(
-        bootstrap=bootstrap,
-        group="bench-hand-written",
-        source="bench-events",
-        sink="bench-out",
-        stops=stops_of(bootstrap, "bench-events", partitions),
-    )
-    started = time.monotonic()
-    rows = (
-        session.range(0, partitions, 1, partitions).mapInArrow(hand_written(loop), "report string").collect()
-    )
-    seconds = time.monotonic() - started
-    return Timing(records=sum(int(row.report) for row in rows), seconds=seconds)
-
-
-def time_topology(session: Any, bootstrap: str, factory: Callable[[], Topology]) -> Timing:
-    """Time a whole run of a topology under a fresh application id, exactly once."""
-    return run_topology(
-        session,
-        bootstrap,
-        ApplicationFile.of(factory),
-        application_id=f"bench-{factory.__name__}-{uuid.uuid4().hex[:8]}",
-    )
 
 
 def run_topology(

@@ -7,11 +7,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from airflow_kstreams.streams.errors import KStreamsError
 from dev.benchmarks import outputs, results
 from dev.benchmarks.hosts import Answer, Host, HostError
 from dev.benchmarks.inputs import Inputs
@@ -20,7 +23,8 @@ from dev.benchmarks.publish import create_topics
 from dev.benchmarks.results import Figure, Result
 from dev.benchmarks.workloads import OURS, System, Workload
 
-_WARM_UP_RECORDS = 50_000
+#: What starts workers.
+_LITTLE = 50_000
 
 
 class WrongOutputError(Exception):
@@ -83,7 +87,7 @@ class Suite:
                 f"  round {number + 1}: {system.label:<36} {count / figure.seconds:>11,.0f}/s "
                 f"{figure.seconds:>8.2f} s {figure.peak_memory_mb:>7,.0f} MB"
             )
-        if not figures[OURS]:
+        if OURS in self._failed or not figures[OURS]:
             return []
         return [
             results.result_of(
@@ -92,6 +96,7 @@ class Suite:
                 figures[OURS],
                 records=records,
                 machine=self.machine,
+                measured=datetime.now(tz=UTC).date().isoformat(),
             )
             for system in workload.systems
             if figures[system] and system not in self._failed
@@ -124,20 +129,19 @@ class Suite:
             seconds = time.monotonic() - started
         if workload.kind != "cold":
             return answer
-        # From the start of the processes to the end of the run: what a scheduler waits for.
+        # From the start of the processes to the end of the run.
         return Answer(seconds=seconds, peak_memory_mb=answer.peak_memory_mb, details=answer.details)
 
     def _warm_up(self, workload: Workload) -> None:
-        """Let every system run once on a little: workers are started, and code is compiled."""
-        inputs, records = self.inputs.of(workload, min(_WARM_UP_RECORDS, workload.records))
+        """Let every system run once, as much as it needs for what comes after to be like itself."""
         for system in workload.systems:
-            if system.warmed:
-                with (
-                    self._failing(workload, system),
-                    self._application(workload, system, inputs) as application,
-                ):
-                    answer = self._run(system.host, workload, system, application, records)
-                    self.say(f"  warm-up: {system.label:<36} {answer.seconds:>21.2f} s")
+            if system.warmed == "not" or system in self._failed:
+                continue
+            wanted = workload.records if system.warmed == "all" else min(_LITTLE, workload.records)
+            inputs, records = self.inputs.of(workload, wanted)
+            with self._failing(workload, system), self._application(workload, system, inputs) as application:
+                answer = self._run(system.host, workload, system, application, records)
+                self.say(f"  warm-up: {system.label:<36} {answer.seconds:>21.2f} s")
 
     # == a little more, or nothing more, than in the run before
 
@@ -149,6 +153,8 @@ class Suite:
         self.inputs.append(workload, topic, 0, workload.before)
         applications: dict[System, Application] = {}
         for system in workload.systems:
+            if system in self._failed:
+                continue
             with self._failing(workload, system):
                 applications[system] = self._new_application(workload, system, inputs)
                 self._run(system.host, workload, system, applications[system], workload.before)
@@ -277,7 +283,7 @@ class Suite:
         """Note a failure: the system has no result, the others go on."""
         try:
             yield
-        except (HostError, WrongOutputError, ValueError) as error:
+        except (HostError, WrongOutputError, KafkaException, KStreamsError, ValueError) as error:
             self._failed.add(system)
             self.failures.append(f"{workload.name}, {system.label}: {error}")
             self.say(f"  FAILED {self.failures[-1]}")

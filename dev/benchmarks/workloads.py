@@ -20,7 +20,8 @@ class System:
     :param host: the process that runs it, see :mod:`dev.benchmarks.hosts`.
     :param rounds: at most of throughput, so that those that a bar of few percent compares can have more of
         them in the same time; 0 for no limit.
-    :param warmed: whether it runs once on a little first; code that is interpreted needs no warming.
+    :param warmed: by a run before the first round: on all of the input, as compilers of JVMs need it, on a
+        little, so that workers are started, or not at all.
     :param output: whether its output is compared with ours: all of it, its number of records, or none.
     """
 
@@ -29,7 +30,7 @@ class System:
     guarantee: Guarantee
     host: str
     rounds: int = 0
-    warmed: bool = True
+    warmed: Literal["all", "little", "not"] = "little"
     output: Literal["compared", "counted", "none"] = "compared"
 
     @property
@@ -55,17 +56,24 @@ AVAILABLE_NOW = System(
     title="Spark AvailableNow",
     guarantee="at_least_once",
     host="connector",
-    rounds=3,
+    rounds=5,
+    warmed="all",
 )
 SPARK_BATCH = System(
-    name="spark-batch", title="Spark batch read", guarantee="at_least_once", host="connector", rounds=3
+    name="spark-batch",
+    title="Spark batch read",
+    guarantee="at_least_once",
+    host="connector",
+    rounds=3,
+    warmed="all",
 )
 KAFKA_STREAMS = System(
     name="kafka-streams",
     title="Kafka Streams, tuned",
     guarantee="exactly_once",
     host="kafka-streams",
-    rounds=3,
+    rounds=5,
+    warmed="all",
 )
 KAFKA_STREAMS_AT_LEAST_ONCE = System(
     name="kafka-streams",
@@ -73,14 +81,16 @@ KAFKA_STREAMS_AT_LEAST_ONCE = System(
     guarantee="at_least_once",
     host="kafka-streams",
     rounds=3,
+    warmed="all",
 )
 #: With nothing set but threads, commit interval and guarantee: its stores are in RocksDB.
 KAFKA_STREAMS_PLAIN = System(
     name="kafka-streams-plain",
     title="Kafka Streams, plain",
     guarantee="exactly_once",
-    host="kafka-streams",
-    rounds=3,
+    host="kafka-streams-plain",
+    rounds=5,
+    warmed="all",
 )
 QUIX = System(
     name="quix-streams",
@@ -88,7 +98,7 @@ QUIX = System(
     guarantee="exactly_once",
     host="quix-streams",
     rounds=1,
-    warmed=False,
+    warmed="not",
 )
 QUIX_PLAIN = System(
     name="quix-streams-plain",
@@ -96,7 +106,7 @@ QUIX_PLAIN = System(
     guarantee="exactly_once",
     host="quix-streams",
     rounds=1,
-    warmed=False,
+    warmed="not",
 )
 RAW_CONSUME = System(
     name="raw-consume", title="raw consume", guarantee="none", host="engine", rounds=3, output="none"

@@ -1,6 +1,6 @@
 """The engine is no slower beside the hand-written loop than ``docs/benchmarks.json`` says.
 
-Nothing is timed against the clock: both sides run in turn, and the ratio of their medians is compared.
+Nothing is timed against the clock: both sides run in turn, and the median of the rounds' ratios is compared.
 """
 
 from __future__ import annotations

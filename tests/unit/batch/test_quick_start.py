@@ -14,7 +14,7 @@ from airflow_kstreams.batch.quick_start import (
     VARIABLE,
     class_archive,
     quick_start,
-    start_quickly,
+    starting_quickly,
     taking,
 )
 
@@ -57,6 +57,12 @@ def test_archive_is_left_out_when_sparks_launcher_would_split_its_name(tmp_path:
     assert quick_start({ARCHIVE_VARIABLE: str(spaced)}) == {VARIABLE: COMPILER}
 
 
+def test_archive_is_left_out_when_it_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert quick_start({ARCHIVE_VARIABLE: str(file / "below")}) == {VARIABLE: COMPILER}
+
+
 def test_no_collector_is_chosen_since_java_refuses_two(archive: Path) -> None:
     assert "GC" not in quick_start({ARCHIVE_VARIABLE: str(archive)})[VARIABLE]
 
@@ -66,5 +72,10 @@ def test_this_process_environment_is_set_when_it_starts_spark_itself(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "-Dmine=1")
     monkeypatch.setenv(ARCHIVE_VARIABLE, str(archive))
-    start_quickly()
-    assert os.environ[VARIABLE] == f"{COMPILER} {taking(archive)} -Dmine=1"
+    with starting_quickly():
+        assert os.environ[VARIABLE] == f"{COMPILER} {taking(archive)} -Dmine=1"
+    assert os.environ[VARIABLE] == "-Dmine=1"
+    monkeypatch.delenv(VARIABLE)
+    with starting_quickly():
+        assert os.environ[VARIABLE] == f"{COMPILER} {taking(archive)}"
+    assert VARIABLE not in os.environ

@@ -73,10 +73,11 @@ def test_result_holds_the_median_of_the_rounds_and_the_highest_memory() -> None:
         [figure(1.0), figure(1.0), figure(1.0)],
         records=600,
         machine="m",
+        measured="2026-11-23",
     )
     assert (summed.wall_seconds, summed.records_per_second, summed.peak_memory_mb) == (3.0, 200.0, 30)
     assert summed.rounds == [4.0, 2.0, 3.0]
-    assert summed.machine == "m"
+    assert (summed.machine, summed.measured) == ("m", "2026-11-23")
 
 
 def test_details_are_medians_of_the_rounds_when_every_round_has_them() -> None:
@@ -86,6 +87,7 @@ def test_details_are_medians_of_the_rounds_when_every_round_has_them() -> None:
         [figure(1)] * 3,
         records=1,
         machine="",
+        measured="",
     )
     assert summed.details == {"part": 3.0}
 
@@ -172,6 +174,7 @@ class PretendedSuite(Suite):
         inputs = PretendedInputs(bootstrap="", show=lambda _title, _count: lambda _done: None)
         super().__init__(bootstrap="", folder=folder, inputs=inputs, say=lambda _: None, machine="m")
         self.ran: list[tuple[str, System]] = []
+        self.records: list[int] = []
         self.outputs_of = outputs_of
         self.broken: set[System] = set()
 
@@ -181,6 +184,7 @@ class PretendedSuite(Suite):
         if system in self.broken:
             raise HostError("it ended")
         self.ran.append((kind, system))
+        self.records.append(records)
         return Answer(seconds=2.0 if system == OURS else 6.0, peak_memory_mb=1.0, details={})
 
     def _new_application(self, workload: Workload, system: System, inputs: Mapping[str, str]) -> Application:
@@ -249,6 +253,14 @@ def test_slow_system_has_fewer_rounds_and_no_warm_up(monkeypatch: pytest.MonkeyP
     assert len(found[1].rounds) == QUIX.rounds == 1
 
 
+def test_compilers_are_warmed_on_all_of_the_input_and_workers_on_a_little(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, KAFKA_STREAMS: SAME})
+    pretended.measure(workload(OURS, KAFKA_STREAMS, records=1_000_000, rounds=1))
+    assert pretended.records == [50_000, 1_000_000, 1_000_000, 1_000_000]
+
+
 def test_figure_does_not_count_when_the_output_is_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -262,6 +274,21 @@ def test_nothing_counts_when_our_own_output_is_empty(monkeypatch: pytest.MonkeyP
     pretended = pretend(monkeypatch, tmp_path, {OURS: [], KAFKA_STREAMS: []})
     assert pretended.measure(workload(OURS, KAFKA_STREAMS)) == []
     assert len(pretended.failures) == 2
+
+
+def test_nothing_counts_when_our_own_output_changes_from_round_to_round(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, KAFKA_STREAMS: SAME})
+    given = pretended.read
+    calls = iter(range(10))
+    monkeypatch.setattr(
+        outputs,
+        "read",
+        lambda bootstrap, topic: given(bootstrap, topic) if next(calls) < 2 else iter(batches(*SAME[:2])),
+    )
+    assert pretended.measure(workload(OURS, KAFKA_STREAMS)) == []
+    assert "w, airflow_kstreams, exactly once: 2 records, ours has 3" in pretended.failures
 
 
 def test_other_systems_go_on_when_one_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -398,7 +425,7 @@ def test_new_results_replace_all_lines_of_their_workload_and_no_others() -> None
 def test_page_names_the_command_for_every_line() -> None:
     shown = page.page([result(), result(system="quix-streams", ours_ratio=12.5)])
     assert "`dev/bench --workload stateless --system quix-streams`" in shown
-    assert "| quix-streams | exactly once | 500 | 2.00 | 300 | 12.50 |" in shown
+    assert "| quix-streams | exactly once | 500 | 2.00 | 1: 2.00 - 2.00 | 300 | 12.50 |" in shown
     assert "- a machine" in shown
     assert (
         "| stateless against Quix Streams, tuned, exactly once | at least 10 x | 12.50 x | reached |" in shown
