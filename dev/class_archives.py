@@ -19,7 +19,8 @@ def main() -> None:
     """Make both archives; a file appears only once it is complete."""
     keep_classes(SPARK_CLASSES)
     partial = KAFKA_CLASSES.with_suffix(".partial")
-    partial.unlink(missing_ok=True)
+    for old in (partial, KAFKA_CLASSES):  # a broker that takes its classes from an archive keeps none
+        old.unlink(missing_ok=True)
     _keep_kafka(keeping(partial))
     partial.replace(KAFKA_CLASSES)
 

@@ -5,7 +5,8 @@ Two things, both as options of Java (``prepare-spark`` and ``docs/installing.md`
 - No better compiler than the first (``-XX:TieredStopAtLevel=1``). A driver's JVM plans a job or two and
   waits; records never pass through it, so what the second compiler makes is ready when the run is over.
 - Classes that an earlier JVM has read and verified, from an archive (Java's class data sharing), if there is
-  one. Java leaves an archive alone that was made by another Java or from other jars, or is broken.
+  one. Java leaves an archive alone that was made by another Java or from other jars. One that was cut short
+  would end it, so that the archive's size stands in a file of its own beside it, which is written last.
 
 They travel in ``SPARK_SUBMIT_OPTS``, which Spark's launcher puts before ``spark.driver.extraJavaOptions``,
 and go before what that variable holds already: the same option in either of them comes later and holds. (Java
@@ -37,6 +38,11 @@ def class_archive(environment: Mapping[str, str]) -> Path:
     return Path(named) if named else Path(sys.prefix, "share", "airflow-kstreams", "spark-classes.jsa")
 
 
+def size_file(archive: Path) -> Path:
+    """Return the file that holds an archive's size in bytes."""
+    return archive.with_name(f"{archive.name}.size")
+
+
 def taking(archive: Path) -> str:
     """Return the options with which a JVM takes its classes from an archive, where they are in it."""
     # An archive that does not fit is nothing that a run's log has to tell.
@@ -56,9 +62,17 @@ def quick_start(environment: Mapping[str, str]) -> dict[str, str]:
     """
     given, archive = environment.get(VARIABLE, ""), class_archive(environment)
     # Spark's launcher splits at spaces.
-    readable = " " not in str(archive) and os.access(archive, os.R_OK)
-    options = f"{COMPILER} {taking(archive)}" if readable else COMPILER
+    options = f"{COMPILER} {taking(archive)}" if _is_whole(archive) and " " not in str(archive) else COMPILER
     return {VARIABLE: given if options in given else f"{options} {given}".strip()}
+
+
+def _is_whole(archive: Path) -> bool:
+    """Whether there is an archive that can be read, and nothing of it is missing."""
+    try:
+        size = size_file(archive).read_text(encoding="ascii")
+        return os.access(archive, os.R_OK) and size == str(archive.stat().st_size)
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager

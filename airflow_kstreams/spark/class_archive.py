@@ -1,7 +1,8 @@
 """Keeps the classes of a Spark driver, so that later ones start sooner (``batch/quick_start.py``).
 
 A driver is started on this machine, does what the driver of a run does, and writes what it has loaded as it
-ends. The archive appears whole or not at all, so that it can be made while runs go on.
+ends. The archive appears whole or not at all, so that it can be made while runs go on: until its size is
+written, too, the one that is there, old or new, is not used.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE, COMPILER, VARIABLE, keeping
+from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE, COMPILER, VARIABLE, keeping, size_file
 from airflow_kstreams.spark.session import QUICK_PLANS, STATIC_SETTINGS
 from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
 
@@ -47,7 +48,10 @@ def keep_classes(archive: Path) -> None:
         partial = Path(folder.name, "partial.jsa")
         _run_driver(partial)
         try:
+            size = Path(folder.name, "size")
+            size.write_text(str(partial.stat().st_size), encoding="ascii")
             partial.replace(archive)
+            size.replace(size_file(archive))
         except OSError as error:
             raise _unwritable(archive, error) from None
 

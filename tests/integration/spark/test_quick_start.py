@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE, VARIABLE
+from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE, VARIABLE, size_file
 from tests.conftest import TESTS
 
 #: What a driver does when an application file is started with plain Python.
@@ -40,7 +40,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert made.returncode == 0, made.stderr
     assert made.stdout.startswith(f"{path}: ")
     assert ARCHIVE_VARIABLE not in made.stdout, "runs look there already"
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert {entry.name for entry in path.parent.iterdir()} == {path.name, size_file(path).name}
     return path
 
 
@@ -64,6 +64,7 @@ def test_driver_takes_its_classes_from_the_archive(archive: Path, tmp_path: Path
 def test_driver_reads_the_jars_when_the_archive_is_broken(archive: Path, tmp_path: Path, cut_to: int) -> None:
     broken = tmp_path / "broken.jsa"
     broken.write_bytes(archive.read_bytes()[:cut_to])
+    size_file(broken).write_bytes(size_file(archive).read_bytes())
     done, source = driver(broken, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[0, 1]\n"

@@ -14,6 +14,7 @@ from airflow_kstreams.batch.quick_start import (
     VARIABLE,
     class_archive,
     quick_start,
+    size_file,
     starting_quickly,
     taking,
 )
@@ -21,8 +22,12 @@ from airflow_kstreams.batch.quick_start import (
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    path = tmp_path / "spark-classes.jsa"
-    path.touch()
+    return archive_at(tmp_path / "spark-classes.jsa")
+
+
+def archive_at(path: Path) -> Path:
+    path.write_bytes(b"classes")
+    size_file(path).write_text("7", encoding="ascii")
     return path
 
 
@@ -52,9 +57,17 @@ def test_nothing_is_added_twice(archive: Path) -> None:
 
 
 def test_archive_is_left_out_when_sparks_launcher_would_split_its_name(tmp_path: Path) -> None:
-    spaced = tmp_path / "two words.jsa"
-    spaced.touch()
+    spaced = archive_at(tmp_path / "two words.jsa")
     assert quick_start({ARCHIVE_VARIABLE: str(spaced)}) == {VARIABLE: COMPILER}
+
+
+@pytest.mark.parametrize("told", ["", "8", "seven", "\u0667", None])
+def test_archive_is_left_out_when_its_size_is_another(archive: Path, told: str | None) -> None:
+    if told is None:
+        size_file(archive).unlink()
+    else:
+        size_file(archive).write_text(told, encoding="utf-8")
+    assert quick_start({ARCHIVE_VARIABLE: str(archive)}) == {VARIABLE: COMPILER}
 
 
 def test_archive_is_left_out_when_it_cannot_be_read(tmp_path: Path) -> None:
