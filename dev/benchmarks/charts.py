@@ -21,7 +21,7 @@ CHARTS = {
 }
 _OURS, _PEER, _LIMIT = "#1f6f8b", "#b9c4cc", "#e3d3b0"
 _COLUMNS = 2
-_TITLE_WIDTH = 56
+_TITLE_WIDTH = 48
 
 
 def draw(results: Sequence[Result], folder: Path = FOLDER) -> list[Path]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
-
-from rich.console import Console
 
 from dev import embedded
 from dev.benchmarks import bars, charts
@@ -80,6 +77,4 @@ def _bars(results: Sequence[Result]) -> Iterator[str]:
 
 def shown(results: Sequence[Result]) -> str:
     """Return the tables as they are printed."""
-    console = Console(file=io.StringIO(), width=140)
-    console.print("\n".join(_tables(results)), highlight=False, markup=False)
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
+    return "\n".join(_tables(results))
