@@ -108,7 +108,7 @@ def _suite(suite: Suite, options: argparse.Namespace) -> int:
     stored = not (options.system or options.records or options.rounds)
     for name in options.workload or _with(options.system):
         measured = suite.measure(_chosen(WORKLOADS[name], options))
-        console.print("\n" + page.shown(measured), markup=False)
+        console.print("\n" + page.tables(measured), markup=False)
         if stored and measured:
             # After each workload: a run that is cut short has not measured in vain.
             kept = results.merged(results.read(), measured, list(WORKLOADS))

@@ -20,7 +20,7 @@ _QUIX = Path(__file__).with_name("quix-requirements.txt")
 def page(results: Sequence[Result]) -> str:
     """Return the page's text."""
     return Template(_TEXT.read_text(encoding="utf-8")).substitute(
-        tables="\n".join(_tables(results)),
+        tables=tables(results),
         bars="\n".join(_bars(results)),
         machines="\n".join(f"- {machine}" for machine in dict.fromkeys(result.machine for result in results)),
         charts="\n".join(_charts(results)),
@@ -39,6 +39,11 @@ def _charts(results: Sequence[Result]) -> Iterator[str]:
     for name, (title, kinds) in charts.CHARTS.items():
         if measured & set(kinds):
             yield f"![{title}](images/{name})\n"
+
+
+def tables(results: Sequence[Result]) -> str:
+    """Return a table for every workload that there are results of."""
+    return "\n".join(_tables(results))
 
 
 def _tables(results: Sequence[Result]) -> Iterator[str]:
@@ -73,8 +78,3 @@ def _bars(results: Sequence[Result]) -> Iterator[str]:
     yield "| --- | ---: | ---: | --- |"
     for row in bars.rows_of(results):
         yield f"| {row.bar.text} | {row.limit} | {row.figure} | {row.said} |"
-
-
-def shown(results: Sequence[Result]) -> str:
-    """Return the tables as they are printed."""
-    return "\n".join(_tables(results))

@@ -177,7 +177,7 @@ _ALL = (
         kind="started",
         topology="stateless",
         records=4_000_000,
-        systems=(OURS, AVAILABLE_NOW, KAFKA_STREAMS, KAFKA_STREAMS_PLAIN),
+        systems=(OURS, OURS_PREPARED, AVAILABLE_NOW, KAFKA_STREAMS, KAFKA_STREAMS_PLAIN),
     ),
     Workload(
         name="sum-50k-started",
@@ -185,7 +185,7 @@ _ALL = (
         kind="started",
         topology="sum_by_key",
         records=4_000_000,
-        systems=(OURS, AVAILABLE_NOW, KAFKA_STREAMS, KAFKA_STREAMS_PLAIN),
+        systems=(OURS, OURS_PREPARED, AVAILABLE_NOW, KAFKA_STREAMS, KAFKA_STREAMS_PLAIN),
         table=True,
     ),
     Workload(
