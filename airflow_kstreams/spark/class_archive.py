@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE, COMPILER, VARIABLE, keeping, size_file
-from airflow_kstreams.spark.session import QUICK_PLANS, STATIC_SETTINGS
+from airflow_kstreams.spark.session import STATIC_SETTINGS, plan_quickly
 from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def _work() -> int:
 
     settings = {**STATIC_SETTINGS, "spark.master": "local[2]", "spark.driver.host": "127.0.0.1"}
     session = SparkSession.builder.appName("prepare-spark").config(map=settings).getOrCreate()
-    for name, value in QUICK_PLANS.items():
-        session.conf.set(name, value)
+    plan_quickly(session)
     session.range(0, 2, 1, 2).mapInArrow(_unchanged, "id long").collect()
     gateway = session.sparkContext._gateway
     session.stop()

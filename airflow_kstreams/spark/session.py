@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 import threading
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.batch.quick_start import starting_quickly
@@ -26,7 +25,7 @@ STATIC_SETTINGS: dict[str, bool | float | int | str | None] = {
 }
 
 #: Our jobs are a range and a Python function: compiling and adapting their plans costs more than they gain.
-QUICK_PLANS = {
+_QUICK_PLANS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -50,14 +49,18 @@ def open_session(name: str) -> SparkSession:
     # Spark's mapInArrow insists on pandas in the driver; importing it takes a second, while the JVM starts.
     preload = threading.Thread(target=importlib.import_module, args=("pandas",), name="preload-pandas")
     preload.start()
-    # Where spark-submit has started Java already, its options are what the operators gave it.
-    with nullcontext() if submitted else starting_quickly():
+    with starting_quickly():  # unless spark-submit has started Java already
         session = builder.getOrCreate()
     preload.join()
     check_session(session)
-    for name, value in QUICK_PLANS.items():
-        session.conf.set(name, value)
+    plan_quickly(session)
     return session
+
+
+def plan_quickly(session: SparkSession) -> None:
+    """Have a session plan its jobs as ours need it."""
+    for name, value in _QUICK_PLANS.items():
+        session.conf.set(name, value)
 
 
 def check_session(session: SparkSession) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from airflow_kstreams.batch.coordinator import Coordinator
-from airflow_kstreams.batch.model import RunSummary
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.spark.executors import SparkExecutors
 from airflow_kstreams.spark.jobs import RunJobs
@@ -25,22 +24,14 @@ from airflow_kstreams.streams.topology.application_file import ApplicationFile
 class Timing:
     """What one run took.
 
-    :param records: input records.
-    :param seconds: wall time of the Spark jobs alone: both sides are measured from a warm session.
-    :param run_seconds: from Spark session ready to the finished marker, begin included; -1 if there is none.
-    :param peak_memory_mb: of the largest Python worker; -1 if not known.
+    :param seconds: wall time of the Spark jobs alone.
+    :param run_seconds: from Spark session ready to the finished marker, begin included.
+    :param peak_memory_mb: of the largest Python worker.
     """
 
-    records: int
     seconds: float
-    run_seconds: float = -1.0
-    peak_memory_mb: float = -1.0
-    summary: RunSummary | None = None
-
-    @property
-    def records_per_second(self) -> float:
-        """Input records per second."""
-        return self.records / self.seconds
+    run_seconds: float
+    peak_memory_mb: float
 
 
 def stops_of(bootstrap: str, topic: str, partitions: int) -> list[int]:
@@ -91,13 +82,11 @@ def run_topology(
             started = time.monotonic()
             reports = jobs.run()
             seconds = time.monotonic() - started
-        summary = coordinator.finish(run_id)
+        coordinator.finish(run_id)
         total = time.monotonic() - ready
         coordinator.close()
     return Timing(
-        records=slice_.record_span,
         seconds=seconds,
         run_seconds=total,
         peak_memory_mb=max((report.peak_memory_bytes for report in reports), default=0) / 1e6,
-        summary=summary,
     )
