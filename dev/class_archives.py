@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from airflow_kstreams.batch.quick_start import keeping
+from airflow_kstreams.launch.jvm_options import keeping
 from airflow_kstreams.spark.class_archive import keep_classes
 from dev.embedded import Broker, free_port
 from dev.quick_java import KAFKA_CLASSES, SPARK_CLASSES

@@ -21,7 +21,7 @@ from typing import ClassVar, Self
 
 import psutil
 
-from airflow_kstreams.batch.quick_start import taking
+from airflow_kstreams.launch.jvm_options import taking
 from dev.quick_java import KAFKA_CLASSES
 
 HOST = "127.0.0.1"

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from airflow_kstreams.batch.quick_start import COMPILER, taking
+from airflow_kstreams.launch.jvm_options import COMPILER, taking
 
 #: For a JVM with few classes.
 QUICK_START: Final = f"{COMPILER} -XX:+UseSerialGC"

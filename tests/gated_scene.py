@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.status import read_status
+from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.driver_process import DriverProcess, driver
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from airflow_kstreams.batch.coordinator import Coordinator
-from airflow_kstreams.batch.model import RunSummary, Slice, TaskReport
-from airflow_kstreams.batch.task_attempt import TaskAssignment
-from airflow_kstreams.batch.task_runner import TaskRunner
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.protocol.model import RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.task.attempt import TaskAssignment
+from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import Clock, ClusterPort

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from airflow_kstreams.batch.metadata_records import MetadataRecord, slice_records, stop_hash
-from airflow_kstreams.batch.model import FrozenPartition, RunPlan, Slice
+from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord, slice_records, stop_hash
+from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, Slice
 from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 from tests.records import FakeRecord
 

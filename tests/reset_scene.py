@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.coordinator import Coordinator
-from airflow_kstreams.batch.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.metadata import read_metadata
-from airflow_kstreams.batch.model import RunState, RunSummary, Slice, TaskReport
-from airflow_kstreams.batch.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.reset import ApplicationReset
-from airflow_kstreams.batch.reset_plan import ResetPlan, ResetRequest
-from airflow_kstreams.batch.reset_scenario import Scenario, ToEarliest
-from airflow_kstreams.batch.task_attempt import TaskAssignment
-from airflow_kstreams.batch.task_runner import TaskRunner
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.protocol.metadata import read_metadata
+from airflow_kstreams.batch.protocol.model import RunState, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.plan import ResetPlan, ResetRequest
+from airflow_kstreams.batch.reset.scenario import Scenario, ToEarliest
+from airflow_kstreams.batch.task.attempt import TaskAssignment
+from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import TaskId

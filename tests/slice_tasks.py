@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from airflow_kstreams.batch.metadata_records import notification_record
-from airflow_kstreams.batch.model import Slice
-from airflow_kstreams.batch.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.metadata_records import notification_record
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import ports
 from airflow_kstreams.streams.settings import ApplicationSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from airflow_kstreams.batch.coordinator import Coordinator
-from airflow_kstreams.batch.model import RunSummary, TaskReport
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.protocol.model import RunSummary, TaskReport
 from airflow_kstreams.spark.jobs import RunJobs
 from tests.in_process import Application
 

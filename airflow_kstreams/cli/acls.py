@@ -88,7 +88,7 @@ def permissions(
     plan: TopologyPlan, settings: ApplicationSettings, purposes: Sequence[Purpose]
 ) -> list[Permission]:
     """Return what somebody needs, one entry per operation and resource, by resource."""
-    from airflow_kstreams.batch import permissions as of
+    from airflow_kstreams.batch.protocol import permissions as of
 
     found: dict[tuple[object, ...], Permission] = {}
     makers = {

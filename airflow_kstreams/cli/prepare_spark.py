@@ -25,7 +25,7 @@ def prepare_spark(
     """
     import os
 
-    from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE, class_archive
+    from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, class_archive
     from airflow_kstreams.spark.class_archive import keep_classes
     from airflow_kstreams.streams.extras import require
 

@@ -12,7 +12,7 @@ from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.replay_records import Replay
+    from airflow_kstreams.batch.protocol.replay_records import Replay
     from airflow_kstreams.explore.tables import Table
 
 APPLICATION_ID = Annotated[
@@ -43,7 +43,7 @@ def replay(
 
     Replays what no replay before has replayed, up to the topic's end. May be interrupted and run again.
     """
-    from airflow_kstreams.batch.replay import DeadLetterReplay
+    from airflow_kstreams.batch.replay.replay import DeadLetterReplay
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.settings import ApplicationSettings
 

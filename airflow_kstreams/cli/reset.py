@@ -15,7 +15,7 @@ from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.reset_plan import OffsetChange, ResetPlan
+    from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan
     from airflow_kstreams.explore.tables import Table
 
 APPLICATION_ID = Annotated[
@@ -97,9 +97,9 @@ def reset(  # noqa: PLR0913 - every parameter is an option
 
     Stop its runs first, and see with --dry-run what would be done.
     """
-    from airflow_kstreams.batch.reset import ApplicationReset
-    from airflow_kstreams.batch.reset_options import scenario_of
-    from airflow_kstreams.batch.reset_plan import ResetRequest
+    from airflow_kstreams.batch.reset.reset import ApplicationReset
+    from airflow_kstreams.batch.reset.options import scenario_of
+    from airflow_kstreams.batch.reset.plan import ResetRequest
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     scenario = scenario_of(

@@ -13,8 +13,8 @@ from airflow_kstreams.cli.output import show
 from airflow_kstreams.cli.reset import APPLICATION_ID
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.model import RunSummary
-    from airflow_kstreams.batch.status import RunStatus
+    from airflow_kstreams.batch.protocol.model import RunSummary
+    from airflow_kstreams.batch.inspect.status import RunStatus
     from airflow_kstreams.explore.tables import Table
 
 
@@ -28,7 +28,7 @@ def status(
     ] = False,
 ) -> None:
     """Show an application's unfinished run, lease, offsets with their lag, and finished runs."""
-    from airflow_kstreams.batch.status import read_status
+    from airflow_kstreams.batch.inspect.status import read_status
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.settings import check_application_id
 

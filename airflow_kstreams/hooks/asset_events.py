@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
-from airflow_kstreams.batch.model import RunSummary
+from airflow_kstreams.batch.protocol.model import RunSummary
 
 __all__ = ["announced_runs", "event_extra"]
 

@@ -9,7 +9,7 @@ from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.model import RunSummary
+    from airflow_kstreams.batch.protocol.model import RunSummary
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
 __all__ = ["finished_run", "last_values"]
@@ -25,7 +25,7 @@ def finished_run(cluster: KafkaCluster, application_id: str, run_id: str | None)
     :param application_id: the application.
     :param run_id: the run; None means the one that finished last.
     """
-    from airflow_kstreams.batch.ledger import read_ledger
+    from airflow_kstreams.batch.protocol.ledger import read_ledger
 
     # What an open transaction hides is not finished yet: a reader that decides nothing need not wait for it.
     ledger = read_ledger(cluster, application_id, wait_ms=0)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_kstreams.batch.model import FrozenPartition, RunSummary, Slice, SubtopologyTopics
+from airflow_kstreams.batch.protocol.model import FrozenPartition, RunSummary, Slice, SubtopologyTopics
 
 
 class TopicUse(NamedTuple):

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
-from airflow_kstreams.batch.model import FrozenPartition, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.protocol.model import FrozenPartition, RunSummary, Slice, TaskReport
 from airflow_kstreams.streams.ports import TopicPartition
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.replay_records import Replay
-    from airflow_kstreams.batch.reset_plan import ResetPlan
+    from airflow_kstreams.batch.protocol.replay_records import Replay
+    from airflow_kstreams.batch.reset.plan import ResetPlan
 
 __all__ = ["NewDataResult", "ReplayResult", "ResetResult", "RunResult", "StopOffsetsResult"]
 

@@ -15,8 +15,8 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_kstreams.batch.quick_start import quick_start
-from airflow_kstreams.hooks.processes import end_session
+from airflow_kstreams.launch.jvm_options import quick_start
+from airflow_kstreams.launch.processes import end_session
 from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedError, reported_in
 
 #: Airflow kills a task five seconds after it asked it to end. In between, Spark's JVM removes its scratch

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from airflow_kstreams.hooks.processes import end_session
+from airflow_kstreams.launch.processes import end_session
 from airflow_kstreams.streams.errors import KilledError, ReportedError, TopologyError, reported_in
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.settings import ApplicationSettings

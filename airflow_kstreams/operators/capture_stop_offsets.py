@@ -14,13 +14,13 @@ from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, gr
 from airflow_kstreams.operators.asset_events import refuse_outlets
 from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side, settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.operators.killed import Killable
+from airflow_kstreams.operators.killable import Killable
 from airflow_kstreams.operators.lineage import TellsLineage
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kstreams.batch.model import BeginResult
+    from airflow_kstreams.batch.protocol.model import BeginResult
 
 __all__ = ["CaptureStopOffsetsOperator"]
 
@@ -80,8 +80,8 @@ class CaptureStopOffsetsOperator(TellsLineage, Killable, BaseOperator):
 
     def execute(self, context: Context) -> RunResult:
         """Begin the run."""
-        from airflow_kstreams.batch.coordinator import Coordinator
-        from airflow_kstreams.batch.intervals import check_interval
+        from airflow_kstreams.batch.run.coordinator import Coordinator
+        from airflow_kstreams.batch.run.intervals import check_interval
 
         with airflow_outcomes():
             refuse_outlets(self.task_id, self.outlets)  # which may be added to a task

@@ -64,7 +64,7 @@ class FinishRunOperator(TellsLineage, BaseOperator):
 
     def execute(self, context: Context) -> RunResult:
         """Finish the run."""
-        from airflow_kstreams.batch.coordinator import Coordinator
+        from airflow_kstreams.batch.run.coordinator import Coordinator
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)

@@ -15,7 +15,7 @@ from airflow_kstreams.hooks.lineage import RunLineage, TopicUse, lineage_of
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    from airflow_kstreams.batch.model import RunSummary, Slice
+    from airflow_kstreams.batch.protocol.model import RunSummary, Slice
     from airflow_kstreams.streams.ports import ClusterPort
 
 #: Names of the facets that only this package has.

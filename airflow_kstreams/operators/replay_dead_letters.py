@@ -60,7 +60,7 @@ class ReplayDeadLettersOperator(BaseOperator):
 
     def execute(self, context: Context) -> ReplayResult:
         """Replay."""
-        from airflow_kstreams.batch.replay import DeadLetterReplay
+        from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)

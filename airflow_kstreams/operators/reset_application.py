@@ -16,7 +16,7 @@ from airflow_kstreams.operators.identity import RunIdentity
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kstreams.batch.reset_plan import ResetRequest
+    from airflow_kstreams.batch.reset.plan import ResetRequest
 
 __all__ = ["ResetApplicationOperator"]
 
@@ -96,7 +96,7 @@ class ResetApplicationOperator(BaseOperator):
 
     def execute(self, context: Context) -> ResetResult:
         """Reset the application."""
-        from airflow_kstreams.batch.reset import ApplicationReset
+        from airflow_kstreams.batch.reset.reset import ApplicationReset
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
@@ -115,8 +115,8 @@ class ResetApplicationOperator(BaseOperator):
             return reset_result(done)
 
     def _request(self, reset_id: str) -> ResetRequest:
-        from airflow_kstreams.batch.reset_options import scenario_of
-        from airflow_kstreams.batch.reset_plan import ResetRequest
+        from airflow_kstreams.batch.reset.options import scenario_of
+        from airflow_kstreams.batch.reset.plan import ResetRequest
 
         return ResetRequest(
             application_id=self.application_id,

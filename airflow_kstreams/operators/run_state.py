@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.model import Lease, RunState, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.protocol.model import Lease, RunState, RunSummary, Slice, TaskReport
 from airflow_kstreams.hooks.results import RunResult, result_of_slice
 from airflow_kstreams.streams.errors import ConfigError, RunError, UpstreamNotDoneError
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.metadata import Folded
+    from airflow_kstreams.batch.protocol.metadata import Folded
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.ports import Isolation
 
@@ -51,9 +51,9 @@ class Standing:
             finished task may be overlooked, which the driver then finds.
         :raises KafkaClientError: the broker does not answer, or the wait was in vain.
         """
-        from airflow_kstreams.batch.ledger import read_ledger
-        from airflow_kstreams.batch.log_read import OPEN_TRANSACTION_TIMEOUT_MS
-        from airflow_kstreams.batch.metadata import Folded, read_metadata
+        from airflow_kstreams.batch.protocol.ledger import read_ledger
+        from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS
+        from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
 
         wait_ms = OPEN_TRANSACTION_TIMEOUT_MS if certain else 0
         with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as reader:
@@ -76,7 +76,7 @@ class Standing:
         :return: tasks as ``<subtopology>_<group>``; none without a slice, or of an empty one.
         :raises UpstreamNotDoneError: a subtopology that was not asked for is not done.
         """
-        from airflow_kstreams.batch.stops import unfinished_groups
+        from airflow_kstreams.batch.protocol.stops import unfinished_groups
 
         slice_ = self.slice
         if slice_ is None or slice_.plan.empty:
@@ -162,8 +162,8 @@ def progress_of(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[in
 
 
 def _reports(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> list[TaskReport]:
-    from airflow_kstreams.batch.finish import task_reports
-    from airflow_kstreams.batch.stops import partitions_of
+    from airflow_kstreams.batch.run.finish import task_reports
+    from airflow_kstreams.batch.protocol.stops import partitions_of
 
     if slice_.plan.empty:
         return []

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from airflow_kstreams.batch.client_file import client_file
-from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
+from airflow_kstreams.launch.client_config_file import client_file
+from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook, allowed_settings
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.results import RunResult, result_of_summary
@@ -16,7 +16,7 @@ from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, pl
 from airflow_kstreams.operators.asset_events import announced, refuse_outlets
 from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side, settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.operators.killed import Killable
+from airflow_kstreams.operators.killable import Killable
 from airflow_kstreams.operators.lineage import TellsLineage
 from airflow_kstreams.operators.run_state import (
     Standing,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from airflow_kstreams.batch.model import RunSummary
+    from airflow_kstreams.batch.protocol.model import RunSummary
     from airflow_kstreams.hooks.spark import TopologySubmitHook
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.settings import ApplicationSettings
@@ -253,7 +253,7 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
         :raises ConfigError: the run goes by its data interval and has none, or it is a backfill that its DAG
             cannot do.
         """
-        from airflow_kstreams.batch.intervals import check_interval
+        from airflow_kstreams.batch.run.intervals import check_interval
 
         check_interval(settings, identity.run_id, identity.interval_ms)
         if standing.earlier is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow_kstreams.hooks.conditions import NewData
+from airflow_kstreams.batch.inspect.conditions import NewData
 from airflow_kstreams.sensors.parameters import milliseconds, number, topic_names
 from airflow_kstreams.sensors.waiting import ConditionSensor
 

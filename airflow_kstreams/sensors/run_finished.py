@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_kstreams.hooks.conditions import RunFinished
+from airflow_kstreams.batch.inspect.conditions import RunFinished
 from airflow_kstreams.sensors.parameters import epoch_ms
 from airflow_kstreams.sensors.waiting import ConditionSensor
 from airflow_kstreams.streams.errors import ConfigError

@@ -26,8 +26,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from airflow_kstreams.batch.client_file import client_file
-from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
+from airflow_kstreams.launch.client_config_file import client_file
+from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.spark.continuous_driver import ContinuousDriver
 from airflow_kstreams.spark.driver import Driver

@@ -1,4 +1,4 @@
-"""Keeps the classes of a Spark driver, so that later ones start sooner (``batch/quick_start.py``).
+"""Keeps the classes of a Spark driver, so that later ones start sooner (``launch/jvm_options.py``).
 
 A driver is started on this machine, does what the driver of a run does, and writes what it has loaded as it
 ends. The archive appears whole or not at all, so that it can be made while runs go on: until its size is
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE, COMPILER, VARIABLE, keeping, size_file
+from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, COMPILER, VARIABLE, keeping, size_file
 from airflow_kstreams.spark.session import STATIC_SETTINGS, plan_quickly
 from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
 

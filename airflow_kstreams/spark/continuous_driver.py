@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.continuous_coordinator import ContinuousCoordinator
-from airflow_kstreams.batch.lease import LeaseKeeper
-from airflow_kstreams.batch.model import ContinuousRun, TaskReport
-from airflow_kstreams.batch.run_spec import RunSpec
+from airflow_kstreams.batch.continuous.coordinator import ContinuousCoordinator
+from airflow_kstreams.batch.run.lease_keeper import LeaseKeeper
+from airflow_kstreams.batch.protocol.model import ContinuousRun, TaskReport
+from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.continuous_jobs import ContinuousJobs, Stopping
 from airflow_kstreams.spark.executors import ContinuousExecutors, close_all
 from airflow_kstreams.spark.stop_signals import StopSignals

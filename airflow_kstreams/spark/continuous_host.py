@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.model import TaskReport
+from airflow_kstreams.batch.protocol.model import TaskReport
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.spark.shipped import shipped
@@ -31,9 +31,9 @@ from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.outputs import with_outputs
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.continuous_task import ContinuousTask
-    from airflow_kstreams.batch.lease_watch import LeaseWatch
-    from airflow_kstreams.batch.task_thread import TaskThread
+    from airflow_kstreams.batch.continuous.task import ContinuousTask
+    from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch
+    from airflow_kstreams.batch.continuous.task_thread import TaskThread
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.spark.shipped import ArrowFunction
 
@@ -72,7 +72,7 @@ class ContinuousHost:
     def run(self) -> list[HostReport]:
         """Run the tasks until the lease tells them to stop."""
         from airflow_kstreams.batch.clock import SystemClock
-        from airflow_kstreams.batch.lease_watch import LeaseWatch
+        from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch
         from airflow_kstreams.kafka.cluster import KafkaCluster
 
         config = load_client_config(self.client_config_path)
@@ -88,7 +88,7 @@ class ContinuousHost:
             return [reported(error)]
 
     def _run_threads(self, cluster: KafkaCluster, watch: LeaseWatch) -> list[TaskReport]:
-        from airflow_kstreams.batch.task_thread import TaskThread
+        from airflow_kstreams.batch.continuous.task_thread import TaskThread
 
         count = min(self.settings.num_stream_threads, len(self.tasks))
         failed = threading.Event()
@@ -106,8 +106,8 @@ class ContinuousHost:
 
     def _task(self, task_id: TaskId, cluster: KafkaCluster) -> ContinuousTask:
         from airflow_kstreams.batch.clock import SystemClock
-        from airflow_kstreams.batch.continuous_task import ContinuousTask
-        from airflow_kstreams.batch.task_attempt import TaskAssignment
+        from airflow_kstreams.batch.continuous.task import ContinuousTask
+        from airflow_kstreams.batch.task.attempt import TaskAssignment
 
         return ContinuousTask(
             topology=with_outputs(self.source.topology(), self.settings),

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from airflow_kstreams.batch.coordinator import Coordinator
-from airflow_kstreams.batch.lease import LeaseKeeper
-from airflow_kstreams.batch.model import RunSummary, Slice
-from airflow_kstreams.batch.run_spec import RunSpec
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.lease_keeper import LeaseKeeper
+from airflow_kstreams.batch.protocol.model import RunSummary, Slice
+from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.executors import Executors, close_all
 from airflow_kstreams.spark.jobs import RunJobs
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from airflow_kstreams.batch.coordinator import Coordinator
-from airflow_kstreams.batch.model import ContinuousRun, Slice, TaskReport
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice, TaskReport
 from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.spark.continuous_host import ContinuousHost
 from airflow_kstreams.spark.failures import failure_of, first_line

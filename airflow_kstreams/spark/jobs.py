@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
 
-from airflow_kstreams.batch.model import Slice, TaskReport
+from airflow_kstreams.batch.protocol.model import Slice, TaskReport
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KStreamsError,

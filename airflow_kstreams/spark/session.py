@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.quick_start import starting_quickly
+from airflow_kstreams.launch.jvm_options import starting_quickly
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:

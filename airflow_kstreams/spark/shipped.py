@@ -51,7 +51,7 @@ def shipped(host: TaskHost | ContinuousHost) -> ArrowFunction:
             path = next(iter(airflow_kstreams.__path__))
             return f"{here} has airflow_kstreams {found} at {path}, the driver has {version}"
         try:
-            import airflow_kstreams.spark.hosting  # imports all that a task needs
+            import airflow_kstreams.spark.executor_entry  # imports all that a task needs
         except ImportError as error:
             missing = error.name or "a module"
             return f"{here} has airflow_kstreams {version}, but {missing} cannot be imported there: {error}"
@@ -60,7 +60,7 @@ def shipped(host: TaskHost | ContinuousHost) -> ArrowFunction:
     def run_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cause = lacking()
         if not cause:
-            from airflow_kstreams.spark.hosting import run_shipped
+            from airflow_kstreams.spark.executor_entry import run_shipped
 
             yield from run_shipped(kind, text)(batches)
             return

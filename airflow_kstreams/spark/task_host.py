@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from airflow_kstreams.batch.model import TaskReport
+from airflow_kstreams.batch.protocol.model import TaskReport
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.secrets import sealed
-from airflow_kstreams.spark.collector import sparing_collector
+from airflow_kstreams.spark.gc_tuning import sparing_collector
 from airflow_kstreams.spark.shipped import shipped
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError, RecordError
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -86,8 +86,8 @@ class TaskHost:
             return list(pool.map(lambda group: self._run_one(group, config), groups))
 
     def _run_one(self, group: int, config: dict[str, str]) -> HostReport:
-        from airflow_kstreams.batch.task_attempt import TaskAssignment
-        from airflow_kstreams.batch.task_runner import TaskRunner
+        from airflow_kstreams.batch.task.attempt import TaskAssignment
+        from airflow_kstreams.batch.task.runner import TaskRunner
         from airflow_kstreams.kafka.cluster import KafkaCluster
         from airflow_kstreams.kafka.code_settings import AllowedSettings
         from airflow_kstreams.streams.runtime.stream_task import TaskId

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_kstreams.hooks.conditions import Condition, condition_from_json, condition_to_json
+from airflow_kstreams.batch.inspect.conditions import Condition, condition_from_json, condition_to_json
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch, Waiting, watch_of
 from airflow_kstreams.triggers.connection import client_config_of, cluster_of
@@ -18,7 +18,7 @@ __all__ = ["ConditionTrigger"]
 
 
 class ConditionTrigger(BaseTrigger):
-    """Fires once a condition of :mod:`airflow_kstreams.hooks.conditions` holds.
+    """Fires once a condition of :mod:`airflow_kstreams.batch.inspect.conditions` holds.
 
     It carries the connection's id, never its content. Kafka is looked at by the process's
     :class:`~airflow_kstreams.triggers.cluster_watch.ClusterWatch`, on a thread of its own and together with
@@ -27,7 +27,7 @@ class ConditionTrigger(BaseTrigger):
     The event's payload is ``{"status": "holds", "result": {...}}``, ``{"status": "timeout"}``, or
     ``{"status": "error", "error": {...}}`` with the error as ``KStreamsError.to_dict`` gives it.
 
-    :param condition: as :func:`~airflow_kstreams.hooks.conditions.condition_to_json` gives it.
+    :param condition: as :func:`~airflow_kstreams.batch.inspect.conditions.condition_to_json` gives it.
     :param kafka_conn_id: connection to Kafka.
     :param poke_interval: seconds between two looks.
     :param deadline: seconds since the epoch after which it stops waiting; a restarted triggerer keeps it, and

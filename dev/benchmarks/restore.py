@@ -18,8 +18,8 @@ import msgspec
 from rich.table import Table
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.task_restore import restore_stores
-from airflow_kstreams.batch.task_state import TaskState
+from airflow_kstreams.batch.task.restore import restore_stores
+from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.ports import TopicPartition

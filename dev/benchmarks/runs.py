@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.spark.executors import SparkExecutors
 from airflow_kstreams.spark.jobs import RunJobs

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE
+from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from dev.benchmarks import spark_peers, suite_topologies
 from dev.benchmarks.hand_written import Loop, hand_written

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_kstreams.batch.ledger import read_ledger
-from airflow_kstreams.batch.model import RunSummary
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.model import RunSummary
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from dev.flight_demo.data import Stretch, records
 from dev.flight_demo.kafka_look import KafkaLook

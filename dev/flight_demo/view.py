@@ -9,7 +9,7 @@ from rich import box
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from airflow_kstreams.batch.model import RunSummary
+from airflow_kstreams.batch.protocol.model import RunSummary
 from dev.flight_demo.oracle import Verdict
 
 if TYPE_CHECKING:

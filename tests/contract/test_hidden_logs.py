@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_kstreams.batch.data_loss import describe_producers
-from airflow_kstreams.batch.ledger import ledger_topic, read_ledger
-from airflow_kstreams.batch.log_read import OpenTransactionError
-from airflow_kstreams.batch.metadata import read_metadata
-from airflow_kstreams.batch.metadata_records import metadata_topic
+from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.batch.protocol.ledger import ledger_topic, read_ledger
+from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
+from airflow_kstreams.batch.protocol.metadata import read_metadata
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.contract.conftest import Contract
 from tests.printed_commands import execute, printed_commands

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_kstreams.batch.model import Slice
+from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.spark.task_host import HostReport, TaskHost
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.gated_scene import APPLICATION, Scene

@@ -13,9 +13,9 @@ from functools import cache
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.batch.ledger import read_ledger
-from airflow_kstreams.batch.metadata import read_metadata
-from airflow_kstreams.batch.model import RunState, RunSummary
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.metadata import read_metadata
+from airflow_kstreams.batch.protocol.model import RunState, RunSummary
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka, ManualClock

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kstreams.batch.metadata import Folded, fold
-from airflow_kstreams.batch.metadata_records import (
+from airflow_kstreams.batch.protocol.metadata import Folded, fold
+from airflow_kstreams.batch.protocol.metadata_records import (
     MetadataRecord,
     completed_record,
     finished_record,
     notification_record,
     tombstone,
 )
-from airflow_kstreams.batch.model import RunState, Slice
+from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.metadata_log import APP, a_slice, bare, frozen, log_of, records_of
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.batch.assignment import next_assignment, refuse_regrouping
-from airflow_kstreams.batch.model import Assignment, GroupedPartitions
+from airflow_kstreams.batch.run.assignment import next_assignment, refuse_regrouping
+from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.partitioning.growth import keys_stay
 from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped

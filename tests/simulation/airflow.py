@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from airflow_kstreams.batch.coordinator import Coordinator
-from airflow_kstreams.batch.run_spec import RunSpec
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver import Driver
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.errors import KStreamsError

@@ -14,10 +14,10 @@ from functools import cache, partial
 from typing import Any, TypeVar
 from unittest import mock
 
-from airflow_kstreams.batch.coordinator import Coordinator
-from airflow_kstreams.batch.model import Slice
-from airflow_kstreams.batch.task_attempt import TaskAssignment
-from airflow_kstreams.batch.task_runner import TaskRunner
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.task.attempt import TaskAssignment
+from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
@@ -249,5 +249,5 @@ class _InOrder:
 @contextmanager
 def one_after_the_other() -> Iterator[None]:
     """Let transactional ids be fenced one after the other, in this thread."""
-    with mock.patch("airflow_kstreams.batch.fence.ThreadPoolExecutor", _InOrder):
+    with mock.patch("airflow_kstreams.batch.run.fence.ThreadPoolExecutor", _InOrder):
         yield

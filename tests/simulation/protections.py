@@ -15,18 +15,18 @@ from unittest import mock
 
 from msgspec import structs
 
-from airflow_kstreams.batch import offsets
-from airflow_kstreams.batch.coordinator import Coordinator
-from airflow_kstreams.batch.known import Known
-from airflow_kstreams.batch.ledger import read_ledger
-from airflow_kstreams.batch.metadata_records import PARTITION, notification_record
-from airflow_kstreams.batch.model import RunState
-from airflow_kstreams.batch.session import CoordinatorSession
-from airflow_kstreams.batch.task_attempt import TaskAttempt
-from airflow_kstreams.batch.task_commit import TaskCommit
-from airflow_kstreams.batch.task_loop import TaskLoop
-from airflow_kstreams.batch.task_restore import restore_stores
-from airflow_kstreams.batch.task_slice import TaskSlice, task_slice
+from airflow_kstreams.batch.run import offsets
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.prior_runs import Known
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
+from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.task.attempt import TaskAttempt
+from airflow_kstreams.batch.task.commit import TaskCommit
+from airflow_kstreams.batch.task.loop import TaskLoop
+from airflow_kstreams.batch.task.restore import restore_stores
+from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyReader, FaultyWriter
@@ -104,7 +104,7 @@ def _offsets_before_the_fence() -> SwitchedOff:
 
     return _both(
         mock.patch.object(TaskAttempt, "_writers", writers),
-        mock.patch("airflow_kstreams.batch.task_attempt.task_slice", early_slice),
+        mock.patch("airflow_kstreams.batch.task.attempt.task_slice", early_slice),
     )
 
 
@@ -121,7 +121,7 @@ def _state_survives_an_abort() -> SwitchedOff:
         kept[id(cluster)] = (cluster, task)
         return restored
 
-    return mock.patch("airflow_kstreams.batch.task_attempt.restore_stores", keeping)
+    return mock.patch("airflow_kstreams.batch.task.attempt.restore_stores", keeping)
 
 
 def _idle_tasks_are_silent() -> SwitchedOff:
@@ -173,9 +173,9 @@ def _suspects_go_on() -> SwitchedOff:
 def _finish_anywhere() -> SwitchedOff:
     """Finish does not compare committed offsets with stops, nor ask for notifications."""
     return _both(
-        mock.patch("airflow_kstreams.batch.finish._refuse_unfinished", lambda *_: None),
+        mock.patch("airflow_kstreams.batch.run.finish._refuse_unfinished", lambda *_: None),
         mock.patch(
-            "airflow_kstreams.batch.finish.all_stops",
+            "airflow_kstreams.batch.run.finish.all_stops",
             lambda folded, slice_: {part.topic_partition: part.stop_offset for part in slice_.inputs},
         ),
     )
@@ -192,7 +192,7 @@ def _ledger_is_not_asked() -> SwitchedOff:
         ledger = read_ledger(*arguments, **named)
         return dataclasses.replace(ledger, runs=Forgetful(ledger.runs))
 
-    return mock.patch("airflow_kstreams.batch.lease_holder.read_ledger", forgetting)
+    return mock.patch("airflow_kstreams.batch.run.lease_holder.read_ledger", forgetting)
 
 
 def _changelog_apart() -> SwitchedOff:
@@ -253,7 +253,7 @@ def _stop_at_the_high_watermark() -> SwitchedOff:
         high = admin.end_offsets(partitions, isolation="read_uncommitted")
         return {tp: offsets.LogBounds(start=starts[tp], stable=high[tp], high=high[tp]) for tp in partitions}
 
-    return mock.patch("airflow_kstreams.batch.freeze.log_bounds", log_bounds)
+    return mock.patch("airflow_kstreams.batch.run.freeze.log_bounds", log_bounds)
 
 
 def _intervals_do_not_cut() -> SwitchedOff:
@@ -262,7 +262,7 @@ def _intervals_do_not_cut() -> SwitchedOff:
     def uncut(admin: Any, reader: Any, inputs: Any, interval: Any, *, clock: Any) -> Any:
         return tuple(inputs), ()
 
-    return mock.patch("airflow_kstreams.batch.freeze.cut_by_time", uncut)
+    return mock.patch("airflow_kstreams.batch.run.freeze.cut_by_time", uncut)
 
 
 def _cut_where_the_broker_points() -> SwitchedOff:
@@ -276,7 +276,7 @@ def _cut_where_the_broker_points() -> SwitchedOff:
         ]
         return tuple(structs.replace(part, stop_offset=at) for part, at in zip(inputs, cuts, strict=True)), ()
 
-    return mock.patch("airflow_kstreams.batch.freeze.cut_by_time", cut)
+    return mock.patch("airflow_kstreams.batch.run.freeze.cut_by_time", cut)
 
 
 def _others_are_dropped() -> SwitchedOff:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from airflow_kstreams.batch.model import Slice, TaskReport
-from airflow_kstreams.batch.task_attempt import TaskAssignment
-from airflow_kstreams.batch.task_runner import TaskRunner
+from airflow_kstreams.batch.protocol.model import Slice, TaskReport
+from airflow_kstreams.batch.task.attempt import TaskAssignment
+from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.errors import KStreamsError, RecordError, ReportedError, RunError
 from airflow_kstreams.streams.runtime.stream_task import TaskId

@@ -159,10 +159,10 @@ _THREADING = SimpleNamespace(RLock=Lock, Event=Event, Thread=BackgroundThread)
 #: The memory of the machine's own process is no part of the world.
 _RESOURCE = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=0))
 _REPLACED: dict[str, Any] = {
-    "airflow_kstreams.batch.task_commit.resource": _RESOURCE,
-    "airflow_kstreams.batch.lease.threading": _THREADING,
-    "airflow_kstreams.batch.session.threading": _THREADING,
-    "airflow_kstreams.batch.fence.ThreadPoolExecutor": Executor,
+    "airflow_kstreams.batch.task.commit.resource": _RESOURCE,
+    "airflow_kstreams.batch.run.lease_keeper.threading": _THREADING,
+    "airflow_kstreams.batch.run.session.threading": _THREADING,
+    "airflow_kstreams.batch.run.fence.ThreadPoolExecutor": Executor,
     "airflow_kstreams.spark.jobs.threading": _THREADING,
     "airflow_kstreams.spark.jobs.ThreadPoolExecutor": Executor,
     "airflow_kstreams.spark.jobs.wait": wait,

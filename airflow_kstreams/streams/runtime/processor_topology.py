@@ -23,7 +23,7 @@ from airflow_kstreams.streams.runtime.record_queue import PartitionTimes, ReadTi
 from airflow_kstreams.streams.runtime.sinks import Sink
 from airflow_kstreams.streams.runtime.source_loop import RunBatch, Stepping, stepping_loop
 from airflow_kstreams.streams.runtime.stream_clock import StreamClock
-from airflow_kstreams.streams.runtime.surroundings import Surroundings
+from airflow_kstreams.streams.runtime.task_environment import Surroundings
 from airflow_kstreams.streams.runtime.timestamp_reading import ExtractedTimestamps
 from airflow_kstreams.streams.runtime.wall_clock import WallClock
 from airflow_kstreams.streams.settings import ApplicationSettings

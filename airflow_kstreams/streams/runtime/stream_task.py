@@ -25,7 +25,7 @@ from airflow_kstreams.streams.runtime.error_handling import Produce
 from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
-from airflow_kstreams.streams.runtime.surroundings import Surroundings
+from airflow_kstreams.streams.runtime.task_environment import Surroundings
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 

@@ -13,8 +13,8 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from airflow_kstreams.batch.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.model import RunSummary
+from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.protocol.model import RunSummary
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from dev.embedded import Broker, free_port
 from dev.flight_demo import oracle

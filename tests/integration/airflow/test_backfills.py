@@ -17,8 +17,8 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_kstreams.batch.ledger import read_ledger
-from airflow_kstreams.batch.run_spec import RunSpec
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology

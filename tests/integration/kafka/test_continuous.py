@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.metadata_records import metadata_topic
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import RunBusyError, TaskFencedError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.metadata_records import notification_record
+from airflow_kstreams.batch.protocol.metadata_records import notification_record
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.ledger import ASSIGNMENT_KEY, ledger_topic
-from airflow_kstreams.batch.metadata_records import metadata_topic
-from airflow_kstreams.batch.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.ledger import ASSIGNMENT_KEY, ledger_topic
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPartition

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.cimpl import NewPartitions
 
-from airflow_kstreams.batch.metadata import Folded
-from airflow_kstreams.batch.model import RunState
-from airflow_kstreams.batch.task_slice import task_slice
+from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.task.task_slice import task_slice
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.runtime.stream_task import TaskId

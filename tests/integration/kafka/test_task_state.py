@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.model import TaskReport
-from airflow_kstreams.batch.task_state import TaskState
+from airflow_kstreams.batch.protocol.model import TaskReport
+from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.state.checkpoint import Checkpoint

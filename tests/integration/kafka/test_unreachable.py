@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_kstreams.batch.coordinator import Coordinator
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition

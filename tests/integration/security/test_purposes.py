@@ -10,17 +10,17 @@ import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.doctor.diagnosis import Subject, diagnose
-from airflow_kstreams.batch.permissions import (
+from airflow_kstreams.batch.protocol.permissions import (
     continuous_permissions,
     doctor_permissions,
     replay_permissions,
     run_permissions,
     watch_permissions,
 )
-from airflow_kstreams.batch.replay import DeadLetterReplay
-from airflow_kstreams.batch.status import read_status
-from airflow_kstreams.hooks.conditions import NewData, RunFinished, StopOffsetsReached
-from airflow_kstreams.hooks.views import ClusterView
+from airflow_kstreams.batch.replay.replay import DeadLetterReplay
+from airflow_kstreams.batch.inspect.status import read_status
+from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
+from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError

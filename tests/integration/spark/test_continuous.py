@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.ledger import read_ledger
-from airflow_kstreams.batch.metadata_records import metadata_topic
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.conftest import Row

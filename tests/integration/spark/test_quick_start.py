@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.batch.quick_start import ARCHIVE_VARIABLE, VARIABLE, size_file
+from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, VARIABLE, size_file
 from tests.conftest import TESTS
 
 #: What a driver does when an application file is started with plain Python.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from airflow_kstreams.batch.ledger import read_ledger
+from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.gated_scene import Scene, reached
 

@@ -15,7 +15,7 @@ from airflow.sdk import Asset, BaseOperator, Context, CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_kstreams.batch.run_spec import RunSpec
+from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators import capture_stop_offsets, run_topology
 from airflow_kstreams.operators.backfill import BackfillOperator

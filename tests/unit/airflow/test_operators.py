@@ -19,12 +19,14 @@ from airflow.sdk import DAG, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_kstreams.batch import ledger, metadata
+from airflow_kstreams.batch.protocol import ledger
+
+from airflow_kstreams.batch.protocol import metadata
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.coordinator import Coordinator
-from airflow_kstreams.batch.log_read import read_log
-from airflow_kstreams.batch.model import BeginResult, RunPlan, RunSummary, Slice
-from airflow_kstreams.batch.run_spec import RunSpec
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.protocol.log_read import read_log
+from airflow_kstreams.batch.protocol.model import BeginResult, RunPlan, RunSummary, Slice
+from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators import capture_stop_offsets
 from airflow_kstreams.operators.backfill import BackfillOperator

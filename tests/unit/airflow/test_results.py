@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.model import FrozenPartition, RunPlan, RunSummary, Slice, TaskReport
-from airflow_kstreams.batch.replay_records import Replay
-from airflow_kstreams.batch.reset_plan import OffsetChange, ResetPlan, ResetRequest
+from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.protocol.replay_records import Replay
+from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan, ResetRequest
 from airflow_kstreams.hooks.results import (
     MAX_RESULT_BYTES,
     new_data_result,

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from airflow_kstreams.hooks.conditions import RunFinished, condition_from_json, condition_to_json
+from airflow_kstreams.batch.inspect.conditions import RunFinished, condition_from_json, condition_to_json
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, ReportedError, RunBusyError
 from airflow_kstreams.triggers.condition import ConditionTrigger

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
-from airflow_kstreams.hooks.conditions import NewData, RunFinished, condition_from_json
+from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, condition_from_json
 from airflow_kstreams.sensors.new_data import NewDataSensor
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.sensors.stop_offsets_reached import StopOffsetsReachedSensor

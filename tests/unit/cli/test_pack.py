@@ -19,7 +19,7 @@ _EXECUTOR = """
 import sys
 sys.path[:0] = [{archive!r}]
 import airflow_kstreams, confluent_kafka, rocksdict
-from airflow_kstreams.batch.task_runner import TaskRunner
+from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.spark.task_host import TaskHost
 from airflow_kstreams.streams import KStreamBuilder, serdes

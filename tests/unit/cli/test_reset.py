@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.batch.model import RunState
+from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import ManualClock

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.batch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
+from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.spark.application import _client_config_path, _parser, _spec
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings

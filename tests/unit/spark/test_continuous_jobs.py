@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.model import ContinuousRun, RunPlan, TaskReport
+from airflow_kstreams.batch.protocol.model import ContinuousRun, RunPlan, TaskReport
 from airflow_kstreams.spark import continuous_jobs
 from airflow_kstreams.spark.continuous_driver import spread_tasks
 from airflow_kstreams.spark.continuous_jobs import ContinuousJobs, Stopping

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from airflow_kstreams.batch.model import RunPlan, Slice
+from airflow_kstreams.batch.protocol.model import RunPlan, Slice
 from airflow_kstreams.spark import executors
 from airflow_kstreams.spark.executors import SparkExecutors
 from airflow_kstreams.streams.errors import RunError, SparkSessionError

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from airflow_kstreams.batch.model import RunPlan, Slice, TaskReport
+from airflow_kstreams.batch.protocol.model import RunPlan, Slice, TaskReport
 from airflow_kstreams.spark import jobs
 from airflow_kstreams.spark.executors import spread
 from airflow_kstreams.spark.failures import error_in

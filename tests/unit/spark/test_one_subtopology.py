@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from airflow_kstreams.batch.model import RunSummary, Slice, TaskReport
-from airflow_kstreams.batch.run_spec import RunSpec
+from airflow_kstreams.batch.protocol.model import RunSummary, Slice, TaskReport
+from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver import Driver
 from airflow_kstreams.streams.errors import ConfigError, RecordError, RunError, UpstreamNotDoneError
 from tests.reset_scene import APP, ResetScene

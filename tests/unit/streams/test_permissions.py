@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from airflow_kstreams.batch.permissions import naming_permissions
+from airflow_kstreams.batch.protocol.permissions import naming_permissions
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource, transactional_permission
 

@@ -1,0 +1,128 @@
+"""What the tasks of a continuous run see of their driver: its lease in the ledger.
+
+Executors know nothing but Kafka, so that any deploy mode works: the driver says there that it is alive (it
+renews its lease), that the tasks are to stop (``stopping``), and that it has let go. Tasks whose driver was
+killed therefore end by themselves, and so do those whose application somebody else has taken over.
+
+Rule: the lease is lost when nothing was heard of it for ``lease.ms`` on this machine's own monotonic clock,
+so clocks that differ between machines do not matter. Ending late does no harm: whoever begins next fences
+every transactional id of this run first.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+
+from airflow_kstreams.batch.protocol.ledger import LEASE_KEY, decode_lease, ledger_topic
+from airflow_kstreams.batch.protocol.model import Lease
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+log = logging.getLogger(__name__)
+
+_FETCH_RECORDS = 1_000
+
+
+class Verdict(enum.Enum):
+    """What the lease says to a task."""
+
+    GO_ON = "go on"
+    STOP = "stop cleanly"
+    LOST = "stop, the lease is lost"
+
+
+class LeaseWatch:
+    """Watches the lease of one continuous run. One thread looks, any thread may ask for the verdict.
+
+    :param run_id: of the continuous run.
+    :param generation: of its start.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        settings: ApplicationSettings,
+        *,
+        run_id: str,
+        generation: int,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._group = settings.application_id
+        self._partition = TopicPartition(ledger_topic(settings.application_id), 0)
+        self._lease_seconds = settings.lease_ms / 1000
+        self._mine = (run_id, generation)
+        self._clock = clock
+        self._reader: ReaderPort | None = None
+        self._heard = clock.monotonic_seconds()
+        self._met = False
+        self._decided: Verdict | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What to do now; once it is not to go on, it stays so."""
+        if self._decided is not None:
+            return self._decided
+        silent = self._clock.monotonic_seconds() - self._heard
+        return Verdict.LOST if silent > self._lease_seconds else Verdict.GO_ON
+
+    def look(self, *, timeout_seconds: float) -> None:
+        """Read what is new in the ledger.
+
+        :param timeout_seconds: how long to wait for news.
+        """
+        try:
+            if self._reader is None:
+                self._reader = self._open()
+            fetched = self._reader.poll(max_records=_FETCH_RECORDS, timeout_seconds=timeout_seconds)
+            for record in fetched.records.get(self._partition, ()):
+                self._note(record)
+        except KafkaClientError as error:
+            # The lease decides, not this reader: it is lost if this goes on for too long.
+            log.warning("the lease could not be looked at, trying again: %s", error.cause)
+            self.close()
+            self._clock.sleep(timeout_seconds)
+
+    def close(self) -> None:
+        """Close the reader. Closing twice is harmless."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _open(self) -> ReaderPort:
+        admin = self._cluster.admin()
+        try:
+            start = admin.start_offsets([self._partition])[self._partition]
+        finally:
+            admin.close()
+        reader = self._cluster.reader(group_id=self._group)
+        try:
+            reader.assign({self._partition: start})
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def _note(self, record: Record) -> None:
+        if record.key() != LEASE_KEY.encode():
+            return
+        lease = decode_lease(record)
+        if lease is not None and self._is_mine(lease):
+            self._met = True
+            self._heard = self._clock.monotonic_seconds()
+            if lease.expires_ms == 0:
+                self._decide(Verdict.LOST)
+            elif lease.stopping:
+                self._decide(Verdict.STOP)
+        elif self._met:  # somebody else holds it, or a reset has taken it away
+            self._decide(Verdict.LOST)
+        # Before its own, a run finds the leases of those that came earlier.
+
+    def _is_mine(self, lease: Lease) -> bool:
+        return lease.continuous and (lease.owner_run_id, lease.generation) == self._mine
+
+    def _decide(self, verdict: Verdict) -> None:
+        if self._decided is None:
+            self._decided = verdict

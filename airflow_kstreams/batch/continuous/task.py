@@ -1,0 +1,199 @@
+"""A task of a continuous run: attempts one after another, taken in steps, under the rules of the task runner.
+
+The protocol is that of :mod:`airflow_kstreams.batch.task.runner`, with the ledger in place of the metadata
+topic in step 2, and no end in step 5. A step that fails in a way that starting over may help drops the
+attempt; the next one begins a moment later, while the thread goes on with its other tasks. A task that was
+fenced gives up at once: either another attempt of it is alive, or the broker timed it out, and Spark starts
+it anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from airflow_kstreams.batch.retry_budget import Attempts, resumable
+from airflow_kstreams.batch.continuous.start import continuous_share, current_run
+from airflow_kstreams.batch.continuous.loop import ContinuousLoop
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.model import Slice, TaskReport
+from airflow_kstreams.batch.task.attempt import OpenTask, TaskAssignment, TaskAttempt
+from airflow_kstreams.batch.task.task_slice import TaskSlice
+from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Between a failed attempt and the next: grows with every fruitless one, up to a limit, with jitter.
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenContinuousTask:
+    """A task that is ready to process, with its loop."""
+
+    loop: ContinuousLoop
+    task: OpenTask
+
+    def finish(self) -> TaskReport:
+        """Make the last commit and keep the local state."""
+        return self.task.keep(self.loop.finish())
+
+
+class ContinuousAttempt(TaskAttempt):
+    """One attempt of a task of a continuous run; see :class:`TaskAttempt`."""
+
+    _make_loop = ContinuousLoop
+
+    def open(self, *, patient: bool) -> OpenContinuousTask:
+        """Take the first four steps, and begin to read.
+
+        :raises TaskFencedError: the run is not this driver's any more.
+        """
+        opened = self._open(patient=patient)
+        if isinstance(opened, TaskReport) or not isinstance(opened.loop, ContinuousLoop):
+            raise TypeError("a task without stop offsets has a loop without end")
+        opened.loop.start(opened.share.bounds)
+        return OpenContinuousTask(loop=opened.loop, task=opened)
+
+    def _work(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        assignment = self._assignment
+        ledger = read_ledger(self._cluster, self._settings.application_id, admin=admin, clock=self._clock)
+        run = current_run(ledger, self._task_id, run_id=assignment.run_id, generation=assignment.generation)
+        return run.slice, continuous_share(run, self._task_id, reader, admin)
+
+
+class ContinuousTask:
+    """One task of a continuous run.
+
+    :param topology: built by the application file in this process; not shared with another task.
+    :param assignment: which task of which continuous run.
+    :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
+    """
+
+    def __init__(
+        self,
+        *,
+        topology: Topology,
+        assignment: TaskAssignment,
+        cluster: ClusterPort,
+        settings: ApplicationSettings,
+        clock: Clock,
+        scratch: Path | None = None,
+    ) -> None:
+        self._topology = topology
+        self._assignment = assignment
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = clock
+        self._scratch = scratch
+        self._attempts = Attempts()
+        self._attempt: ContinuousAttempt | None = None
+        self._open: OpenContinuousTask | None = None
+        self._resume_at = clock.monotonic_seconds()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is ready to process; else the next step opens it, which may take long."""
+        return self._open is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is too early for the next attempt."""
+        return self._open is None and self._clock.monotonic_seconds() < self._resume_at
+
+    def step(self, wait_seconds: float) -> bool:
+        """Open the task if it is not, else let it fetch and process for one turn.
+
+        :param wait_seconds: for records, if there are none yet.
+        :return: whether anything was done.
+        :raises KStreamsError: what attempts could not overcome.
+        """
+        if self.waits:
+            self._clock.sleep(wait_seconds)
+            return False
+        opened = self._open
+        if opened is None:
+            return self._guarded(self._begin) is not None
+        return bool(self._guarded(lambda: opened.loop.step(wait_seconds)))
+
+    def commit(self) -> None:
+        """Commit what was processed, if the task is open and there is anything.
+
+        :raises KStreamsError: what attempts could not overcome.
+        """
+        opened = self._open
+        if opened is not None:
+            self._guarded(opened.loop.commit)
+
+    def stop(self) -> TaskReport:
+        """Close the processors, make the last commit, and keep the local state for the next run.
+
+        :raises KStreamsError: it failed; everything uncommitted is void.
+        """
+        opened, report = self._open, None
+        if opened is not None:
+            report = self._guarded(opened.finish, again=False)
+        self.close()
+        if report is None:  # between two attempts: there is nothing to commit
+            report = TaskReport(task_id=str(self._assignment.task_id), attempts=self._attempts.number)
+        return msgspec.structs.replace(report, outcome="stopped")
+
+    def close(self) -> None:
+        """Let go of everything; what is not committed is void."""
+        attempt, self._attempt, self._open = self._attempt, None, None
+        if attempt is not None:
+            attempt.__exit__(None, None, None)
+
+    def _begin(self) -> OpenContinuousTask:
+        self._attempts.begin()
+        self._attempt = attempt = ContinuousAttempt(
+            topology=self._topology,
+            assignment=self._assignment,
+            cluster=self._cluster,
+            settings=self._settings,
+            clock=self._clock,
+            number=self._attempts.number,
+            scratch=self._scratch,
+        )
+        self._open = attempt.open(patient=self._attempts.patient)
+        log.info("task %s is ready", self._assignment.task_id)
+        return self._open
+
+    def _guarded(self, step: Callable[[], T], *, again: bool = True) -> T | None:
+        """Take a step; when it fails, drop the attempt.
+
+        :param again: whether another attempt may follow.
+        :return: None if it failed and another attempt follows.
+        """
+        try:
+            return step()
+        except BaseException as error:
+            attempt, self._attempt, self._open = self._attempt, None, None
+            if attempt is not None:
+                attempt.__exit__(type(error), error, error.__traceback__)
+                self._attempts.end(commits=attempt.commits, grew_old=attempt.grew_old)
+            exhausted = self._attempts.fruitless >= self._settings.task_max_attempts
+            if not again or exhausted or not resumable(error):
+                raise
+            pause = min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * 2**self._attempts.fruitless)
+            pause *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+            self._resume_at = self._clock.monotonic_seconds() + pause
+            log.warning(
+                "task %s starts over in %.1f s: %s", self._assignment.task_id, pause, _first_line(error)
+            )
+            return None
+
+
+def _first_line(error: BaseException) -> str:
+    return error.cause if isinstance(error, KStreamsError) else type(error).__name__

@@ -1,0 +1,272 @@
+"""What sensors and triggers see of a Kafka cluster, with as few requests as possible.
+
+A view is used in rounds. In a round it asks once for the ends of everything that the last one looked at, in
+two requests however many sensors wait, and reads a topic again only if its end has moved. Records of input
+topics are counted once, from where the last round stopped. What a whole round did not look at is forgotten,
+and its clients are closed. So a view costs one consumer, one admin client, and one consumer more for each
+application whose progress is followed (:meth:`ClusterView.group`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack, closing
+from types import TracebackType
+from typing import Self, TypeVar
+
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.protocol.ledger import Ledger, ledger_topic, read_ledger
+from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.inspect.conditions import NewRecords
+from airflow_kstreams.batch.inspect.record_counts import RecordCounts
+from airflow_kstreams.batch.inspect.round_memory import RoundMemory
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    ClusterPort,
+    ReaderPort,
+    TopicDescription,
+    TopicPartition,
+)
+
+log = logging.getLogger(__name__)
+
+#: Group id of the consumer that reads ledgers and counts records. It joins nothing and commits nothing.
+WATCHER_GROUP = "airflow-kstreams-waiting"
+
+T = TypeVar("T")
+#: Topic id and last stable offset: what was read of a topic holds as long as they stay.
+_Mark = tuple[str, int]
+
+
+class ClusterView:
+    """The port ``View`` of :mod:`airflow_kstreams.batch.inspect.conditions`, on any cluster. A context manager; one
+    thread at a time.
+
+    :param cluster: what to look at.
+    """
+
+    def __init__(self, cluster: ClusterPort, *, clock: Clock | None = None) -> None:
+        self._cluster = cluster
+        self._clock = clock or SystemClock()
+        self._admin: AdminPort | None = None
+        self._reader: ReaderPort | None = None
+        self._groups: RoundMemory[str, ReaderPort] = RoundMemory()
+        #: One description, or none where there is no such topic.
+        self._described: RoundMemory[str, tuple[TopicDescription, ...]] = RoundMemory()
+        self._ends: RoundMemory[TopicPartition, int] = RoundMemory()
+        self._logs: RoundMemory[str, tuple[_Mark, object]] = RoundMemory()
+        self._committed: RoundMemory[
+            tuple[str, tuple[TopicPartition, ...]], tuple[object, dict[TopicPartition, int]]
+        ] = RoundMemory()
+        self._counts = RecordCounts(self._clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the clients. What was seen stays; whoever looks again makes new ones."""
+        clients: list[AdminPort | ReaderPort] = [*self._groups.clear().values()]
+        clients += [client for client in (self._admin, self._reader) if client is not None]
+        self._admin = self._reader = None
+        _close_all(clients)
+
+    def refresh(self) -> None:
+        """Begin a round: forget what the last one did not look at, ask anew for the ends of the rest.
+
+        What cannot be asked for in one request is asked for when a condition needs it: a topic in trouble is
+        the trouble of those alone who look at it.
+
+        :raises KafkaClientError: the cluster does not answer.
+        """
+        self._counts.next_round()
+        for memory in (self._logs, self._committed, self._described, self._ends):
+            memory.next_round()
+        topics, partitions = tuple(self._described.clear()), self._ends.clear()
+        try:
+            _close_all(self._groups.next_round().values())
+            described = self._shared_admin().describe_topics(topics) if topics else {}
+            still = [tp for tp in partitions if tp.topic in described]
+            still = [tp for tp in still if tp.partition < described[tp.topic].partitions]
+            ends = self._shared_admin().end_offsets(still, isolation="read_committed") if still else {}
+        except KafkaClientError as error:
+            log.info("topics are asked for one by one: %s", error.cause)
+            self.close()
+            self.refuse_lost_cluster(*topics[:1])
+        else:
+            self._described.recall({topic: _one_or_none(described.get(topic)) for topic in topics})
+            self._ends.recall(ends)
+
+    def refuse_lost_cluster(self, *topics: str) -> None:
+        """Ask the cluster a plain question.
+
+        :param topics: about which, whether they exist or not.
+        :raises KafkaClientError: it does not answer.
+        """
+        try:
+            self._shared_admin().describe_topics(topics)
+        except AccessDeniedError as error:
+            log.debug("the cluster answers: %s", error.cause)
+
+    def now_ms(self) -> int:
+        """Return the wall clock, epoch milliseconds."""
+        return self._clock.now_ms()
+
+    def ledger(self, application_id: str) -> Ledger:
+        """Return the application's ledger; what an open transaction hides is not in it yet."""
+        return self._log(
+            ledger_topic(application_id),
+            Ledger(),
+            lambda: read_ledger(
+                self._cluster,
+                application_id,
+                admin=self._shared_admin(),
+                reader=self._shared_reader(),
+                wait_ms=0,
+                clock=self._clock,
+            ),
+        )
+
+    def metadata(self, application_id: str) -> Folded:
+        """Return what the application's metadata topic says."""
+        return self._log(
+            metadata_topic(application_id),
+            None,
+            lambda: read_metadata(
+                self._cluster,
+                application_id,
+                admin=self._shared_admin(),
+                reader=self._shared_reader(),
+                wait_ms=0,
+                clock=self._clock,
+            ),
+        )
+
+    def group(self, application_id: str) -> ReaderPort:
+        """Return a reader that can say what the application's group committed."""
+        reader = self._groups.get(application_id)
+        if reader is None:
+            reader = self._cluster.reader(group_id=application_id)
+            self._groups.put(application_id, reader)
+        return reader
+
+    def committed(
+        self, application_id: str, partitions: Collection[TopicPartition], *, moving: bool
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets that the application's group committed.
+
+        They are asked for with a reader of their own, which is closed at once: many applications may wait for
+        data, and few have moved since the last round.
+
+        :param moving: whether to ask in every round; if not, only when ledger or metadata have moved.
+        """
+        topics = (ledger_topic(application_id), metadata_topic(application_id))
+        logs = [self._logs.get(topic) for topic in topics]
+        mark = tuple(log and log[0] for log in logs)
+        key = (application_id, tuple(partitions))
+        known = self._committed.get(key)
+        if known is None or known[0] != mark or moving:
+            # What an open transaction is about to commit does not count, and is not waited for.
+            reader = self._cluster.reader(group_id=application_id, isolation="read_uncommitted")
+            with closing(reader):
+                found = {tp: at.offset for tp, at in reader.committed(partitions).items()}
+            known = (mark, found)
+            self._committed.put(key, known)
+        return known[1]
+
+    def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
+        """Return every partition of topics.
+
+        :raises ConfigError: a topic does not exist.
+        """
+        found = {topic: self._describe(topic) for topic in topics}
+        missing = [topic for topic, description in found.items() if description is None]
+        if missing:
+            raise ConfigError(
+                f"no such topic: {', '.join(repr(topic) for topic in missing)}",
+                fix="create it, or correct its name",
+            )
+        return [
+            TopicPartition(topic, number)
+            for topic, description in found.items()
+            if description is not None
+            for number in range(description.partitions)
+        ]
+
+    def new_records(
+        self,
+        application_id: str,
+        partitions: Collection[TopicPartition],
+        known: Mapping[TopicPartition, int],
+        *,
+        at_most: int,
+    ) -> NewRecords:
+        """Count committed records at or past the known offsets, or the log starts, up to a number."""
+        return self._counts.up_to(
+            self._ends_of(partitions),
+            application_id=application_id,
+            known=known,
+            at_most=at_most,
+            admin=self._shared_admin,
+            reader=self._shared_reader,
+        )
+
+    def _log(self, topic: str, absent: T | None, read: Callable[[], T]) -> T:
+        """Return what was read of a one-partition topic, read again if its end moved."""
+        described = self._describe(topic)
+        if described is None:
+            return read() if absent is None else absent
+        partition = TopicPartition(topic, 0)
+        mark = (described.topic_id, self._ends_of([partition])[partition])
+        known = self._logs.get(topic)
+        if known is None or known[0] != mark:
+            # What arrives after the mark was taken is read now, and once more next time.
+            known = (mark, read())
+            self._logs.put(topic, known)
+        return known[1]  # type: ignore[return-value]  # what read() gave for this topic
+
+    def _describe(self, topic: str) -> TopicDescription | None:
+        known = self._described.get(topic)
+        if known is None:
+            known = _one_or_none(self._shared_admin().describe_topics([topic]).get(topic))
+            self._described.put(topic, known)
+        return known[0] if known else None
+
+    def _ends_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        known = {tp: end for tp in partitions if (end := self._ends.get(tp)) is not None}
+        missing = [tp for tp in partitions if tp not in known]
+        if missing:
+            found = self._shared_admin().end_offsets(missing, isolation="read_committed")
+            for tp, end in found.items():
+                self._ends.put(tp, end)
+            known |= found
+        return known
+
+    def _shared_admin(self) -> AdminPort:
+        if self._admin is None:
+            self._admin = self._cluster.admin()
+        return self._admin
+
+    def _shared_reader(self) -> ReaderPort:
+        if self._reader is None:
+            self._reader = self._cluster.reader(group_id=WATCHER_GROUP)
+        return self._reader
+
+
+def _one_or_none(found: T | None) -> tuple[T, ...]:
+    return () if found is None else (found,)
+
+
+def _close_all(clients: Iterable[AdminPort | ReaderPort]) -> None:
+    """Close clients, the others, too, when one cannot be closed."""
+    with ExitStack() as ending:
+        for client in clients:
+            ending.callback(client.close)

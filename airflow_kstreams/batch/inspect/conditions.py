@@ -1,0 +1,256 @@
+"""What a sensor can wait for, as plain data, and how to tell whether it has come.
+
+A condition asks a :class:`View` of the cluster and nothing else. Sensors in a worker and triggers in the
+triggerer evaluate the same condition on different views, so deferred or not they give the same answer. All
+conditions are level-triggered: they say what is, not what has just happened, so nothing is missed by a sensor
+that starts late, and a triggerer may restart at any time. The ledger decides about runs; the metadata topic
+holds the present run only, and its markers are gone once the next run began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.model import RunState, Slice
+from airflow_kstreams.batch.protocol.stops import stops_of, unfinished_groups
+from airflow_kstreams.hooks.results import (
+    NewDataResult,
+    RunResult,
+    StopOffsetsResult,
+    iso_of,
+    new_data_result,
+    result_of_summary,
+    stop_offsets_result,
+)
+from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
+from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
+from airflow_kstreams.streams.settings import check_application_id
+
+Json = dict[str, Any]
+
+
+class NewRecords(NamedTuple):
+    """Records that no run has processed yet.
+
+    :param total: how many, counted no further than was asked for.
+    :param per_topic: the same per topic.
+    :param oldest_ms: smallest timestamp among the first ones of each partition, epoch milliseconds; None
+        without records.
+    """
+
+    total: int
+    per_topic: Mapping[str, int]
+    oldest_ms: int | None
+
+
+class View(Protocol):
+    """What can be seen of a Kafka cluster at one moment; reading it joins no group and commits nothing."""
+
+    def now_ms(self) -> int: ...
+    def ledger(self, application_id: str) -> Ledger: ...
+    def metadata(self, application_id: str) -> Folded: ...
+    def group(self, application_id: str) -> ReaderPort:
+        """Return a reader that can say what the application's group committed."""
+        ...
+
+    def committed(
+        self, application_id: str, partitions: Collection[TopicPartition], *, moving: bool
+    ) -> Mapping[TopicPartition, int]:
+        """Return the offsets that the application's group committed.
+
+        :param moving: whether they move though neither ledger nor metadata say so; if not, they may be those
+            that were committed when one of the two was last written.
+        """
+        ...
+
+    def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
+        """Return every partition of topics.
+
+        :raises ConfigError: a topic does not exist.
+        """
+        ...
+
+    def new_records(
+        self,
+        application_id: str,
+        partitions: Collection[TopicPartition],
+        known: Mapping[TopicPartition, int],
+        *,
+        at_most: int,
+    ) -> NewRecords:
+        """Count committed records at or past the known offsets, or the log starts, up to a number."""
+        ...
+
+
+class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished"):
+    """A run is in the ledger.
+
+    :param application_id: the application.
+    :param run_id: the run; None for the one that finished last.
+    :param interval_ms: data interval, epoch milliseconds, instead of the run's id.
+    """
+
+    application_id: str
+    run_id: str | None = None
+    interval_ms: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        which = f"run {self.run_id}" if self.run_id else "a finished run"
+        if self.interval_ms is not None:
+            which = "the run for data interval {} to {}".format(*map(iso_of, self.interval_ms))
+        return f"{which} of application {self.application_id}"
+
+    def evaluate(self, view: View) -> RunResult | None:
+        """Return the run's result once it is finished."""
+        check_application_id(self.application_id)
+        ledger = view.ledger(self.application_id)
+        if self.interval_ms is not None:
+            of_interval = (run for run in ledger.runs.values() if run.interval_ms == self.interval_ms)
+            summary = max(of_interval, key=lambda run: run.finished_ms, default=None)
+        elif self.run_id is None:
+            summary = ledger.last()
+        else:
+            summary = ledger.runs.get(self.run_id)
+        return None if summary is None else result_of_summary(summary)
+
+
+class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
+    """Records have arrived that no run has processed and no slice under way holds.
+
+    They are those at or past where the next run would start: at the committed offsets, which a reset or a
+    continuous run moves, too; else where the last run stopped.
+
+    :param application_id: the application.
+    :param topics: its input topics; empty: those of its last run.
+    :param min_records: how many committed records are enough.
+    :param older_than_ms: age by the record's timestamp from which fewer are enough, too; None: none.
+    """
+
+    application_id: str
+    topics: tuple[str, ...] = ()
+    min_records: int = 1
+    older_than_ms: int | None = None
+
+    def __str__(self) -> str:
+        aged = f", or a record older than {self.older_than_ms} ms," if self.older_than_ms is not None else ""
+        return f"{self.min_records} new records{aged} for application {self.application_id}"
+
+    def evaluate(self, view: View) -> NewDataResult | None:
+        """Return what is new once it is enough."""
+        check_application_id(self.application_id)
+        ledger = view.ledger(self.application_id)
+        folded = unless_void(view.metadata(self.application_id), ledger)
+        held = folded.slice if folded.state is RunState.RUNNING else None
+        partitions = view.partitions(self.topics or self._inputs(ledger, held))
+        known = self._known(view, ledger, held, partitions)
+        found = view.new_records(self.application_id, partitions, known, at_most=self.min_records)
+        if not found.total or found.oldest_ms is None:
+            return None
+        aged = self.older_than_ms is not None and view.now_ms() - found.oldest_ms >= self.older_than_ms
+        if found.total < self.min_records and not aged:
+            return None
+        return new_data_result(self.application_id, found.per_topic, found.oldest_ms)
+
+    def _known(
+        self, view: View, ledger: Ledger, held: Slice | None, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Return up to where runs have the partitions, the one under way included."""
+        stops = {} if held is None else {part.topic_partition: part.stop_offset for part in held.inputs}
+        free = [tp for tp in partitions if tp not in stops]
+        moving = ledger.switched is not None
+        committed = view.committed(self.application_id, free, moving=moving) if free else {}
+        return {**ledger.stops, **committed, **stops}
+
+    def _inputs(self, ledger: Ledger, held: Slice | None) -> Collection[str]:
+        """Return the input topics of whatever ran last."""
+        if held is not None:
+            return sorted({part.topic for part in held.inputs})
+        if ledger.switched is not None:
+            return ledger.switched.plan.topology.inputs
+        finished = (*ledger.runs.values(), *ledger.taken_back.values())
+        last = max(finished, key=lambda run: run.finished_ms, default=None)
+        if last is None:
+            raise ConfigError(
+                f"application {self.application_id!r} has not run yet, so its input topics are not known",
+                fix="name them: NewDataSensor(topics=[...])",
+            )
+        return sorted({part.topic for part in last.inputs})
+
+
+class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-offsets-reached"):
+    """Every task of one subtopology is at its stop offsets, and has told those that read what it wrote.
+
+    :param application_id: the application.
+    :param run_id: the run.
+    :param subtopology: id of the subtopology, as ``airflow-kstreams describe`` shows it.
+    """
+
+    application_id: str
+    run_id: str
+    subtopology: int
+
+    def __str__(self) -> str:
+        return f"subtopology {self.subtopology} of run {self.run_id} of application {self.application_id}"
+
+    def evaluate(self, view: View) -> StopOffsetsResult | None:
+        """Return the stop offsets once they are reached; a finished run has reached them all."""
+        check_application_id(self.application_id)
+        summary = view.ledger(self.application_id).runs.get(self.run_id)
+        if summary is not None:
+            # Entries of earlier versions do not say which there were.
+            self._refuse_unknown([sub.id for sub in summary.topics] or [self.subtopology])
+            return stop_offsets_result(self.application_id, self.run_id, self.subtopology, {})
+        folded = view.metadata(self.application_id)
+        slice_ = folded.slice
+        if slice_ is None or folded.state is not RunState.RUNNING or slice_.run_id != self.run_id:
+            return None
+        self._refuse_unknown([sub.id for sub in slice_.plan.topology.subtopologies])
+        if slice_.plan.empty:
+            return stop_offsets_result(self.application_id, self.run_id, self.subtopology, {})
+        try:
+            group = view.group(self.application_id)
+            if unfinished_groups(slice_, self.subtopology, folded=folded, reader=group):
+                return None
+            sources = slice_.plan.topology.subtopology(self.subtopology).sources
+            stops = stops_of(folded, slice_, sources)
+        except UpstreamNotDoneError:
+            return None
+        return stop_offsets_result(self.application_id, self.run_id, self.subtopology, stops)
+
+    def _refuse_unknown(self, ids: Collection[int]) -> None:
+        """Refuse an id that the run's topology does not have."""
+        if self.subtopology not in ids:
+            raise ConfigError(
+                f"application {self.application_id!r} has no subtopology {self.subtopology}",
+                fix=f"use one of {', '.join(map(str, ids))}; airflow-kstreams describe shows them",
+            )
+
+
+Condition = RunFinished | NewData | StopOffsetsReached
+
+
+def condition_to_json(condition: Condition) -> Json:
+    """Return a condition as a trigger carries it."""
+    data: Json = msgspec.to_builtins(condition)
+    return data
+
+
+def condition_from_json(data: Json) -> Condition:
+    """Return the condition that a trigger carries.
+
+    :raises ConfigError: this version does not know it.
+    """
+    try:
+        condition: Condition = msgspec.convert(data, Condition, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"the deferred wait cannot be understood: {error}",
+            fix="install the same airflow_kstreams version on workers and triggerers",
+        ) from None
+    return condition

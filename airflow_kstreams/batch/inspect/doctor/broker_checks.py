@@ -1,0 +1,90 @@
+"""What the broker's own settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from airflow_kstreams.batch.doctor.findings import Finding, duration, error, number, ok, warning
+from airflow_kstreams.batch.protocol.transaction_timeouts import MAX_TIMEOUT, refuse_unfit_timeouts
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.ports import AdminPort
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+_VERIFIES = "transaction.partition.verification.enable"
+_DAY_MS = 86_400_000
+#: Topic ids of brokers that know none.
+_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def check_broker(configs: Mapping[str, str], topic_ids: Mapping[str, str]) -> Iterator[Finding]:
+    """Look at what the broker can do.
+
+    :param topic_ids: of topics that exist.
+    """
+    if _NO_TOPIC_ID in topic_ids.values():
+        yield error(
+            "broker features",
+            "the broker knows no topic ids (Kafka 2.8 and later do), so a topic that is created again would "
+            "not be noticed",
+            "use Kafka 3.6 or later",
+        )
+    verifies = configs.get(_VERIFIES)
+    if verifies == "true":
+        yield ok("broker features", f"topic ids; {_VERIFIES}=true (Kafka 3.6 or later)")
+    else:
+        found = f"{_VERIFIES}={verifies}" if verifies else f"no {_VERIFIES}: Kafka before 3.6"
+        yield warning(
+            "broker features",
+            f"{found}; a delayed request can leave a transaction open for ever, behind which nothing is read",
+            f"use Kafka 3.6 or later, with {_VERIFIES}=true",
+        )
+
+
+def check_transactions(
+    settings: ApplicationSettings, admin: AdminPort, configs: Mapping[str, str], gap_ms: int
+) -> Iterator[Finding]:
+    """Look whether transactions can last, and how long the broker remembers who may write.
+
+    :param gap_ms: longest time between two runs.
+    """
+    limit_ms = number(configs, MAX_TIMEOUT)
+    try:
+        refuse_unfit_timeouts(settings, admin)
+    except ConfigError as refused:
+        yield error("transaction timeouts", refused.cause, refused.fix)
+    else:
+        yield ok(
+            "transaction timeouts",
+            f"commit.interval.ms={settings.commit_interval_ms}, "
+            f"transaction.timeout.ms={settings.transaction_timeout_ms}, {MAX_TIMEOUT}={limit_ms}",
+        )
+    expiration_ms = number(configs, "transactional.id.expiration.ms")
+    if expiration_ms is not None:
+        if expiration_ms < max(_DAY_MS, 2 * settings.transaction_timeout_ms):
+            yield warning(
+                "transactional ids",
+                f"the broker forgets who owns a transactional id after {duration(expiration_ms)}; a process "
+                "that stood still for longer would not be fenced",
+                "raise transactional.id.expiration.ms in the brokers' configuration to a day or more",
+            )
+        else:
+            yield ok("transactional ids", f"remembered for {duration(expiration_ms)}")
+    retention = number(configs, "offsets.retention.minutes")
+    if retention is not None:
+        yield _offsets_retention(retention * 60_000, gap_ms)
+
+
+def _offsets_retention(retention_ms: int, gap_ms: int) -> Finding:
+    text = (
+        f"committed offsets expire {duration(retention_ms)} after their last commit, the longest gap between "
+        f"runs is {duration(gap_ms)}"
+    )
+    if retention_ms < 2 * gap_ms:
+        return warning(
+            "offsets retention",
+            f"{text}; between two runs the ledger takes their place, but an unfinished run that is resumed "
+            "later than that is refused",
+            "raise offsets.retention.minutes in the brokers' configuration to "
+            f"{-(-2 * gap_ms // 60_000)} or more, or run more often",
+        )
+    return ok("offsets retention", text)

@@ -1,0 +1,166 @@
+"""What the application's own state says: lease, slice, and everything that the next begin would refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss
+from airflow_kstreams.batch.doctor.findings import Finding, duration, error, ok, warning
+from airflow_kstreams.batch.doctor.topic_checks import RecordTimes
+from airflow_kstreams.batch.run.prior_runs import known_now, recall
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.model import RunState, Slice
+from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished, log_bounds
+from airflow_kstreams.batch.protocol.open_transactions import warnings_of
+from airflow_kstreams.batch.protocol.stops import partitions_of, slice_starts
+from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
+from airflow_kstreams.batch.run.topics import refuse_other_topics
+from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    ClusterPort,
+    CommittedOffset,
+    ReaderPort,
+    TopicDescription,
+    TopicPartition,
+)
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+_FIRST_GAP_MS = 24 * 3_600_000
+_GAPS = 50
+
+
+def check_state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
+    """Tell who works on the application and what is unfinished."""
+    lease = ledger.lease
+    if lease is not None and lease.expires_ms > now_ms:
+        yield ok(
+            "lease",
+            f"{lease.owner} works on run {lease.owner_run_id!r}; its lease ends in "
+            f"{duration(lease.expires_ms - now_ms)} unless renewed",
+        )
+    else:
+        yield ok("lease", "nobody works on the application")
+    slice_ = folded.slice
+    if folded.state is RunState.RUNNING and slice_ is not None:
+        age = duration(max(0, now_ms - slice_.plan.begun_ms))
+        yield warning(
+            "slice",
+            f"run {slice_.run_id!r} began {age} ago and is not finished",
+            "run it again: it goes on with the same stop offsets; the next run finishes it first in any case",
+        )
+    else:
+        yield ok("slice", f"{folded.state.value}, {len(ledger.runs)} finished runs in the ledger")
+
+
+def check_losses(
+    admin: AdminPort, reader: ReaderPort, plan: TopologyPlan, folded: Folded, ledger: Ledger, clock: Clock
+) -> Iterator[Finding]:
+    """Look for what the next begin, or the next attempt of the slice that is under way, would refuse."""
+    try:
+        if folded.state is RunState.RUNNING and folded.slice is not None:
+            _refuse_in_slice(admin, reader, folded.slice)
+        else:
+            losses = _between_runs(admin, reader, plan, folded, ledger, clock)
+            if losses:
+                raise data_loss(losses, plan.application_id, run_id="")
+    except DataLossError as loss:
+        yield error("data loss", loss.cause, loss.fix)
+    else:
+        yield ok(
+            "data loss", "every position that is to be read is in its log, topics are those of the last run"
+        )
+
+
+def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> None:
+    """Look at the inputs; where intermediates stop is not known before their writers are done."""
+    partitions = [tp for topic in slice_.plan.topology.inputs for tp in partitions_of(slice_, topic)]
+    committed = reader.committed(partitions)
+    starts = slice_starts(slice_)
+    spans = {
+        part.topic_partition: (
+            committed.get(part.topic_partition, CommittedOffset(starts[part.topic_partition])).offset,
+            part.stop_offset,
+        )
+        for part in slice_.inputs
+    }
+    refuse_other_topics(admin, slice_, slice_.plan.changelog_ids)
+    refuse_slice_loss(admin, slice_, spans)
+    refuse_lost_progress(slice_, spans, committed)
+
+
+def _between_runs(
+    admin: AdminPort, reader: ReaderPort, plan: TopologyPlan, folded: Folded, ledger: Ledger, clock: Clock
+) -> Sequence[Loss]:
+    known = recall(plan, folded, ledger)
+    found = admin.describe_topics(plan.sources)
+    partitions = source_partitions(plan, found)
+    committed = reader.committed(partitions)
+    vanished = find_vanished(
+        {*plan.sources} - {*plan.repartition_topics}, found, dataclasses.replace(known, committed=committed)
+    )
+    if vanished:
+        return vanished
+    ids = {topic: description.topic_id for topic, description in found.items()}
+    # What is not there is created by begin; it has no partitions to look at.
+    known = known_now(known, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
+    losses = find_lost_slice(known, plan.application_id, run_id="")
+    return losses + find_losses(log_bounds(admin, partitions, settle_ms=0, clock=clock), known, ids)
+
+
+def check_transactions_open(
+    cluster: ClusterPort,
+    admin: AdminPort,
+    plan: TopologyPlan,
+    topics: Mapping[str, TopicDescription],
+    clock: Clock,
+) -> Iterator[Finding]:
+    """Look for transactions that hold the last stable offset of a source back."""
+    bounds = log_bounds(admin, source_partitions(plan, topics), settle_ms=0, clock=clock)
+    held = {tp: (log_of.stable, log_of.high) for tp, log_of in bounds.items() if log_of.stable < log_of.high}
+    for text in warnings_of(cluster, held, group_id=plan.application_id, clock=clock):
+        what, _, command = text.partition(" (find the producer with: ")
+        yield warning(
+            "open transactions", what, f"nothing if it is young; else find its producer with: {command[:-1]}"
+        )
+    if not held:
+        yield ok("open transactions", f"none on {len(bounds)} partitions")
+
+
+def source_partitions(plan: TopologyPlan, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    """Return every partition of the source topics that exist."""
+    return [
+        TopicPartition(topic, number)
+        for topic in plan.sources
+        if topic in topics
+        for number in range(topics[topic].partitions)
+    ]
+
+
+def longest_gap_ms(ledger: Ledger) -> int:
+    """Return the longest time between the beginnings of two runs that follow each other, of the last ones; a
+    day before there were two.
+    """
+    begun = [run.begun_ms for run in ledger.runs.values()][-_GAPS:]
+    return max((later - earlier for earlier, later in pairwise(begun)), default=_FIRST_GAP_MS)
+
+
+def record_times(ledger: Ledger, plan: TopologyPlan, *, now_ms: int) -> RecordTimes:
+    """Return how far the newest records that the last run read of the inputs lie from the clock."""
+    last = ledger.last()
+    latest = (
+        []
+        if last is None
+        else [
+            times.latest_ms
+            for name, times in last.partition_times.items()
+            if times.latest_ms > 0 and name.rpartition("-")[0] in plan.inputs
+        ]
+    )
+    if not latest:
+        return RecordTimes()
+    return RecordTimes(oldest_ms=max(0, now_ms - min(latest)), ahead_ms=max(0, max(latest) - now_ms))

@@ -1,0 +1,163 @@
+"""Follows an application's ledger from run to run, with a cursor that Kafka keeps.
+
+The cursor is the committed offset of a group of the follower's own on the ledger topic, never the
+application's group. It moves only when whoever follows says that a run is taken care of, so a process that
+dies in between is told of that run again. A follower that comes for the first time starts behind the last
+finished run, or before the first one if it wants to, and commits that at once: what finishes from then on is
+never missed. While there is no ledger there is nothing to commit on; one that appears is told from its start,
+and so is one that was made anew, which the topic id beside the cursor tells.
+
+The broker forgets the cursor of a follower that was away for longer than ``offsets.retention.minutes``, and
+every cursor on a ledger that is deleted. Whoever comes back then is new: only ``from_start`` makes sure that
+nothing is missed.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Self
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.ledger import decode_summary, ledger_topic
+from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, TopicPartition
+
+#: A group's offsets expire when nothing is committed for days.
+_RECOMMIT_SECONDS = 3_600.0
+_MAX_RECORDS = 1_000
+
+
+class _Cursor(msgspec.Struct, frozen=True):
+    """What lies beside the cursor's offset.
+
+    :param topic_id: of the ledger; empty in cursors of earlier versions.
+    """
+
+    topic_id: str = ""
+
+
+class FinishedRuns:
+    """The finished runs of an application, in the order in which they finished; a context manager. One thread
+    at a time.
+
+    :param cluster: where the application runs.
+    :param application_id: the application.
+    :param name: of the follower; each name has a cursor of its own.
+    :param from_start: whether a follower without a cursor is told of the runs that have finished already.
+    """
+
+    def __init__(
+        self, cluster: ClusterPort, application_id: str, *, name: str, from_start: bool = False
+    ) -> None:
+        self._cluster = cluster
+        self._partition = TopicPartition(ledger_topic(application_id), 0)
+        self._group = f"{application_id}-finished-runs-{name}"
+        self._from_start = from_start
+        self._reader: ReaderPort | None = None
+        self._cursor = 0
+        self._topic_id = ""
+        self._committed_at = 0.0
+
+    def has_ledger(self) -> bool:
+        """Look whether the application has a ledger; it has none before its first run."""
+        admin = self._cluster.admin()
+        try:
+            found = self._partition.topic in admin.describe_topics([self._partition.topic])
+        finally:
+            admin.close()
+        self._from_start |= not found
+        return found
+
+    def __enter__(self) -> Self:
+        """Find the cursor.
+
+        :raises ConfigError: the application has no ledger yet.
+        """
+        admin = self._cluster.admin()
+        try:
+            described = admin.describe_topics([self._partition.topic]).get(self._partition.topic)
+            if described is None:
+                raise ConfigError(
+                    f"there is no ledger {self._partition.topic}: the application has not run yet",
+                    fix="correct the application id, or run the application once",
+                )
+            end = admin.end_offsets([self._partition], isolation="read_committed")[self._partition]
+            start = admin.start_offsets([self._partition])[self._partition]
+        finally:
+            admin.close()
+        self._topic_id = described.topic_id
+        self._reader = self._cluster.reader(group_id=self._group)
+        try:
+            known = self._reader.committed([self._partition]).get(self._partition)
+            self.take(self._beginning(known, start, end))
+            self._reader.assign({self._partition: self._cursor})
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def poll(self, timeout_seconds: float) -> list[tuple[int, RunSummary]]:
+        """Wait for runs that finished.
+
+        :return: offset and summary of each, in order. A run that a reset took back is not among them.
+        :raises KafkaClientError: the ledger holds a record that no run wrote, or another version did; it is
+            never passed over, because it could be a run.
+        """
+        if time.monotonic() - self._committed_at > _RECOMMIT_SECONDS:
+            self.take(self._cursor)
+        fetched = self._open().poll(max_records=_MAX_RECORDS, timeout_seconds=timeout_seconds)
+        found: dict[bytes, tuple[int, RunSummary]] = {}
+        for record in fetched.records.get(self._partition, ()):
+            try:
+                summary = decode_summary(record)
+            except KafkaClientError:
+                # What lies before it is told first; it stays in the way.
+                self.rewind(record.offset())
+                if found:
+                    break
+                raise
+            key = record.key() or b""
+            # As compaction would: of several records of a run only the last one counts.
+            found.pop(key, None)
+            if summary is not None and not summary.taken_back_ms:
+                found[key] = (record.offset(), summary)
+        return list(found.values())
+
+    def take(self, next_offset: int) -> None:
+        """Move the cursor: runs before this offset are taken care of."""
+        beside = msgspec.json.encode(_Cursor(self._topic_id)).decode()
+        self._open().commit({self._partition: CommittedOffset(next_offset, beside)})
+        self._cursor, self._committed_at = next_offset, time.monotonic()
+
+    def rewind(self, offset: int) -> None:
+        """Tell the runs from an offset on once more."""
+        self._open().assign({self._partition: offset})
+
+    def _beginning(self, known: CommittedOffset | None, start: int, end: int) -> int:
+        """Return where to begin in a ledger that holds ``[start, end)``."""
+        if known is None:
+            return start if self._from_start else end
+        topic_id = _topic_id_in(known.metadata)
+        # A ledger that was made anew begins anew.
+        if known.offset > end or (topic_id and topic_id != self._topic_id):
+            return start
+        return max(start, known.offset)
+
+    def _open(self) -> ReaderPort:
+        if self._reader is None:
+            raise ValueError("the runs are followed only within the context")
+        return self._reader
+
+
+def _topic_id_in(metadata: str) -> str:
+    try:
+        return msgspec.json.decode(metadata, type=_Cursor).topic_id
+    except msgspec.MsgspecError:
+        return ""

@@ -1,0 +1,135 @@
+"""What an application's topics say right now, for people: read only, claims nothing, disturbs nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.metadata import read_metadata_with_content
+from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START
+from airflow_kstreams.batch.protocol.model import ContinuousRun, Lease, ResetRecord, RunState, RunSummary, Slice
+from airflow_kstreams.batch.protocol.stops import partitions_of
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    ClusterPort,
+    CommittedOffset,
+    Record,
+    TopicPartition,
+)
+
+_LAST_RUNS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """State of an application.
+
+    :param state: folded from the metadata topic.
+    :param slice: the running slice, or the last finished one; None when there is none.
+    :param continuous: the continuous run that was started last, if nothing else has run since.
+    :param committed: committed offset of every source partition of the slice.
+    :param lease: the last lease written; ``lease_live`` says whether it is in force.
+    :param runs: the last finished runs, oldest first.
+    :param metadata: the metadata topic's records as readable lines, in log order.
+    :param taken_back: runs that a reset took back and that have not finished again.
+    :param reset: the last reset; None when a run has finished since, or there never was one.
+    :param positions: where the next run would start in the source partitions that are known: the committed
+        offset, else what the ledger remembers.
+    :param ends: last stable offset of those partitions that exist.
+    """
+
+    application_id: str
+    state: RunState
+    slice: Slice | None = None
+    continuous: ContinuousRun | None = None
+    committed: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    lease: Lease | None = None
+    lease_live: bool = False
+    runs: tuple[RunSummary, ...] = ()
+    metadata: tuple[str, ...] = ()
+    taken_back: tuple[RunSummary, ...] = ()
+    reset: ResetRecord | None = None
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def lag(self) -> dict[TopicPartition, int]:
+        """Offsets that the next run would find, by partition."""
+        return {tp: max(0, end - self.positions[tp]) for tp, end in self.ends.items()}
+
+
+def read_status(
+    cluster: ClusterPort, application_id: str, *, last_runs: int = _LAST_RUNS, clock: Clock | None = None
+) -> RunStatus:
+    """Read an application's status; an application that never ran is NEW.
+
+    :param last_runs: how many finished runs to return.
+    """
+    clock = clock or SystemClock()
+    with ExitStack() as clients:
+        admin = cluster.admin()
+        clients.callback(admin.close)
+        folded, content = read_metadata_with_content(
+            cluster, application_id, admin=admin, wait_ms=0, clock=clock
+        )
+        ledger = read_ledger(cluster, application_id, admin=admin, wait_ms=0, clock=clock)
+        committed: Mapping[TopicPartition, CommittedOffset] = {}
+        folded = unless_void(folded, ledger)
+        last = folded.slice if ledger.switched is None else ledger.switched.slice
+        positions = ledger.stops
+        if last is not None:
+            sources = last.plan.topology.sources
+            partitions = [tp for topic in sources for tp in partitions_of(last, topic)]
+            positions |= {part.topic_partition: part.start_offset for part in last.inputs}
+        else:
+            partitions = sorted(positions)
+        if partitions:
+            # What a task's open transaction commits is not waited for.
+            reader = cluster.reader(group_id=application_id, isolation="read_uncommitted")
+            clients.callback(reader.close)
+            committed = reader.committed(partitions)
+            positions |= {tp: offset.offset for tp, offset in committed.items()}
+        ends = _ends(admin, positions)
+    lease = ledger.lease
+    return RunStatus(
+        application_id=application_id,
+        state=folded.state,
+        slice=folded.slice,
+        continuous=ledger.switched,
+        committed=committed,
+        lease=lease,
+        lease_live=lease is not None and lease.expires_ms > clock.now_ms(),
+        runs=tuple(ledger.runs.values())[-last_runs:],
+        metadata=tuple(_line(record) for record in content.records),
+        taken_back=tuple(ledger.taken_back.values()),
+        reset=ledger.reset,
+        positions=positions,
+        ends=ends,
+    )
+
+
+def _ends(admin: AdminPort, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the last stable offsets of the partitions that exist."""
+    found = admin.describe_topics({tp.topic for tp in partitions})
+    there = [tp for tp in partitions if tp.topic in found and tp.partition < found[tp.topic].partitions]
+    return admin.end_offsets(there, isolation="read_committed") if there else {}
+
+
+def _line(record: Record) -> str:
+    """Return a record as ``<key:value>`` in the spec's notation, with what our headers add."""
+    key = (record.key() or b"").decode(errors="replace")
+    value = record.value()
+    text = f"{record.offset():>6}  <{key}:{'null' if value is None else value.decode(errors='replace')}>"
+    headers = dict(record.headers() or ())
+    known = {
+        name: (headers.get(name) or b"").decode(errors="replace") for name in (H_KIND, H_RUN, H_GENERATION)
+    }
+    if not known[H_KIND]:
+        return f"{text}  {'tombstone' if value is None else 'without headers'}"
+    start = f", from {(headers[H_START] or b'').decode()}" if H_START in headers else ""
+    return f"{text}  {known[H_KIND]} of run {known[H_RUN]}, generation {known[H_GENERATION]}{start}"

@@ -1,0 +1,241 @@
+"""The run ledger ``<app>-runs``: the summary of every finished run, and who works on the application now.
+
+Compacted, one partition. Key = run id, value = the summary as JSON; nothing ever deletes one. A reset that
+takes back what a run processed says so in that run's summary. Reserved keys start with two underscores:
+``__lease__`` holds the lease, ``__assignment__`` the partition groups, ``__reset__`` the last reset,
+``__continuous__`` what the last continuous run works on, and whether a batch has begun since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
+from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
+from airflow_kstreams.batch.protocol.model import (
+    Assignment,
+    ContinuousRun,
+    Lease,
+    ResetRecord,
+    ResetStage,
+    RunSummary,
+)
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+
+_T = TypeVar("_T")
+
+LEASE_KEY = "__lease__"
+ASSIGNMENT_KEY = "__assignment__"
+RESET_KEY = "__reset__"
+CONTINUOUS_KEY = "__continuous__"
+_RESERVED = "__"
+#: Of the run id as JSON; leaves room in the 4096 bytes of an offset's metadata.
+_RUN_ID_BYTES = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What the ledger says.
+
+    :param runs: summary by run id, in the order in which they finished.
+    :param lease: the last lease, whether live, expired or released; None when there never was one.
+    :param assignment: the partition groups that state depends on; None before the first run with records.
+    :param taken_back: summaries of runs that a reset took back and that have not finished again.
+    :param reset: the last reset; None when a run has finished, or a continuous one has begun since, or there
+        never was one.
+    :param continuous: the continuous run that was started last; None when there never was one.
+    """
+
+    runs: Mapping[str, RunSummary] = field(default_factory=dict)
+    lease: Lease | None = None
+    assignment: Assignment | None = None
+    taken_back: Mapping[str, RunSummary] = field(default_factory=dict)
+    reset: ResetRecord | None = None
+    continuous: ContinuousRun | None = None
+
+    @property
+    def stops(self) -> dict[TopicPartition, int]:
+        """Where the last run, or the reset after it, left each partition. Of a continuous run only committed
+        offsets tell.
+        """
+        if self.switched is not None:
+            return {}
+        if self.reset is not None:
+            return self.reset.stops
+        last = self.last()
+        return {} if last is None else last.stops
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """Topic ids of what ran or was reset last, as far as the ledger knows them."""
+        if self.switched is not None:
+            return self.switched.plan.topic_ids
+        if self.reset is not None:
+            return self.reset.topic_ids
+        last = self.last()
+        return {} if last is None else last.topic_ids
+
+    @property
+    def unfinished_reset(self) -> ResetRecord | None:
+        """The reset that goes on, or was interrupted."""
+        return self.reset if self.reset is not None and self.reset.stage is not ResetStage.DONE else None
+
+    @property
+    def switched(self) -> ContinuousRun | None:
+        """The continuous run that was started last, if neither a batch began nor a reset was made since.
+
+        Whatever the metadata topic holds beside it is void: that run's start, which decided so, deletes it.
+        """
+        run = self.continuous
+        return None if run is None or run.over else run
+
+    def last(self) -> RunSummary | None:
+        """Return the run that finished last."""
+        return next(reversed(list(self.runs.values())), None)
+
+
+def ledger_topic(application_id: str) -> str:
+    """Return the name of an application's ledger."""
+    return f"{application_id}-runs"
+
+
+def check_run_id(run_id: str) -> None:
+    """Refuse a run id that the ledger cannot hold.
+
+    :raises ConfigError: it is empty, too long, or starts with two underscores.
+    """
+    if not run_id or run_id.startswith(_RESERVED) or len(msgspec.json.encode(run_id)) > _RUN_ID_BYTES:
+        raise ConfigError(
+            f"run id {run_id[:60]!r} cannot be used",
+            fix=f"use 1 to {_RUN_ID_BYTES} bytes that do not start with two underscores",
+        )
+
+
+def summary_record(summary: RunSummary) -> MetadataRecord:
+    """Return the ledger's record of a finished run."""
+    topic = ledger_topic(summary.application_id)
+    return MetadataRecord(topic, msgspec.json.encode(summary), summary.run_id.encode(), None)
+
+
+def lease_record(application_id: str, lease: Lease) -> MetadataRecord:
+    """Return the ledger's record of the lease."""
+    return MetadataRecord(ledger_topic(application_id), msgspec.json.encode(lease), LEASE_KEY.encode(), None)
+
+
+def no_lease_record(application_id: str) -> MetadataRecord:
+    """Return the record that takes the lease from whoever holds it."""
+    return MetadataRecord(ledger_topic(application_id), None, LEASE_KEY.encode(), None)
+
+
+def assignment_record(application_id: str, assignment: Assignment | None) -> MetadataRecord:
+    """Return the ledger's record of the partition groups, None to delete it."""
+    value = None if assignment is None else msgspec.json.encode(assignment)
+    return MetadataRecord(ledger_topic(application_id), value, ASSIGNMENT_KEY.encode(), None)
+
+
+def reset_record(application_id: str, reset: ResetRecord) -> MetadataRecord:
+    """Return the ledger's record of a reset."""
+    return MetadataRecord(ledger_topic(application_id), msgspec.json.encode(reset), RESET_KEY.encode(), None)
+
+
+def continuous_record(application_id: str, run: ContinuousRun) -> MetadataRecord:
+    """Return the ledger's record of a continuous run."""
+    topic = ledger_topic(application_id)
+    return MetadataRecord(topic, msgspec.json.encode(run), CONTINUOUS_KEY.encode(), None)
+
+
+def decode_lease(record: Record) -> Lease | None:
+    """Return what a record of the ledger says of the lease; None if it takes it away, or is another record.
+
+    :raises KafkaClientError: another version of this package wrote it.
+    """
+    value = record.value()
+    if record.key() != LEASE_KEY.encode() or value is None:
+        return None
+    return _decode(value, Lease, record.topic(), record.offset())
+
+
+def decode_summary(record: Record) -> RunSummary | None:
+    """Return what a record of the ledger says of a run; None if it deletes it, or is another record.
+
+    :raises KafkaClientError: no run wrote it, or another version of this package did.
+    """
+    key, value = record.key(), record.value()
+    if not key or key.startswith(_RESERVED.encode()) or value is None:
+        return None
+    return _decode(value, RunSummary, record.topic(), record.offset())
+
+
+def read_ledger(
+    cluster: ClusterPort,
+    application_id: str,
+    *,
+    admin: AdminPort | None = None,
+    reader: ReaderPort | None = None,
+    wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
+    clock: Clock | None = None,
+) -> Ledger:
+    """Read an application's ledger; a missing topic is empty.
+
+    :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
+    """
+    topic = ledger_topic(application_id)
+    content = read_log(
+        cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
+    )
+    lease: Lease | None = None
+    assignment: Assignment | None = None
+    reset: ResetRecord | None = None
+    continuous: ContinuousRun | None = None
+    runs: dict[str, RunSummary] = {}
+    taken_back: dict[str, RunSummary] = {}
+    for record in content.records:
+        # A key that is no text is a stranger's; what it says of itself is refused below, with its offset.
+        key, value = (record.key() or b"").decode(errors="replace"), record.value()
+        if key == LEASE_KEY:
+            lease = None if value is None else _decode(value, Lease, topic, record.offset())
+        elif key == ASSIGNMENT_KEY:
+            assignment = None if value is None else _decode(value, Assignment, topic, record.offset())
+        elif key == RESET_KEY:
+            reset = None if value is None else _decode(value, ResetRecord, topic, record.offset())
+            if continuous is not None:
+                continuous = msgspec.structs.replace(continuous, over=True)
+        elif key == CONTINUOUS_KEY:
+            continuous = None if value is None else _decode(value, ContinuousRun, topic, record.offset())
+            # Also when it says that the run is over: it was written anew by the batch after it.
+            reset = None
+        elif key and not key.startswith(_RESERVED):
+            runs.pop(key, None)
+            taken_back.pop(key, None)
+            if value is None:
+                continue
+            summary = _decode(value, RunSummary, topic, record.offset())
+            if summary.taken_back_ms:
+                taken_back[key] = summary
+            else:
+                runs[key] = summary
+                reset = None
+    return Ledger(
+        runs=runs,
+        lease=lease,
+        assignment=assignment,
+        taken_back=taken_back,
+        reset=reset,
+        continuous=continuous,
+    )
+
+
+def _decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except msgspec.MsgspecError as error:
+        raise KafkaClientError(
+            f"{topic}-0@{offset} is not a ledger record that this version reads: {error}",
+            fix="install the airflow_kstreams version that wrote it",
+            code="BAD_LEDGER",
+        ) from None

@@ -1,0 +1,290 @@
+"""What the metadata topic says: the fold of its records, pure, and the read that feeds it.
+
+States and what makes them (KIP-95)::
+
+    NEW ------ begin ------> RUNNING ------ finish ------> FINISHED
+                                ^                              |
+                                +------------ begin -----------+
+
+    NEW       no live marker; stop offsets without a completed marker do not count
+    RUNNING   completed marker live, with the stop set its hash names
+    FINISHED  finished marker live, alone is enough
+
+Invariant: the fold depends only on each key's last record among the visible ones, except that a key's
+tombstone removes it. So compaction, which keeps at least each key's last record, cannot change it.
+
+Crash argument: begin writes tombstones, stop offsets and the completed marker in one transaction; a crash
+anywhere in it shows a read_committed reader the state before. A foreign writer without transactions, in the
+spec's order, crashes into: some tombstones (marker still live: FINISHED as before), all tombstones or some
+stops (no marker: NEW), all stops (NEW), marker (RUNNING).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, LogContent, read_log
+from airflow_kstreams.batch.protocol.metadata_records import (
+    COMPLETED,
+    FINISHED,
+    H_GENERATION,
+    H_INTERMEDIATE,
+    H_INTERMEDIATE_PARTITION,
+    H_KIND,
+    H_OWNER,
+    H_PARTITION,
+    H_PLAN,
+    H_RUN,
+    H_START,
+    H_TOPIC,
+    H_VERSION,
+    KIND_NOTIFICATION,
+    VERSION,
+    metadata_topic,
+    notification_record,
+    stop_hash,
+)
+from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, RunState, Slice
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.reset_command import drop_slice_command
+
+__all__ = ["Folded", "fold", "notification_record", "read_metadata"]
+
+_READS = 3
+#: A partition or an offset as the format writes it: no sign, no leading zero, at most 64 bits.
+_NUMBER = "(0|[1-9][0-9]{0,18})"
+
+#: (input partition, intermediate partition) -> offset.
+Notifications = Mapping[tuple[TopicPartition, TopicPartition], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """What the metadata topic says.
+
+    :param state: of the application.
+    :param slice: of the run that is running or was finished last; None when NEW, or written by a foreign
+        writer.
+    :param owner: who wrote the marker, for messages.
+    :param notifications: of this slice, whatever generation wrote them.
+    :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known then.
+    :param live_keys: every key that holds a value, to be tombstoned by the next begin.
+    :param torn: whether the stop set is not the one the marker names, so that the topic must be read again.
+    """
+
+    state: RunState
+    slice: Slice | None = None
+    owner: str = ""
+    notifications: Notifications = field(default_factory=dict)
+    foreign_stops: Mapping[TopicPartition, int] = field(default_factory=dict)
+    live_keys: tuple[bytes, ...] = ()
+    torn: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """The last record of a key."""
+
+    key: bytes
+    value: bytes
+    headers: Mapping[str, bytes]
+
+    @property
+    def ours(self) -> bool:
+        """Whether it carries our headers, of a version this package reads."""
+        return self.headers.get(H_VERSION) == VERSION
+
+    @property
+    def run_id(self) -> str:
+        """The run that wrote it."""
+        return self.headers.get(H_RUN, b"").decode()
+
+
+def fold(records: Iterable[Record], application_id: str, *, topics: Collection[str] = ()) -> Folded:
+    """Fold the topic's records, in log order.
+
+    :param topics: the topology's own source topics, to read keys of records without headers; the marker's
+        plan is used when it has one.
+    """
+    live: dict[bytes, _Entry] = {}
+    for record in records:
+        key, value = record.key(), record.value()
+        if key is None:
+            continue
+        live.pop(key, None)
+        if value is not None:
+            live[key] = _Entry(key=key, value=value, headers=_headers(record))
+    keys = tuple(live)
+    marker = live.pop(application_id.encode(), None)
+    if marker is None or marker.value not in (COMPLETED, FINISHED):
+        return Folded(state=RunState.NEW, live_keys=keys)
+    state = RunState.RUNNING if marker.value == COMPLETED else RunState.FINISHED
+    plan = _plan(marker)
+    entries = list(live.values())
+    if plan is None:
+        return _foreign(state, entries, keys, topics)
+    inputs = tuple(sorted(_stops(entries, marker.run_id), key=lambda p: p.topic_partition))
+    return Folded(
+        state=state,
+        slice=Slice(
+            run_id=marker.run_id,
+            generation=int(marker.headers.get(H_GENERATION, b"0")),
+            plan=plan,
+            inputs=inputs,
+        ),
+        owner=marker.headers.get(H_OWNER, b"").decode(),
+        notifications=_notifications(entries, marker.run_id),
+        live_keys=keys,
+        torn=stop_hash(inputs) != plan.stop_hash,
+    )
+
+
+def live_keys(records: Iterable[Record]) -> tuple[bytes, ...]:
+    """Return every key that holds a value, whether this version can read it or not."""
+    live: dict[bytes, None] = {}
+    for record in records:
+        key = record.key()
+        if key is not None:
+            live.pop(key, None)
+            if record.value() is not None:
+                live[key] = None
+    return tuple(live)
+
+
+def read_metadata(
+    cluster: ClusterPort,
+    application_id: str,
+    *,
+    admin: AdminPort | None = None,
+    reader: ReaderPort | None = None,
+    topics: Collection[str] = (),
+    wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
+    clock: Clock | None = None,
+) -> Folded:
+    """Read an application's metadata topic and fold it; a missing topic is NEW.
+
+    :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
+    :raises OpenTransactionError: a transaction that stays open hides committed records.
+    :raises KafkaClientError: the topic cannot be read, or its stop set stays torn.
+    """
+    folded, _ = read_metadata_with_content(
+        cluster, application_id, admin=admin, reader=reader, topics=topics, wait_ms=wait_ms, clock=clock
+    )
+    return folded
+
+
+def read_metadata_with_content(
+    cluster: ClusterPort,
+    application_id: str,
+    *,
+    admin: AdminPort | None = None,
+    reader: ReaderPort | None = None,
+    topics: Collection[str] = (),
+    wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
+    clock: Clock | None = None,
+) -> tuple[Folded, LogContent]:
+    """As :func:`read_metadata`, with the records themselves."""
+    topic = metadata_topic(application_id)
+    for _ in range(_READS):
+        content = read_log(
+            cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
+        )
+        folded = fold(content.records, application_id, topics=topics)
+        if not folded.torn or folded.state is RunState.FINISHED:
+            return folded, content
+    raise KafkaClientError(
+        f"the stop offsets in {topic} are not the ones that the completed marker names (read {_READS} times)",
+        fix=f"something else writes to this topic: stop it, then run {drop_slice_command(application_id)}",
+        code="TORN_METADATA",
+        retriable_code=True,
+    )
+
+
+def _headers(record: Record) -> dict[str, bytes]:
+    return {name: value for name, value in record.headers() or () if value is not None}
+
+
+def _plan(marker: _Entry) -> RunPlan | None:
+    """Return what the marker's run froze; None for a marker in the spec's bare format.
+
+    :raises KafkaClientError: it is ours, and this version cannot read it.
+    """
+    encoded = marker.headers.get(H_PLAN)
+    version = marker.headers.get(H_VERSION, VERSION)
+    if version != VERSION:
+        # Whatever a newer format means by its records, it is not the spec's bare one.
+        raise KafkaClientError(
+            f"the run's marker is written in format {version.decode(errors='replace')!r}, expected "
+            f"{VERSION.decode()!r}",
+            fix="install the airflow_kstreams version that began the run, or reset the application",
+            code="BAD_METADATA",
+        )
+    if encoded is None:
+        return None
+    try:
+        return msgspec.json.decode(encoded, type=RunPlan)
+    except msgspec.MsgspecError as error:
+        raise KafkaClientError(
+            f"the plan in the run's marker cannot be read: {error}",
+            fix="install the airflow_kstreams version that began the run, or drop its slice: "
+            f"{drop_slice_command(marker.key.decode())}",
+            code="BAD_METADATA",
+        ) from None
+
+
+def _stops(entries: Iterable[_Entry], run_id: str) -> Iterable[FrozenPartition]:
+    for entry in entries:
+        if entry.ours and entry.run_id == run_id and H_START in entry.headers:
+            yield FrozenPartition(
+                topic=entry.headers[H_TOPIC].decode(),
+                partition=int(entry.headers[H_PARTITION]),
+                start_offset=int(entry.headers[H_START]),
+                stop_offset=int(entry.value),
+            )
+
+
+def _notifications(entries: Iterable[_Entry], run_id: str) -> Notifications:
+    return {
+        (
+            TopicPartition(entry.headers[H_TOPIC].decode(), int(entry.headers[H_PARTITION])),
+            TopicPartition(
+                entry.headers[H_INTERMEDIATE].decode(), int(entry.headers[H_INTERMEDIATE_PARTITION])
+            ),
+        ): int(entry.value)
+        for entry in entries
+        if entry.ours and entry.run_id == run_id and entry.headers.get(H_KIND) == KIND_NOTIFICATION
+    }
+
+
+def _foreign(
+    state: RunState, entries: Collection[_Entry], keys: tuple[bytes, ...], topics: Collection[str]
+) -> Folded:
+    """Read a slice in the spec's bare format: keys parsed against the topology's own topic names.
+
+    Anything else may stand in the topic; what is not written exactly as the format says is left alone. So is
+    what our own runs left there: how far those came, no marker but ours can tell.
+    """
+    stops: dict[TopicPartition, int] = {}
+    notifications: dict[tuple[TopicPartition, TopicPartition], int] = {}
+    partition = f"({'|'.join(map(re.escape, sorted(topics)))})_{_NUMBER}"
+    stop, notification = re.compile(partition), re.compile(f"{partition}-{partition}")
+    for entry in entries if topics else ():
+        if H_VERSION in entry.headers:
+            continue
+        key, value = entry.key.decode(errors="replace"), entry.value.decode(errors="replace")
+        if not re.fullmatch(_NUMBER, value):
+            continue
+        if found := stop.fullmatch(key):
+            stops[_partition(found[1], found[2])] = int(value)
+        if found := notification.fullmatch(key):
+            notifications[_partition(found[1], found[2]), _partition(found[3], found[4])] = int(value)
+    return Folded(state=state, foreign_stops=stops, notifications=notifications, live_keys=keys)
+
+
+def _partition(topic: str, number: str) -> TopicPartition:
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,192 @@
+"""Records of the metadata topic: KIP-95's keys and values as text, ours beside them in headers.
+
+==================  ==================  ========  =========================================================
+record              key                 value     headers beside version, kind, run and generation
+==================  ==================  ========  =========================================================
+stop offset         ``A_1``             ``55``    topic, partition, topic id, start offset
+completed marker    ``<app>``           ``0``     owner and the whole plan
+done notification   ``A_1-I_1``         ``60``    input topic and partition, intermediate topic and partition
+finished marker     ``<app>``           ``1``     owner and the whole plan
+tombstone           any of these        null      none
+==================  ==================  ========  =========================================================
+
+Keys are ambiguous in general (topics may hold dashes, underscores and digits), so readers trust the headers.
+``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.ports import Headers, TopicPartition
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+VERSION = b"1"
+COMPLETED, FINISHED = b"0", b"1"
+PARTITION = 0
+
+H_VERSION = "kstreams.version"
+H_KIND = "kstreams.kind"
+H_RUN = "kstreams.run"
+H_GENERATION = "kstreams.generation"
+H_OWNER = "kstreams.owner"
+H_PLAN = "kstreams.plan"
+H_TOPIC = "kstreams.topic"
+H_PARTITION = "kstreams.partition"
+H_TOPIC_ID = "kstreams.topic.id"
+H_START = "kstreams.start.offset"
+H_INTERMEDIATE = "kstreams.intermediate.topic"
+H_INTERMEDIATE_PARTITION = "kstreams.intermediate.partition"
+
+KIND_STOP, KIND_NOTIFICATION = b"stop", b"notification"
+KIND_COMPLETED, KIND_FINISHED = b"completed", b"finished"
+
+
+class MetadataRecord(NamedTuple):
+    """A record to produce to partition 0 of the metadata topic or the ledger."""
+
+    topic: str
+    value: bytes | None
+    key: bytes
+    headers: Headers | None
+
+
+def metadata_topic(application_id: str) -> str:
+    """Return the name of an application's metadata topic."""
+    return f"{application_id}-metadata"
+
+
+def stop_key(partition: TopicPartition) -> str:
+    """Return the key of a stop offset."""
+    return f"{partition.topic}_{partition.partition}"
+
+
+def notification_key(source: TopicPartition, intermediate: TopicPartition) -> str:
+    """Return the key of a done notification."""
+    return f"{stop_key(source)}-{stop_key(intermediate)}"
+
+
+def stop_hash(inputs: Iterable[FrozenPartition]) -> str:
+    """Return a hash over a whole stop set."""
+    lines = sorted(f"{p.topic}\n{p.partition}\n{p.start_offset}\n{p.stop_offset}\n" for p in inputs)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def slice_records(slice_: Slice, *, owner: str) -> list[MetadataRecord]:
+    """Return a new slice's records: every stop offset, then the completed marker."""
+    return [
+        *(_stop_record(slice_, frozen) for frozen in slice_.inputs),
+        completed_record(slice_, owner=owner),
+    ]
+
+
+def completed_record(slice_: Slice, *, owner: str) -> MetadataRecord:
+    """Return the completed marker."""
+    return _marker(slice_, KIND_COMPLETED, COMPLETED, owner)
+
+
+def finished_record(slice_: Slice, *, owner: str) -> MetadataRecord:
+    """Return the finished marker."""
+    return _marker(slice_, KIND_FINISHED, FINISHED, owner)
+
+
+def notification_record(
+    slice_: Slice, source: TopicPartition, intermediate: TopicPartition, last_offset: int
+) -> MetadataRecord:
+    """Return one done notification.
+
+    :param source: the input partition that is processed up to its stop.
+    :param intermediate: the intermediate partition that was written.
+    :param last_offset: a high watermark of the intermediate partition at or past everything written.
+    """
+    headers: Headers = [
+        *_common(slice_, KIND_NOTIFICATION),
+        (H_TOPIC, source.topic.encode()),
+        (H_PARTITION, str(source.partition).encode()),
+        (H_INTERMEDIATE, intermediate.topic.encode()),
+        (H_INTERMEDIATE_PARTITION, str(intermediate.partition).encode()),
+    ]
+    key = notification_key(source, intermediate).encode()
+    return MetadataRecord(_topic(slice_), str(last_offset).encode(), key, headers)
+
+
+def tombstone(application_id: str, key: bytes) -> MetadataRecord:
+    """Return the record that deletes a key."""
+    return MetadataRecord(metadata_topic(application_id), None, key, None)
+
+
+def check_keys(topology: TopologyPlan, partitions: Mapping[str, int]) -> None:
+    """Refuse a topology of which two records would share a key.
+
+    :param partitions: partition count of every source topic.
+    :raises TopologyError: naming the key and what would share it.
+    """
+    seen: dict[str, str] = {topology.application_id: "the run's markers"}
+
+    def claim(key: str, meaning: str) -> None:
+        other = seen.setdefault(key, meaning)
+        if other != meaning:
+            raise TopologyError(
+                f"in the metadata topic of application {topology.application_id!r} the key {key!r} would "
+                "stand for "
+                f"{other} and for {meaning}",
+                fix="choose another application id, or rename one of the topics",
+            )
+
+    intermediates = set(topology.intermediates)
+    for topic in topology.inputs:
+        for partition in _all(topic, partitions):
+            claim(stop_key(partition), f"the stop offset of {partition}")
+    for sub in topology.subtopologies:
+        sources = [partition for topic in sub.sources for partition in _all(topic, partitions)]
+        written = [p for topic in sub.sinks if topic in intermediates for p in _all(topic, partitions)]
+        for source in sources:
+            for intermediate in written:
+                claim(
+                    notification_key(source, intermediate),
+                    f"the done notification of {source} for {intermediate}",
+                )
+
+
+def _all(topic: str, partitions: Mapping[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(partitions[topic])]
+
+
+def _topic(slice_: Slice) -> str:
+    return metadata_topic(slice_.plan.topology.application_id)
+
+
+def _common(slice_: Slice, kind: bytes) -> Headers:
+    return [
+        (H_VERSION, VERSION),
+        (H_KIND, kind),
+        (H_RUN, slice_.run_id.encode()),
+        (H_GENERATION, str(slice_.generation).encode()),
+    ]
+
+
+def _stop_record(slice_: Slice, frozen: FrozenPartition) -> MetadataRecord:
+    headers: Headers = [
+        *_common(slice_, KIND_STOP),
+        (H_TOPIC, frozen.topic.encode()),
+        (H_PARTITION, str(frozen.partition).encode()),
+        (H_TOPIC_ID, slice_.plan.topic_ids[frozen.topic].encode()),
+        (H_START, str(frozen.start_offset).encode()),
+    ]
+    key = stop_key(frozen.topic_partition).encode()
+    return MetadataRecord(_topic(slice_), str(frozen.stop_offset).encode(), key, headers)
+
+
+def _marker(slice_: Slice, kind: bytes, value: bytes, owner: str) -> MetadataRecord:
+    headers: Headers = [
+        *_common(slice_, kind),
+        (H_OWNER, owner.encode()),
+        (H_PLAN, msgspec.json.encode(slice_.plan)),
+    ]
+    return MetadataRecord(_topic(slice_), value, slice_.plan.topology.application_id.encode(), headers)

@@ -1,0 +1,92 @@
+"""The text that travels with every committed offset: the partition's times and the task's counters.
+
+It is written in the same transaction as the results, so stream time and counters survive crashes and runs
+exactly as far as the offsets do, and ``finish`` can rebuild every task's report whatever became of the
+process that ran it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.model import TaskReport
+from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
+
+#: The broker's default ``offset.metadata.max.bytes``.
+LIMIT_BYTES = 4096
+VERSION = 1
+
+
+class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a commit says beside the offset.
+
+    :param run_id: the run whose task committed; empty when the text was not ours.
+    :param partition_time_ms: partition time, -1 when unknown; with the next two, ``PartitionTimes``.
+    :param latest_ms: largest timestamp of the records before the offset.
+    :param stream_time_ms: stream time of the topic in the task.
+    :param task_id: the task, ``<subtopology>_<group>``.
+    :param records_in: records the task consumed since the slice's start; the other counters as in
+        ``TaskReport``.
+    """
+
+    run_id: str = msgspec.field(default="", name="run")
+    partition_time_ms: int = msgspec.field(default=-1, name="time")
+    latest_ms: int = msgspec.field(default=-1, name="latest")
+    stream_time_ms: int = msgspec.field(default=-1, name="stream")
+    task_id: str = msgspec.field(default="", name="task")
+    records_in: int = msgspec.field(default=0, name="in")
+    records_out: int = msgspec.field(default=0, name="out")
+    records_dropped: int = msgspec.field(default=0, name="dropped")
+    records_dead_lettered: int = msgspec.field(default=0, name="dead")
+    records_skipped: int = msgspec.field(default=0, name="skipped")
+    restored: int = 0
+    commits: int = 0
+    attempts: int = 1
+    seconds: float = 0.0
+    peak_memory_bytes: int = msgspec.field(default=0, name="memory")
+    version: int = msgspec.field(default=0, name="v")
+
+    def encode(self) -> str:
+        """Return the text, at most 4096 bytes; run ids are checked to leave it room."""
+        return msgspec.json.encode(msgspec.structs.replace(self, version=VERSION)).decode()
+
+    def at_times(self, times: PartitionTimes) -> OffsetMetadata:
+        """Return a copy for a partition whose times are these."""
+        return msgspec.structs.replace(
+            self,
+            partition_time_ms=times.partition_time_ms,
+            latest_ms=times.latest_ms,
+            stream_time_ms=times.stream_time_ms,
+        )
+
+    @property
+    def times(self) -> PartitionTimes:
+        """The partition's times."""
+        return PartitionTimes(self.partition_time_ms, self.latest_ms, self.stream_time_ms)
+
+    @classmethod
+    def decode(cls, text: str) -> OffsetMetadata:
+        """Read the text; one that is not ours (another tool committed) gives the defaults."""
+        if not text:
+            return cls()
+        try:
+            decoded = msgspec.json.decode(text, type=cls)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return cls()
+        return decoded if decoded.version == VERSION else cls()
+
+    def report(self) -> TaskReport:
+        """Return the counters as the task's report."""
+        return TaskReport(
+            task_id=self.task_id,
+            records_in=self.records_in,
+            records_out=self.records_out,
+            records_dropped=self.records_dropped,
+            records_dead_lettered=self.records_dead_lettered,
+            records_skipped=self.records_skipped,
+            restored=self.restored,
+            commits=self.commits,
+            attempts=self.attempts,
+            seconds=self.seconds,
+            peak_memory_bytes=self.peak_memory_bytes,
+        )

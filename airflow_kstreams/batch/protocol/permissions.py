@@ -1,0 +1,156 @@
+"""What the Kafka user of an application must be allowed to do: no more, and no less.
+
+Rule: with exactly these ACLs a run passes; without any one of them it fails and names that one. Tests hold
+both on a broker with an authorizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from airflow_kstreams.batch.protocol.ledger import ledger_topic
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.protocol.replay_records import replay_owner, replays_topic
+from airflow_kstreams.streams.errors import AccessDeniedError
+from airflow_kstreams.streams.permissions import Operation, Permission, Resource, transactional_permission
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+#: Where the brokers keep committed offsets and the states of transactions.
+BROKERS_OWN = ("__consumer_offsets", "__transaction_state")
+
+
+def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
+    """Return what runs need, one entry per operation and resource."""
+    app = plan.application_id
+    found = [
+        *(_topic(topic, "input", Operation.READ) for topic in plan.inputs),
+        *(_topic(topic, "output", Operation.WRITE) for topic in plan.outputs),
+    ]
+    for topic in plan.intermediates:
+        if topic in plan.repartition_topics:
+            found += _owned(topic, "repartition topic")
+            found.append(_topic(topic, "repartition topic, emptied after each run", Operation.DELETE))
+        else:
+            found += [_topic(topic, "intermediate topic", each) for each in (Operation.READ, Operation.WRITE)]
+    for topic in sorted(plan.changelogs):
+        found += _owned(topic, "changelog")
+        if settings.state_dir:
+            found.append(_checkpoint(topic))
+    if settings.dead_letters:
+        topic = settings.dead_letter_topic
+        if not settings.errors_dead_letter_queue_topic_name:
+            found.append(_topic(topic, "dead letters", Operation.CREATE))
+        found.append(_topic(topic, "dead letters", Operation.WRITE))
+    found += _owned(metadata_topic(app), "metadata topic")
+    found += _owned(ledger_topic(app), "run ledger")
+    group = Permission(
+        operation=Operation.READ, resource=Resource.GROUP, name=app, reason="committed offsets"
+    )
+    return _distinct([*found, group, transactional_permission(app)])
+
+
+def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    """Return what sensors and other watchers need, which write nothing."""
+    app = plan.application_id
+    return (
+        _topic(metadata_topic(app), "state of the run under way", Operation.READ),
+        _topic(ledger_topic(app), "finished runs", Operation.READ),
+        *(_topic(topic, "new records are counted", Operation.READ) for topic in plan.inputs),
+        *(_topic(topic, "committed offsets and ends", Operation.DESCRIBE) for topic in plan.intermediates),
+        Permission(
+            operation=Operation.DESCRIBE, resource=Resource.GROUP, name=app, reason="committed offsets"
+        ),
+    )
+
+
+def reset_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    """Return what resetting an application needs besides :func:`run_permissions`."""
+    internal = [*plan.repartition_topics, *sorted(plan.changelogs)]
+    return tuple(_topic(topic, "deleted by a reset", Operation.DELETE) for topic in internal)
+
+
+def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
+    """Return what bringing dead letters back needs; its user need not be that of the runs."""
+    letters = settings.dead_letter_topic
+    owner = replay_owner(letters)
+    return (
+        _topic(letters, "dead letters", Operation.READ),
+        *_owned(replays_topic(letters), "how far replays have come"),
+        *(_topic(topic, "takes its dead letters back", Operation.WRITE) for topic in sorted(plan.sources)),
+        Permission(
+            operation=Operation.READ, resource=Resource.GROUP, name=owner, reason="offsets of replays"
+        ),
+        Permission(
+            operation=Operation.WRITE,
+            resource=Resource.TRANSACTIONAL_ID,
+            name=owner,
+            reason="transactions of replays",
+        ),
+    )
+
+
+def continuous_permissions(application_id: str) -> tuple[Permission, ...]:
+    """Return what continuous mode needs besides :func:`run_permissions`."""
+    return (_topic(metadata_topic(application_id), "deleted when batch mode ends", Operation.DELETE),)
+
+
+def doctor_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    """Return what the checks of ``airflow-kstreams doctor`` need besides :func:`run_permissions`."""
+    app = plan.application_id
+    topics = {*plan.sources, *plan.outputs, *plan.changelogs, metadata_topic(app), ledger_topic(app)}
+    return (
+        *(_topic(topic, "settings of topics", Operation.DESCRIBE_CONFIGS) for topic in sorted(topics)),
+        *(
+            _topic(topic, "offsets and transactions", each)
+            for topic in BROKERS_OWN
+            for each in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
+        ),
+        Permission(
+            operation=Operation.DESCRIBE_CONFIGS, resource=Resource.CLUSTER, reason="settings of brokers"
+        ),
+    )
+
+
+@contextmanager
+def naming_permissions(needed: Iterable[Permission]) -> Iterator[None]:
+    """Have errors of the block name the permission that the application needs.
+
+    Whoever may not even describe a topic is refused for that, but to allow no more than that would not help.
+    """
+    try:
+        yield
+    except AccessDeniedError as error:
+        missing = error.permission
+        for permission in needed:
+            if permission.covers(missing.operation, missing.resource, missing.name):
+                raise error.naming(permission) from None
+        raise
+
+
+def _topic(name: str, reason: str, operation: Operation) -> Permission:
+    return Permission(operation=operation, resource=Resource.TOPIC, name=name, reason=reason)
+
+
+def _owned(topic: str, reason: str) -> list[Permission]:
+    """Return what a topic needs that the engine creates, writes and reads."""
+    return [_topic(topic, reason, each) for each in (Operation.CREATE, Operation.READ, Operation.WRITE)]
+
+
+def _checkpoint(topic: str) -> Permission:
+    return Permission(
+        operation=Operation.DESCRIBE_CONFIGS,
+        resource=Resource.TOPIC,
+        name=topic,
+        reason="whether local files of state.dir are still good",
+        without="stores are replayed from their changelogs",
+    )
+
+
+def _distinct(permissions: Iterable[Permission]) -> tuple[Permission, ...]:
+    by_what = {
+        (each.resource, each.name, each.prefixed, each.operation): each
+        for each in reversed(list(permissions))
+    }
+    return tuple(reversed(by_what.values()))

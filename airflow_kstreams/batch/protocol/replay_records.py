@@ -1,0 +1,124 @@
+"""What is known of replays of one dead-letter topic: a record for each in ``<dead-letter topic>-replays``.
+
+The topic is compacted, its key is the replay's id, and only replays write it, under the transactional id
+``<dead-letter topic>-replay``, in the same transactions as the records they bring back. So whoever claims
+that id and reads the topic to its end knows exactly what was brought back. The group of the same name gets
+the same positions, for Kafka's own tools; they decide nothing, because committed offsets that nobody renews
+expire, and replays may be rare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import Record
+
+
+def replays_topic(dead_letter_topic: str) -> str:
+    """Return the name of the topic that says how far dead letters were replayed."""
+    return f"{dead_letter_topic}-replays"
+
+
+def replay_owner(dead_letter_topic: str) -> str:
+    """Return the transactional id of all replays of a dead-letter topic, and their consumer group."""
+    return f"{dead_letter_topic}-replay"
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One replay of a dead-letter topic.
+
+    :param replay_id: names it.
+    :param dead_letter_topic: where the records lie.
+    :param topic_id: of that topic.
+    :param begun_ms: when its end was frozen, epoch milliseconds.
+    :param finished_ms: when it was at its end, epoch milliseconds; 0 = it is not.
+    :param stops: where it ends in each partition, by number; frozen when it began.
+    :param positions: how far all replays are in each partition.
+    :param records_per_topic: records brought back, by the topic they came from.
+    :param without_origin: letters that belong to no consumed record, as those of timers; they stay.
+    :param expired: offsets that were deleted before they were replayed.
+    """
+
+    replay_id: str
+    dead_letter_topic: str
+    topic_id: str
+    begun_ms: int
+    finished_ms: int = 0
+    stops: dict[int, int]
+    positions: dict[int, int] = {}
+    records_per_topic: dict[str, int] = {}
+    without_origin: int = 0
+    expired: int = 0
+
+    @property
+    def records(self) -> int:
+        """Records brought back."""
+        return sum(self.records_per_topic.values())
+
+    @property
+    def left(self) -> dict[int, tuple[int, int]]:
+        """Partition -> (position, stop) where they differ."""
+        return {
+            partition: (self.positions[partition], stop)
+            for partition, stop in self.stops.items()
+            if self.positions[partition] < stop
+        }
+
+    def after(
+        self, positions: Mapping[int, int], records_per_topic: Mapping[str, int], without_origin: int
+    ) -> Replay:
+        """Return the replay with more done."""
+        topics = sorted({*self.records_per_topic, *records_per_topic})
+        return msgspec.structs.replace(
+            self,
+            positions=self.positions | dict(positions),
+            records_per_topic={
+                topic: self.records_per_topic.get(topic, 0) + records_per_topic.get(topic, 0)
+                for topic in topics
+            },
+            without_origin=self.without_origin + without_origin,
+        )
+
+
+class Replays(msgspec.Struct, frozen=True, kw_only=True):
+    """What the topic says.
+
+    :param by_id: every replay.
+    :param last: the one that was written last: its positions are where the next one starts.
+    """
+
+    by_id: dict[str, Replay] = {}
+    last: Replay | None = None
+
+
+def encode_replay(replay: Replay) -> MetadataRecord:
+    """Return a replay's record."""
+    topic = replays_topic(replay.dead_letter_topic)
+    return MetadataRecord(topic, msgspec.json.encode(replay), replay.replay_id.encode(), None)
+
+
+def decode_replays(records: Iterable[Record]) -> Replays:
+    """Fold the topic's records.
+
+    :raises KafkaClientError: another version of this package wrote one.
+    """
+    by_id: dict[str, Replay] = {}
+    last: Replay | None = None
+    for record in records:
+        key, value = (record.key() or b"").decode(errors="replace"), record.value()
+        if value is None:
+            continue
+        try:
+            last = by_id[key] = msgspec.json.decode(value, type=Replay)
+        except msgspec.MsgspecError as error:
+            raise KafkaClientError(
+                f"{record.topic()}-{record.partition()}@{record.offset()} is not a replay's record that this "
+                f"version reads: {error}",
+                fix="install the airflow_kstreams version that wrote it",
+                code="BAD_REPLAY",
+            ) from None
+    return Replays(by_id=by_id, last=last)

@@ -1,0 +1,429 @@
+"""What a reset would do, worked out from what Kafka says. Nothing here writes, but for fencing dead tasks
+whose open transactions hide the metadata topic, and only after the coordinator's id was claimed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from airflow_kstreams.batch.run.fence import fence
+from airflow_kstreams.batch.run.prior_runs import unfinished_run, unless_void
+from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.ledger import Ledger, ledger_topic, read_ledger
+from airflow_kstreams.batch.protocol.log_read import (
+    OPEN_TRANSACTION_TIMEOUT_MS,
+    LogContent,
+    OpenTransactionError,
+    read_log,
+)
+from airflow_kstreams.batch.protocol.metadata import Folded, fold, live_keys
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.protocol.model import Lease, RunState, partition_named
+from airflow_kstreams.batch.reset.scenario import Logs, Scenario, Span, ToEarliest, spans_of
+from airflow_kstreams.batch.reset.topics import (
+    InternalTopics,
+    KnownTopics,
+    chosen_topics,
+    internal_topics,
+    known_topics,
+    refuse_unknown_topics,
+)
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.protocol.stops import partitions_of
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.ports import (
+    Clock,
+    CommittedOffset,
+    GroupMember,
+    TopicDescription,
+    TopicPartition,
+)
+from airflow_kstreams.streams.reset_command import reset_command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetRequest:
+    """What to reset, in the words of Kafka's own application reset tool.
+
+    :param application_id: the application.
+    :param input_topics: topics whose committed offsets are set.
+    :param scenario: where to.
+    :param intermediate_topics: the user's own topics in the middle, whose unread records are skipped.
+    :param internal_topics: internal topics to delete; all of them unless given.
+    :param delete_stop_offsets: drop an unfinished slice; alone, it drops the slice and nothing else.
+    :param force: go on although the application is at work.
+    :param reset_id: names this reset, so that one that is done is not done again; empty for no name.
+    """
+
+    application_id: str
+    input_topics: tuple[str, ...] = ()
+    scenario: Scenario = field(default_factory=lambda: ToEarliest(named=False))
+    intermediate_topics: tuple[str, ...] = ()
+    internal_topics: tuple[str, ...] = ()
+    delete_stop_offsets: bool = False
+    force: bool = False
+    reset_id: str = ""
+
+    @property
+    def only_the_slice(self) -> bool:
+        """Whether nothing but an unfinished slice is to be dropped."""
+        topics = (*self.input_topics, *self.intermediate_topics, *self.internal_topics)
+        return self.delete_stop_offsets and not topics
+
+    @property
+    def command(self) -> str:
+        """The request as a command line; ``--force`` does not change what is to be done."""
+        lists = (
+            ("--input-topics", self.input_topics),
+            ("--intermediate-topics", self.intermediate_topics),
+            ("--internal-topics", self.internal_topics),
+        )
+        flags = [f"{option} {','.join(sorted(set(topics)))}" for option, topics in lists if topics]
+        flags += [self.scenario.option] if self.scenario.option else []
+        flags += ["--delete-stopoffsets"] if self.delete_stop_offsets else []
+        return reset_command(self.application_id, *flags)
+
+    def check(self) -> None:
+        """Refuse what contradicts itself.
+
+        :raises ConfigError: a scenario is given without topics.
+        """
+        if self.scenario.option and not self.input_topics:
+            raise ConfigError(
+                f"{self.scenario.option} says where to set the offsets of input topics, and none is named",
+                fix="name them by --input-topics",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What Kafka says of an application.
+
+    :param metadata_keys: live keys of the metadata topic.
+    :param positions: where the next run would start in each partition: the committed offset, else where an
+        unfinished slice would go on, else where the last run ended.
+    :param topic_ids: topic ids those positions refer to.
+    :param described: the topics that the request names, as far as they exist.
+    :param internal: topics with names of internal ones.
+    """
+
+    ledger: Ledger
+    folded: Folded
+    metadata_keys: tuple[bytes, ...]
+    members: tuple[GroupMember, ...]
+    known: KnownTopics
+    internal: InternalTopics
+    described: Mapping[str, TopicDescription]
+    committed: Mapping[TopicPartition, CommittedOffset]
+    positions: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+    now_ms: int
+
+    @property
+    def live_lease(self) -> Lease | None:
+        """The lease, if somebody holds it."""
+        lease = self.ledger.lease
+        return lease if lease is not None and lease.expires_ms > self.now_ms else None
+
+    @property
+    def unfinished_run(self) -> str | None:
+        """Id of the run whose slice is unfinished; empty when another program wrote it; None if there is
+        none.
+        """
+        if self.folded.state is not RunState.RUNNING:
+            return None
+        return "" if self.folded.slice is None else self.folded.slice.run_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetChange:
+    """An offset that is set.
+
+    :param before: where the next run would have started, None if that is not known.
+    :param asked: what the scenario asked for, which the log may not hold.
+    """
+
+    partition: TopicPartition
+    before: int | None
+    asked: int
+    after: int
+    intermediate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetPlan:
+    """What a reset does.
+
+    :param offsets: committed offsets that are set.
+    :param deleted: internal topics that are deleted -> partition count.
+    :param kept: topics that the application reads and this reset leaves alone.
+    :param ambiguous: topics that may be internal ones of the application or of another -> that one's id.
+    :param taken_back: ids of finished runs that are not finished any more.
+    :param dropped_run: id of the run whose unfinished slice is dropped; empty when another program wrote it.
+    :param metadata_keys: how many keys of the metadata topic are deleted.
+    :param groups_dropped: whether recorded partition groups go with their changelogs.
+    :param lease: that somebody holds and that is taken away.
+    :param members: of the group; they stay, and may overwrite offsets.
+    :param interrupted: command of an earlier reset that is completed first.
+    :param done_before: whether the reset of this name was done already.
+    """
+
+    request: ResetRequest
+    offsets: tuple[OffsetChange, ...] = ()
+    deleted: Mapping[str, int] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+    ambiguous: Mapping[str, str] = field(default_factory=dict)
+    taken_back: tuple[str, ...] = ()
+    dropped_run: str | None = None
+    metadata_keys: int = 0
+    groups_dropped: bool = False
+    lease: Lease | None = None
+    members: tuple[GroupMember, ...] = ()
+    interrupted: str = ""
+    done_before: bool = False
+
+
+class Look(enum.Enum):
+    """What may be done to see more.
+
+    ``ASIDE``: nothing. Whoever is at work goes on undisturbed, and what its open transactions hide is not
+    waited for. ``CLAIMED``: the coordinator's id is claimed; dead tasks whose transactions hide the metadata
+    topic are fenced. ``FENCED``: every task is fenced, too; committed offsets are stable, and nobody moves
+    them any more.
+    """
+
+    ASIDE = "aside"
+    CLAIMED = "claimed"
+    FENCED = "fenced"
+
+
+def survey(session: CoordinatorSession, request: ResetRequest, clock: Clock, look: Look) -> Survey:
+    """Look at an application.
+
+    :raises ConfigError: there is no such application, or a named topic does not exist.
+    """
+    app, admin = request.application_id, session.admin
+    with session.reading:
+        ledger = read_ledger(
+            session.cluster,
+            app,
+            admin=admin,
+            reader=session.reader,
+            wait_ms=0 if look is Look.ASIDE else OPEN_TRANSACTION_TIMEOUT_MS,
+            clock=clock,
+        )
+        content = _read_metadata(session, app, clock, look)
+    topics, groups = admin.topic_names(), admin.group_ids()
+    folded, keys = _fold(content, request)
+    folded = unless_void(folded, ledger)
+    last = folded.slice if ledger.switched is None else ledger.switched.slice
+    known = known_topics(last, ledger)
+    named = {*request.input_topics, *request.intermediate_topics}
+    internal = internal_topics(app, known, topics=topics, groups=groups, user_topics=named)
+    _refuse_unknown_application(app, topics, groups, internal)
+    described = admin.describe_topics({*named, *internal.own, *internal.ambiguous})
+    for topic in sorted(named - set(described)):
+        raise ConfigError(f"topic {topic!r} does not exist", fix="correct its name, or leave it out")
+    resumed = ledger.stops | _slice_positions(folded)
+    read = [] if last is None else [tp for topic in last.plan.partitions for tp in partitions_of(last, topic)]
+    partitions = {*resumed, *_partitions(described), *read}
+    committed = _committed(session, app, partitions, stable=look is Look.FENCED)
+    unknown = {*resumed} if unfinished_run(folded, ledger) else _unread(folded)
+    lost = unknown - committed.keys()
+    positions = {tp: offset for tp, offset in resumed.items() if tp not in lost}
+    positions |= {tp: offset.offset for tp, offset in committed.items()}
+    return Survey(
+        ledger=ledger,
+        folded=folded,
+        metadata_keys=keys,
+        members=admin.group_members(app),
+        known=known,
+        internal=internal,
+        described=described,
+        committed=committed,
+        positions=positions,
+        topic_ids=ledger.topic_ids if last is None else last.plan.topic_ids,
+        now_ms=clock.now_ms(),
+    )
+
+
+def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey) -> ResetPlan:
+    """Work out what a reset does.
+
+    :raises ConfigError: the request does not fit the application, its topics, or its file of offsets.
+    """
+    deleted: Mapping[str, int] = {}
+    offsets: tuple[OffsetChange, ...] = ()
+    if not request.only_the_slice:
+        chosen = chosen_topics(request.application_id, seen.internal, request.internal_topics)
+        deleted = {topic: seen.described[topic].partitions for topic in chosen if topic in seen.described}
+        refuse_unknown_topics(
+            request.application_id,
+            seen.known,
+            inputs=request.input_topics,
+            intermediates=request.intermediate_topics,
+            committed={tp.topic for tp in seen.committed},
+        )
+        offsets = _offsets(session, request, seen)
+    after = {change.partition: change.after for change in offsets}
+    named = {*request.input_topics, *request.intermediate_topics}
+    pending = seen.ledger.unfinished_reset
+    return ResetPlan(
+        request=request,
+        offsets=offsets,
+        deleted=deleted,
+        kept=tuple(sorted((seen.known.inputs | seen.known.intermediates) - named)),
+        ambiguous={} if request.only_the_slice else _left(seen.internal, deleted),
+        taken_back=_taken_back(seen.ledger, after),
+        dropped_run=seen.unfinished_run,
+        metadata_keys=len(seen.metadata_keys),
+        groups_dropped=_groups_depend(seen.ledger, deleted),
+        lease=seen.live_lease,
+        members=seen.members,
+        interrupted="" if pending is None else pending.command,
+    )
+
+
+def _committed(
+    session: CoordinatorSession, app: str, partitions: Collection[TopicPartition], *, stable: bool
+) -> dict[TopicPartition, CommittedOffset]:
+    if stable:
+        with session.reading:
+            return session.reader.committed(partitions)
+    reader = session.cluster.reader(group_id=app, isolation="read_uncommitted")
+    try:
+        return reader.committed(partitions)
+    finally:
+        reader.close()
+
+
+def _read_metadata(session: CoordinatorSession, app: str, clock: Clock, look: Look) -> LogContent:
+    def read(wait_ms: int) -> LogContent:
+        return read_log(
+            session.cluster,
+            metadata_topic(app),
+            group_id=app,
+            admin=session.admin,
+            reader=session.reader,
+            wait_ms=wait_ms,
+            clock=clock,
+        )
+
+    if look is Look.ASIDE:
+        return read(0)
+    try:
+        return read(1)
+    except OpenTransactionError:
+        stable = fold(read(0).records, app)
+        if stable.slice is not None:
+            fence(
+                session.cluster,
+                stable.slice.plan.transactional_ids,
+                admin=session.admin,
+                topics=written_topics(stable.slice.plan.topology),
+            )
+        return read(OPEN_TRANSACTION_TIMEOUT_MS)
+
+
+def _fold(content: LogContent, request: ResetRequest) -> tuple[Folded, tuple[bytes, ...]]:
+    """Fold the metadata topic; one that this version cannot read counts as an unfinished slice."""
+    topics = {*request.input_topics, *request.intermediate_topics}
+    keys = live_keys(content.records)
+    try:
+        return fold(content.records, request.application_id, topics=topics), keys
+    except KafkaClientError:
+        return Folded(state=RunState.RUNNING, live_keys=keys), keys
+
+
+def _refuse_unknown_application(
+    app: str, topics: set[str], groups: set[str], internal: InternalTopics
+) -> None:
+    if app in groups or internal.own or {metadata_topic(app), ledger_topic(app)} & topics:
+        return
+    raise ConfigError(
+        f"there is no application {app!r} on this cluster: no committed offsets, no metadata topic, no "
+        "ledger, no internal topics",
+        fix="correct --application-id or --bootstrap-server",
+    )
+
+
+def _slice_positions(folded: Folded) -> dict[TopicPartition, int]:
+    """Return what the slice says of partitions without a committed offset: where its tasks begin; or, of a
+    finished one that another program wrote, where it ended.
+    """
+    if folded.state is RunState.FINISHED:
+        return dict(folded.foreign_stops)
+    slice_ = folded.slice if folded.state is RunState.RUNNING else None
+    return {} if slice_ is None else {part.topic_partition: part.start_offset for part in slice_.inputs}
+
+
+def _unread(folded: Folded) -> set[TopicPartition]:
+    """Return the partitions that an unfinished slice may have read in part.
+
+    Begin commits where they start, so that an offset that is not there was there: how far the run got is not
+    known, and the next one must not take a guess for it.
+    """
+    slice_ = folded.slice
+    if slice_ is None or folded.state is not RunState.RUNNING or slice_.plan.empty:
+        return set()
+    inputs = {part.topic_partition for part in slice_.inputs if part.start_offset < part.stop_offset}
+    return inputs | {partition_named(name) for name in slice_.plan.intermediate_starts}
+
+
+def _partitions(described: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic, number)
+        for topic, description in sorted(described.items())
+        for number in range(description.partitions)
+    ]
+
+
+def _offsets(session: CoordinatorSession, request: ResetRequest, seen: Survey) -> tuple[OffsetChange, ...]:
+    spans = spans_of(
+        session.admin,
+        _partitions(
+            {topic: seen.described[topic] for topic in {*request.input_topics, *request.intermediate_topics}}
+        ),
+    )
+    inputs = {tp: span for tp, span in spans.items() if tp.topic in request.input_topics}
+    logs = Logs(spans=inputs, positions=seen.positions, admin=session.admin, now_ms=seen.now_ms)
+    asked = request.scenario.targets(logs) if inputs else {}
+    asked |= {tp: span.end for tp, span in spans.items() if tp not in inputs}
+    return tuple(
+        _change(tp, spans[tp], seen, asked[tp], intermediate=tp not in inputs) for tp in sorted(spans)
+    )
+
+
+def _change(tp: TopicPartition, span: Span, seen: Survey, asked: int, *, intermediate: bool) -> OffsetChange:
+    return OffsetChange(
+        partition=tp,
+        before=seen.positions.get(tp),
+        asked=asked,
+        after=span.clamp(asked),
+        intermediate=intermediate,
+    )
+
+
+def _left(internal: InternalTopics, deleted: Mapping[str, int]) -> dict[str, str]:
+    return {topic: owner for topic, owner in internal.ambiguous.items() if topic not in deleted}
+
+
+def _taken_back(ledger: Ledger, after: Mapping[TopicPartition, int]) -> tuple[str, ...]:
+    """Return the runs of whose records some will be read again."""
+    return tuple(
+        run_id
+        for run_id, summary in ledger.runs.items()
+        if any(
+            part.start_offset < part.stop_offset
+            and after.get(part.topic_partition, part.stop_offset) < part.stop_offset
+            for part in summary.inputs
+        )
+    )
+
+
+def _groups_depend(ledger: Ledger, deleted: Collection[str]) -> bool:
+    assignment = ledger.assignment
+    entries = () if assignment is None else (*assignment.subtopologies.values(), *assignment.former)
+    return any(topic in deleted for entry in entries for topic in entry.changelogs)

@@ -1,0 +1,357 @@
+"""Resets an application: offsets, internal topics, an unfinished slice.
+
+What is reset, and what is not::
+
+    committed offsets   inputs that are named: set by the scenario, without our metadata, so that partition
+                        times begin anew and the topic counts as accepted the way it is
+                        intermediate topics that are named: set to their ends
+    internal topics     deleted, and with them their committed offsets and partition groups
+    metadata topic      every key is deleted: no slice is left. Of an unfinished one only if that is asked for
+    ledger              the lease ends; the reset's record takes the place of the last run's stop offsets; a
+                        run of whose records some will be read again is marked as taken back, and may run
+                        again under its id; every summary stays
+    local state         is not looked at: a checkpoint names the id of its changelog, and a deleted changelog
+                        never comes back under the same id
+    output topics, the user's own topics, the dead-letter topic: untouched
+
+Deleting topics is no part of a transaction, so the reset is a small state machine in the ledger's record
+``__reset__``. Each line is one step, in this order; transactions are the coordinator's::
+
+    claim               the coordinator's transactional id; whoever else held it cannot write any more
+    STOPPING            transaction: no slice, no lease, the record with positions and task ids
+    fence               every transactional id of the dropped slice, or of the last run
+    DELETING            transaction: offsets, partition groups, runs taken back, the record with the topics
+    delete              the topics, and wait until they and their offsets are gone
+    DONE                transaction: the record alone
+
+Invariant: while the record says STOPPING or DELETING, no run begins. So no run sees offsets that were moved
+beside state that was not deleted, or the other way round.
+
+Tasks: a new attempt reads the metadata topic after it has claimed its id. After STOPPING it finds no slice,
+and stops. An attempt that had read before is fenced. So when offsets are read and set nobody moves them.
+
+Crash argument: before STOPPING nothing has changed. After it, positions and task ids stand in the record, so
+that whoever runs a reset next, the same or another, goes on from there: fences again, works out the offsets
+from what is committed. After DELETING it deletes what is left; the same command is then done, and another one
+begins from what the first has left. After DONE there is nothing to go on with, and whoever comes with the
+name of the reset that is done finds it done. An answer that is lost is a crash after the step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Self
+
+import msgspec
+
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.run.fence import fence, last_tasks
+from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.ledger import (
+    assignment_record,
+    no_lease_record,
+    read_ledger,
+    reset_record,
+    summary_record,
+)
+from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord, tombstone
+from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions, ResetRecord, ResetStage
+from airflow_kstreams.batch.reset.plan import (
+    Look,
+    ResetPlan,
+    ResetRequest,
+    Survey,
+    plan_reset,
+    survey,
+)
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.topics import ensure_protocol_topics
+from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
+from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+log = logging.getLogger(__name__)
+
+#: A superseded driver claims the coordinator's id once more to learn that it was superseded, and so do its
+#: jobs' checks; each costs at most one claim.
+_CLAIMS = 10
+#: How long the group's coordinator may take to forget the offsets of deleted topics.
+_FORGET_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+
+
+class ApplicationReset:
+    """One reset; a context manager that closes its clients.
+
+    :param cluster: where the application is.
+    :param request: what to do.
+    :param settings: of the application; only needed where its ledger does not exist yet.
+    :raises ConfigError: the request contradicts itself.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        request: ResetRequest,
+        *,
+        settings: ApplicationSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        request.check()
+        self._settings = settings or ApplicationSettings.parse(request.application_id)
+        self._request = request
+        self._app = request.application_id
+        self._clock = clock or SystemClock()
+        self._session = CoordinatorSession(cluster, request.application_id)
+        self._written: ResetRecord | None = None
+        self._done = ResetPlan(request=request)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def plan(self) -> ResetPlan:
+        """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs nobody.
+
+        :raises ConfigError: there is no such application or topic, or the request does not fit it.
+        :raises KafkaClientError: the broker does not answer.
+        """
+        return self._planned(survey(self._session, self._request, self._clock, Look.ASIDE))
+
+    def refuse(self, plan: ResetPlan) -> None:
+        """Refuse what must not be done now.
+
+        :raises RunBusyError: the application is at work, and force was not asked for.
+        :raises RunError: a slice is unfinished, and it was not asked for to drop it.
+        """
+        force = self._request.force
+        if plan.lease is not None and not force:
+            seconds = (plan.lease.expires_ms - self._clock.now_ms()) / 1000
+            raise self._busy(
+                f"{plan.lease.owner} works on run {plan.lease.owner_run_id!r}, its lease ends in "
+                f"{seconds:.0f} s unless renewed",
+                fix="stop it first, or take the application from it with --force",
+            )
+        if plan.members and not force:
+            raise self._busy(
+                f"its consumer group has {len(plan.members)} members: {', '.join(map(str, plan.members[:3]))}"
+                + (", ..." if plan.members[3:] else ""),
+                fix="stop them first; --force goes on in spite of them, but cannot remove them",
+            )
+        if plan.dropped_run is not None and not self._request.delete_stop_offsets:
+            whose = f"run {plan.dropped_run!r}" if plan.dropped_run else "the run of another program"
+            raise RunError(
+                f"{whose} of application {self._app!r} is unfinished: its stop offsets, and what its tasks "
+                "have done so far, would not fit what the reset leaves",
+                fix="finish the run first, or drop its slice, too: add --delete-stopoffsets",
+                run_id=plan.dropped_run,
+            )
+
+    def run(self) -> ResetPlan:
+        """Reset the application and return what was done.
+
+        :raises ConfigError: there is no such application or topic, or the request does not fit it.
+        :raises RunBusyError: the application is at work, and force was not asked for.
+        :raises RunError: a slice is unfinished, and it was not asked for to drop it.
+        :raises KafkaClientError: the broker does not answer, or refuses; the same reset may be run again.
+        """
+        if self._done_before():
+            return ResetPlan(request=self._request, done_before=True)
+        self.refuse(self.plan())
+        ensure_protocol_topics(self._session.admin, self._settings)
+        for _ in range(_CLAIMS):
+            try:
+                self._session.claim()
+                done = self._go_on()
+            except TaskFencedError:
+                log.info("application %s: its coordinator's id was claimed by another, once more", self._app)
+                continue
+            self._refuse_overwritten(done)
+            return done
+        raise self._busy("another coordinator claims its id again and again", fix="stop it, then retry")
+
+    def _done_before(self) -> bool:
+        """Say whether a reset of this name is done: done again, one that shifts offsets would shift twice."""
+        if not self._request.reset_id:
+            return False
+        with self._session.reading:
+            record = read_ledger(
+                self._session.cluster,
+                self._app,
+                admin=self._session.admin,
+                reader=self._session.reader,
+                clock=self._clock,
+            ).reset
+        if record is None or record.stage is not ResetStage.DONE:
+            return False
+        return (record.reset_id, record.command) == (self._request.reset_id, self._request.command)
+
+    def _go_on(self) -> ResetPlan:
+        """Go on from the step that the ledger names, which is the first one unless this is a repetition."""
+        seen = self._survey()
+        record = seen.ledger.reset
+        if record is None or self._written is None or record.begun_ms != self._written.begun_ms:
+            if self._completed(seen):
+                return self._done
+            record = self._stop(self._survey())
+        if record.stage is ResetStage.STOPPING:
+            fence(
+                self._session.cluster,
+                record.transactional_ids,
+                admin=self._session.admin,
+                topics=written_topics(*last_tasks(self._app, seen.folded, seen.ledger).topologies),
+            )
+            record = self._move(record, self._survey(Look.FENCED))
+        if record.stage is ResetStage.DELETING:
+            self._delete(record)
+        return self._done
+
+    def _completed(self, seen: Survey) -> bool:
+        """Complete an earlier reset that was interrupted, and say whether nothing is left to do then."""
+        pending = seen.ledger.unfinished_reset
+        if pending is None or pending.stage is not ResetStage.DELETING:
+            return False
+        self._done = self._planned(seen)
+        self._delete(pending)
+        self._written = None
+        return pending.command == self._request.command
+
+    def _stop(self, seen: Survey) -> ResetRecord:
+        """Leave no slice and no lease."""
+        pending = seen.ledger.unfinished_reset
+        self._done = dataclasses.replace(self._planned(seen), interrupted=self._done.interrupted)
+        self.refuse(self._done)
+        ids = last_tasks(self._app, seen.folded, seen.ledger).transactional_ids or ()
+        record = ResetRecord(
+            stage=ResetStage.STOPPING,
+            begun_ms=self._clock.now_ms(),
+            command=self._request.command,
+            positions=_named(seen.positions),
+            topic_ids=dict(seen.topic_ids),
+            transactional_ids=ids if pending is None else pending.transactional_ids,
+            reset_id=self._request.reset_id,
+        )
+        records = [tombstone(self._app, key) for key in seen.metadata_keys]
+        self._write(record, [*records, no_lease_record(self._app)])
+        return record
+
+    def _move(self, stopping: ResetRecord, seen: Survey) -> ResetRecord:
+        """Set the offsets, and say what is to be deleted."""
+        plan = self._planned(seen)
+        self._done = dataclasses.replace(
+            self._done, offsets=plan.offsets, deleted=plan.deleted, taken_back=plan.taken_back
+        )
+        named = {change.partition.topic for change in plan.offsets}
+        positions = {tp: at for tp, at in seen.positions.items() if tp.topic not in plan.deleted}
+        positions |= {change.partition: change.after for change in plan.offsets}
+        offsets = {change.partition: CommittedOffset(change.after) for change in plan.offsets}
+        record = msgspec.structs.replace(
+            stopping,
+            stage=ResetStage.DELETING if plan.deleted else ResetStage.DONE,
+            positions=_named(positions),
+            topic_ids={
+                topic: topic_id
+                for topic, topic_id in seen.topic_ids.items()
+                if topic not in named and topic not in plan.deleted
+            },
+            transactional_ids=(),
+            deleting=dict(plan.deleted),
+        )
+        self._write(record, _ledger_changes(self._app, seen, plan), offsets=offsets)
+        return record
+
+    def _delete(self, record: ResetRecord) -> None:
+        """Delete internal topics, wait until they are forgotten, and say that the reset is done.
+
+        The group's coordinator forgets their offsets a moment later than the topics are gone. It must not
+        forget what the next run commits for new topics of the same names.
+        """
+        self._session.admin.delete_topics(record.deleting)
+        gone = [TopicPartition(topic, n) for topic, count in record.deleting.items() for n in range(count)]
+        deadline = self._clock.monotonic_seconds() + _FORGET_SECONDS
+        while self._committed(gone) and self._clock.monotonic_seconds() < deadline:
+            self._clock.sleep(_POLL_SECONDS)
+        self._write(msgspec.structs.replace(record, stage=ResetStage.DONE, deleting={}))
+
+    def _write(
+        self,
+        record: ResetRecord,
+        more: Sequence[MetadataRecord] = (),
+        *,
+        offsets: Mapping[TopicPartition, CommittedOffset] | None = None,
+    ) -> None:
+        self._session.write([*more, reset_record(self._app, record)], offsets=offsets)
+        self._written = record
+
+    def _planned(self, seen: Survey) -> ResetPlan:
+        pending = seen.ledger.unfinished_reset
+        if (
+            pending is None
+            or pending.stage is ResetStage.STOPPING
+            or pending.command != self._request.command
+        ):
+            return plan_reset(self._session, self._request, seen)
+        return ResetPlan(request=self._request, deleted=pending.deleting, interrupted=pending.command)
+
+    def _survey(self, look: Look = Look.CLAIMED) -> Survey:
+        return survey(self._session, self._request, self._clock, look)
+
+    def _committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        with self._session.reading:
+            return self._session.reader.committed(partitions) if partitions else {}
+
+    def _refuse_overwritten(self, done: ResetPlan) -> None:
+        """Tell when a member of the group, which cannot be removed, has committed its own offsets since."""
+        after = {change.partition: change.after for change in done.offsets}
+        found = self._committed(sorted(after)) if done.members else {}
+        for tp, offset in found.items():
+            if offset.offset != after[tp]:
+                raise self._busy(
+                    f"a member of its consumer group has moved {tp} from {after[tp]} to {offset.offset}",
+                    fix="stop the members of the group, then reset again",
+                )
+
+    def _busy(self, cause: str, *, fix: str) -> RunBusyError:
+        return RunBusyError(
+            f"application {self._app!r} cannot be reset: {cause}",
+            fix=fix,
+            run_id="",
+            owner="",
+            owner_run_id="",
+            lease_expires_ms=0,
+        )
+
+
+def _named(positions: Mapping[TopicPartition, int]) -> dict[str, int]:
+    return {str(tp): offset for tp, offset in sorted(positions.items())}
+
+
+def _ledger_changes(application_id: str, seen: Survey, plan: ResetPlan) -> list[MetadataRecord]:
+    """Return the ledger's records that the new offsets and the end of changelogs make untrue."""
+    changes = [
+        summary_record(msgspec.structs.replace(seen.ledger.runs[run_id], taken_back_ms=seen.now_ms))
+        for run_id in plan.taken_back
+    ]
+    if plan.groups_dropped and seen.ledger.assignment is not None:
+        changes.append(assignment_record(application_id, _without(seen.ledger.assignment, plan.deleted)))
+    return changes
+
+
+def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment | None:
+    """Return the partition groups without those of deleted changelogs, None when no changelog is left."""
+
+    def kept(entry: GroupedPartitions) -> GroupedPartitions:
+        changelogs = {topic: topic_id for topic, topic_id in entry.changelogs.items() if topic not in deleted}
+        return msgspec.structs.replace(entry, changelogs=changelogs)
+
+    left = msgspec.structs.replace(
+        recorded,
+        version=recorded.version + 1,
+        subtopologies={sub: kept(entry) for sub, entry in recorded.subtopologies.items()},
+        former=tuple(entry for entry in map(kept, recorded.former) if entry.changelogs),
+    )
+    return left if any(entry.changelogs for entry in (*left.subtopologies.values(), *left.former)) else None

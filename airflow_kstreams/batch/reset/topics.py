@@ -1,0 +1,173 @@
+"""Which topics a reset touches: what the application reads, and which internal topics are its own.
+
+Rule: only topics whose name says that an application made them for itself are ever deleted,
+``<app>-...-changelog`` and ``<app>-...-repartition``. Application ids may be beginnings of one another
+(``orders``, ``orders-eu``), so a name alone does not tell whose topic it is. What the application's own runs
+recorded is its own; anything else that another application may have made stays, unless a person names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.streams.errors import ConfigError
+
+_INTERNAL = ("-changelog", "-repartition")
+#: Topics and groups by which another application shows.
+_PROTOCOL = ("-metadata", "-runs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTopics:
+    """What earlier runs tell of an application's topics; all empty when there was none.
+
+    :param inputs: topics it reads and does not write.
+    :param intermediates: topics of the user's that it writes and reads.
+    :param outputs: topics it only writes.
+    :param internal: repartition topics and changelogs.
+    """
+
+    inputs: frozenset[str] = frozenset()
+    intermediates: frozenset[str] = frozenset()
+    outputs: frozenset[str] = frozenset()
+    internal: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalTopics:
+    """The topics that bear names of internal topics of an application.
+
+    :param own: to delete.
+    :param ambiguous: that may belong to another application -> its id.
+    """
+
+    own: tuple[str, ...]
+    ambiguous: Mapping[str, str]
+
+
+def known_topics(slice_: Slice | None, ledger: Ledger) -> KnownTopics:
+    """Gather what the last slice and the ledger tell of an application's topics."""
+    assignment = ledger.assignment
+    entries = () if assignment is None else (*assignment.subtopologies.values(), *assignment.former)
+    internal = {topic for entry in entries for topic in entry.changelogs}
+    if slice_ is not None:
+        plan = slice_.plan.topology
+        internal |= {*plan.changelogs, *plan.repartition_topics}
+        return KnownTopics(
+            inputs=frozenset(plan.inputs),
+            intermediates=frozenset(plan.intermediates) - internal,
+            outputs=frozenset(plan.outputs) - internal,
+            internal=frozenset(internal),
+        )
+    finished = (*ledger.taken_back.values(), *ledger.runs.values())
+    last = max(finished, key=lambda run: run.finished_ms, default=None)
+    if last is None:
+        return KnownTopics(internal=frozenset(internal))
+    inputs = frozenset(part.topic for part in last.inputs)
+    read = {partition.topic for partition in last.stops}
+    internal |= {topic for topic in read if is_internal(last.application_id, topic) and topic not in inputs}
+    return KnownTopics(
+        inputs=inputs, intermediates=frozenset(read) - inputs - internal, internal=frozenset(internal)
+    )
+
+
+def is_internal(application_id: str, topic: str) -> bool:
+    """Say whether a topic is named as internal topics of an application are."""
+    prefix = f"{application_id}-"
+    return any(
+        topic.startswith(prefix) and topic.endswith(ending) and len(topic) > len(prefix) + len(ending)
+        for ending in _INTERNAL
+    )
+
+
+def internal_topics(
+    application_id: str,
+    known: KnownTopics,
+    *,
+    topics: Collection[str],
+    groups: Collection[str],
+    user_topics: Collection[str],
+) -> InternalTopics:
+    """Find an application's internal topics.
+
+    :param topics: names of all topics.
+    :param groups: ids of all groups.
+    :param user_topics: named as inputs or intermediates by the user, whatever they look like.
+    """
+    users = {*user_topics, *known.inputs, *known.intermediates, *known.outputs}
+    others = _other_applications(application_id, topics, groups)
+    own: list[str] = []
+    ambiguous: dict[str, str] = {}
+    for topic in sorted(topics):
+        if not is_internal(application_id, topic) or topic in users:
+            continue
+        owner = next((other for other in others if topic.startswith(f"{other}-")), None)
+        if owner is None or topic in known.internal:
+            own.append(topic)
+        else:
+            ambiguous[topic] = owner
+    return InternalTopics(own=tuple(own), ambiguous=ambiguous)
+
+
+def chosen_topics(application_id: str, found: InternalTopics, asked: Collection[str]) -> tuple[str, ...]:
+    """Return the internal topics to delete: all that were found, or those the user asks for.
+
+    :raises ConfigError: one of those is none of the application's.
+    """
+    for topic in asked:
+        if topic not in found.own and topic not in found.ambiguous:
+            raise ConfigError(
+                f"there is no internal topic {topic!r} of application {application_id!r}",
+                fix="see with --dry-run and without --internal-topics which ones there are",
+            )
+    return tuple(sorted(set(asked))) if asked else found.own
+
+
+def refuse_unknown_topics(
+    application_id: str,
+    known: KnownTopics,
+    *,
+    inputs: Collection[str],
+    intermediates: Collection[str],
+    committed: Collection[str],
+) -> None:
+    """Compare what the user says of topics with what the last run did with them.
+
+    :param committed: topics of which the group has committed offsets.
+    :raises ConfigError: a topic is not read, or in another role.
+    """
+    for topic in sorted({*inputs} & {*intermediates}):
+        raise ConfigError(f"topic {topic!r} is named as input and as intermediate topic", fix="name it once")
+    if not known.inputs:
+        return
+    for option, named, right, other in (
+        ("--input-topics", inputs, known.inputs, ("--intermediate-topics", known.intermediates)),
+        ("--intermediate-topics", intermediates, known.intermediates, ("--input-topics", known.inputs)),
+    ):
+        for topic in sorted(set(named) - right):
+            if topic in other[1]:
+                raise ConfigError(
+                    f"topic {topic!r} is not of the kind that {option} names in application "
+                    f"{application_id!r}",
+                    fix=f"name it by {other[0]}",
+                )
+            if topic not in committed:
+                raise ConfigError(
+                    f"application {application_id!r} does not read topic {topic!r}: its last run had the "
+                    f"inputs {', '.join(sorted(known.inputs))}"
+                    + (
+                        f" and the intermediate topics {', '.join(sorted(known.intermediates))}"
+                        if known.intermediates
+                        else ""
+                    ),
+                    fix=f"correct {option}; a topic that no run has read yet needs no reset",
+                )
+
+
+def _other_applications(application_id: str, topics: Collection[str], groups: Collection[str]) -> list[str]:
+    """Return the ids of the other applications, the longest first."""
+    ids = {topic.removesuffix(ending) for topic in topics for ending in _PROTOCOL if topic.endswith(ending)}
+    return sorted(({*groups} | ids) - {application_id, ""}, key=lambda name: (-len(name), name))

@@ -1,0 +1,269 @@
+"""Which partition group each partition is in, and whether that fits the state earlier runs left (KIP-28,
+"Partition Distribution").
+
+Rule: a group's state lies in the changelog partition of the group's number. So while a changelog is the one
+that was recorded, (a) partitions stay in their groups and (b) new partitions join existing groups, whose
+number is the changelog's partition count. A subtopology without changelogs leaves nothing in a group from one
+run to the next: its partitions may be grouped anew by every run. What is recorded of topics that are not read
+any more binds nobody.
+
+Invariant: a changelog that may hold state has its groups in the ledger. Begin writes them in the transaction
+of the completed marker, and only when the slice has records; no task starts before that marker is visible.
+They bind to the changelog's topic id, so that resetting an application, which deletes its changelogs, also
+ends what its record asks for; and they are kept when the topology drops a store, in case it comes back.
+
+Crash argument: before begin's commit nothing is recorded and no task has run; at most empty internal topics
+were created. After it, slice and record are both there. An unfinished slice carries its own groups: whoever
+resumes it takes those, and asks no grouper.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.partitioning.growth import keys_stay
+from airflow_kstreams.streams.partitioning.partition_groups import (
+    Groups,
+    equal_ids,
+    group_of_partition,
+    named,
+)
+from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
+from airflow_kstreams.streams.reset_command import start_over_command
+from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
+
+log = logging.getLogger(__name__)
+
+#: The number that a name has unless the user gives one.
+_NUMBERED = re.compile(r"-\d{10}-")
+
+#: Asks the topology, wherever it was built, for the groups of every subtopology: partition count per source
+#: topic -> groups by subtopology id. See ``Topology.partition_groups``.
+AskGroups = Callable[[Mapping[str, int]], Mapping[int, Groups]]
+
+
+def group_sources(
+    plan: TopologyPlan, counts: Mapping[str, int], ask: AskGroups | None
+) -> dict[int, GroupedPartitions]:
+    """Group the source partitions of every subtopology.
+
+    :param counts: partition count of every source topic.
+    :param ask: needed only when the plan has a partition grouper of the user's own.
+    :return: by subtopology id, changelogs not filled in yet.
+    :raises ConfigError: the plan's groups can be asked of nobody.
+    :raises TopologyError: the user's grouper fails.
+    """
+    asked: Mapping[int, Groups] = {}
+    if plan.partition_grouper:
+        if ask is None:
+            raise ConfigError(
+                f"application {plan.application_id!r} has the partition grouper {plan.partition_grouper!r}, "
+                "and begin was not told how to ask it",
+                fix="pass groups=partial(topology.partition_groups, application_id) to begin",
+            )
+        asked = ask({topic: counts[topic] for topic in plan.sources})
+    found: dict[int, GroupedPartitions] = {}
+    for sub in plan.subtopologies:
+        partitions = {topic: counts[topic] for topic in sub.sources}
+        groups = asked[sub.id] if plan.partition_grouper else ()
+        found[sub.id] = GroupedPartitions(
+            partitions=partitions, groups=() if groups == equal_ids(partitions) else groups
+        )
+    return found
+
+
+def with_changelogs(
+    plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], found: Mapping[str, TopicDescription]
+) -> dict[int, GroupedPartitions]:
+    """Fill in the topic ids of the changelogs that exist."""
+    return {
+        sub.id: msgspec.structs.replace(
+            grouped[sub.id],
+            changelogs={
+                topic: found[topic].topic_id for topic in sorted(sub.changelogs.values()) if topic in found
+            },
+            state_kinds=dict(sorted(sub.state_kinds.items())),
+        )
+        for sub in plan.subtopologies
+    }
+
+
+def refuse_regrouping(
+    recorded: Assignment | None, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions]
+) -> None:
+    """Compare a new slice with what existing state depends on: its groups, and what its entries mean.
+
+    :param grouped: with the changelogs that exist.
+    :raises TopologyError: a partition moved or would open a new group, or a store is of another kind; with
+        the way out.
+    """
+    if recorded is None:
+        return
+    for sub in plan.subtopologies:
+        now = grouped[sub.id]
+        for before in _entries(recorded):
+            if before.changelogs.items() & now.changelogs.items():
+                _refuse_other_kind(plan, before, now)
+                _refuse_moved(plan, sub, before, now, run_id=recorded.run_id)
+                _refuse_other_number(plan, sub, before, now)
+                _warn_of_moved_keys(sub, before, now)
+
+
+def refuse_orphans(
+    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+) -> None:
+    """Refuse to leave state behind because nodes were renumbered.
+
+    A store without a name of the user's own is named by its number in build order, so that an operator added
+    before it gives it another changelog, an empty one. A store that the user named was dropped on purpose.
+
+    :param found: what the broker says of the recorded changelogs.
+    :raises TopologyError: a numbered changelog with state is not in the plan; with the way out.
+    """
+    for entry in recorded.subtopologies.values() if recorded is not None else ():
+        for topic, topic_id in entry.changelogs.items():
+            exists = topic in found and found[topic].topic_id == topic_id
+            if topic not in plan.changelogs and exists and _NUMBERED.search(topic):
+                store = topic.removeprefix(f"{plan.application_id}-").removesuffix("-changelog")
+                raise TopologyError(
+                    f"application {plan.application_id!r} has state in {topic}, but its topology has no "
+                    f"store {store!r} any more: a change before it gave the store another number, and it "
+                    "would begin empty",
+                    fix=f"give the store its name, store={store!r} (name= for a join), to go on with its "
+                    "state; or give the state up: kafka-topics.sh --bootstrap-server <broker> --delete "
+                    f"--topic {topic}",
+                )
+
+
+def given_up(
+    recorded: Assignment | None, plan: TopologyPlan, changelog_ids: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Tell which state of earlier runs is gone. Deleting a changelog is how a person gives state up, so the
+    run goes on; but nobody knows whether that was meant.
+
+    :param changelog_ids: of the changelogs as they are now.
+    :return: one line per changelog that was deleted, or created again.
+    """
+    before = {topic: id_ for entry in _entries(recorded) for topic, id_ in entry.changelogs.items()}
+    return tuple(
+        f"changelog {topic} is not the one that earlier runs wrote: its id is {changelog_ids[topic]}, "
+        f"expected {id_}; the state that they left is gone (if nobody gave it up on purpose, build it anew "
+        f"after this run with: {start_over_command(plan.application_id, plan.inputs)})"
+        for topic, id_ in sorted(before.items())
+        if topic in changelog_ids and changelog_ids[topic] != id_
+    )
+
+
+def _refuse_other_kind(plan: TopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
+    for topic, _ in sorted(before.changelogs.items() & now.changelogs.items()):
+        old, new = before.state_kinds.get(topic), now.state_kinds.get(topic)
+        if old is not None and new is not None and old != new:
+            raise TopologyError(
+                f"application {plan.application_id!r} has state in {topic} that was made by {old!r}, and its "
+                f"topology would read it as {new!r}",
+                fix="give the changed store another name, or give the state up: kafka-topics.sh "
+                f"--bootstrap-server <broker> --delete --topic {topic}",
+            )
+
+
+def next_assignment(
+    recorded: Assignment | None, grouped: Mapping[int, GroupedPartitions], *, run_id: str
+) -> Assignment | None:
+    """Return what to record for a new slice, None when that stands in the ledger already.
+
+    :param grouped: with every changelog.
+    """
+    current = {str(sub): entry for sub, entry in grouped.items()}
+    known = {changelog for entry in current.values() for changelog in entry.changelogs}
+    former: list[GroupedPartitions] = []
+    for before in _entries(recorded):
+        dropped = {topic: topic_id for topic, topic_id in before.changelogs.items() if topic not in known}
+        if dropped:
+            former.append(msgspec.structs.replace(before, changelogs=dropped))
+    if recorded is not None and (recorded.subtopologies, recorded.former) == (current, tuple(former)):
+        return None
+    version = 1 if recorded is None else recorded.version + 1
+    return Assignment(version=version, run_id=run_id, subtopologies=current, former=tuple(former))
+
+
+def _entries(recorded: Assignment | None) -> Iterable[GroupedPartitions]:
+    return (*recorded.subtopologies.values(), *recorded.former) if recorded is not None else ()
+
+
+def _refuse_moved(
+    plan: TopologyPlan,
+    sub: SubtopologyPlan,
+    before: GroupedPartitions,
+    now: GroupedPartitions,
+    *,
+    run_id: str,
+) -> None:
+    at = group_of_partition(now.by_group)
+    moved = {
+        partition: (group, at[partition])
+        for partition, group in group_of_partition(before.by_group).items()
+        if at.get(partition, group) != group
+    }
+    if not moved:
+        return
+    first = min(moved)
+    was, would_be = moved[first]
+    raise TopologyError(
+        f"subtopology {sub.id} of application {plan.application_id!r} keeps state per partition group, and "
+        f"{len(moved)} of its partitions would change their group and leave their state behind: "
+        f"{named(moved)} ({first} from group {was} to group {would_be})",
+        fix=f"group existing partitions as run {run_id!r} did, groups in the same order, or start over with "
+        f"empty state: {start_over_command(plan.application_id, plan.inputs)}",
+    )
+
+
+def _refuse_other_number(
+    plan: TopologyPlan, sub: SubtopologyPlan, before: GroupedPartitions, now: GroupedPartitions
+) -> None:
+    old, new = len(before.by_group), len(now.by_group)
+    if old == new:
+        return
+    opening = {
+        partition for partition, group in group_of_partition(now.by_group).items() if group >= old
+    } or set(group_of_partition(now.by_group))
+    if now.groups:
+        join = f"let the partition grouper put new partitions into the {old} existing groups"
+    else:
+        join = (
+            f"let new partitions join the existing groups, partition_grouper=FixedGroups({old}); a key keeps "
+            f"its group, and its state, if the topic's partition count is a multiple of {old}"
+        )
+    raise TopologyError(
+        f"subtopology {sub.id} of application {plan.application_id!r} keeps state in {old} partition groups, "
+        f"but {named(opening)} would make it {new}: their number was fixed by its first run",
+        fix=f"{join}; or start over with empty state: {start_over_command(plan.application_id, plan.inputs)}",
+    )
+
+
+def _warn_of_moved_keys(sub: SubtopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
+    """Tell when growth is legal by partitions, but parts keys from their state unless they are placed by
+    hand.
+    """
+    was, at = group_of_partition(before.by_group), group_of_partition(now.by_group)
+    for topic, count in now.partitions.items():
+        old_count = before.partitions.get(topic, count)
+        if old_count >= count:
+            continue
+        old = [was[TopicPartition(topic, number)] for number in range(old_count)]
+        new = [at[TopicPartition(topic, number)] for number in range(count)]
+        if not keys_stay(old, new):
+            log.warning(
+                "topic %s grew from %d to %d partitions: under Kafka's default partitioner keys move to "
+                "other partition groups of subtopology %d and leave their state behind; only if producers "
+                "place keys in another way is that harmless",
+                topic,
+                old_count,
+                count,
+                sub.id,
+            )

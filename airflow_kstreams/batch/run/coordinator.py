@@ -1,0 +1,291 @@
+"""The coordinator of runs: begin, lease, unfinished, finish (DESIGN 4).
+
+Every decision is written in one transaction under ``<app>-coordinator`` and is made from what was read after
+that id was claimed. Crash argument: a crash before the commit leaves what was there; after it, the whole of
+what was decided. A coordinator that loses a race finds its id fenced at the commit, and nothing of its
+decision is seen.
+
+The order in ``begin``, where each line may be the last one that runs:
+
+0. Ledger says finished -> its summary. Read without waiting; a summary, once there, stays.
+1. A live lease of another owner -> RunBusyError, before any claim, so that the owner is not disturbed.
+2. Claim; read ledger and metadata again, to their ends. Repeat 0 and 1 on what is now certain.
+3. RUNNING -> keep every frozen fact; a driver takes it over with generation + 1 and its lease.
+4. NEW or FINISHED -> fence, freeze, and write tombstones, stop offsets, completed marker (and partition
+   groups, and lease).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.begin import build_slice
+from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
+from airflow_kstreams.batch.run.freeze import SliceRequest
+from airflow_kstreams.batch.run.intervals import check_interval
+from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.batch.run.lease_holder import LeaseHolder
+from airflow_kstreams.batch.protocol.ledger import (
+    Ledger,
+    assignment_record,
+    check_run_id,
+    continuous_record,
+    lease_record,
+    summary_record,
+)
+from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.metadata_records import (
+    completed_record,
+    finished_record,
+    slice_records,
+    tombstone,
+)
+from airflow_kstreams.batch.protocol.model import BeginResult, RunState, RunSummary, Slice
+from airflow_kstreams.batch.run.lease_errors import Caller, other_topology
+from airflow_kstreams.batch.protocol.stops import unfinished_groups
+from airflow_kstreams.batch.run.topics import ensure_protocol_topics, refuse_other_topics
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    DataLossError,
+    KafkaClientError,
+    KStreamsError,
+    RunError,
+    TaskFencedError,
+)
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+log = logging.getLogger(__name__)
+
+
+class Coordinator(LeaseHolder):
+    """Coordinates the runs of one application; parameters as for :class:`LeaseHolder`."""
+
+    def begin(
+        self,
+        run_id: str,
+        plan: TopologyPlan,
+        *,
+        order: tuple[int, int] = (0, 0),
+        owner: str = "",
+        hold_lease: bool,
+        groups: AskGroups | None = None,
+        interval_ms: tuple[int, int] | None = None,
+    ) -> BeginResult:
+        """Begin a run, or find what it, or an older one, has begun already.
+
+        :param order: (clear number, try number); a higher one of the same run takes over.
+        :param owner: names the caller in messages.
+        :param hold_lease: whether to take the lease, as a driver does; without it the slice waits for a
+            driver.
+        :param groups: asks the topology's own partition grouper for the groups, given partition counts;
+            needed only by a plan that names one, and called only when a new slice is made.
+        :param interval_ms: data interval of the run, epoch milliseconds; kept in the ledger, and decides what
+            is read if ``autostop.at`` says so.
+        :raises ConfigError: transactions could not last as long as the settings say, the run id cannot be
+            used, or the run goes by its data interval and has none.
+        :raises RunBusyError: another owner holds a live lease, or won a race; or the application is being
+            reset.
+        :raises TopologyError: topics or partition groups do not fit, or the unfinished slice belongs to
+            another topology.
+        :raises DataLossError: what the run would start at is gone, or a topic of the unfinished slice was
+            created again.
+        """
+        check_run_id(run_id)
+        check_interval(self._settings, run_id, interval_ms)
+        self._refuse_other_application(plan)
+        caller = Caller(
+            run_id=run_id,
+            order=order,
+            owner=owner or run_id,
+            hold_lease=hold_lease,
+            interval_ms=interval_ms,
+        )
+        ledger = self._read_ledger(wait_ms=0)
+        if run_id in ledger.runs:
+            return BeginResult(finished=ledger.runs[run_id])
+        waiting = self._waiting_slice(caller, plan, ledger)
+        if waiting is not None:
+            return BeginResult(slice=waiting)
+        self._refuse_busy_for_certain(ledger, caller)
+        refuse_unfit_timeouts(self._settings, self._session.admin)
+        ensure_protocol_topics(self._session.admin, self._settings)
+        with self._racing(caller, ledger):
+            return self._begin_claimed(caller, plan, groups)
+
+    def unfinished(self, slice_: Slice, subtopology_id: int) -> Sequence[int]:
+        """Return the groups of a subtopology whose tasks are not at their stop, or have not notified.
+
+        :raises UpstreamNotDoneError: a subtopology before this one is not done.
+        """
+        folded = self._read_metadata(None)
+        with self._session.reading:
+            return unfinished_groups(slice_, subtopology_id, folded=folded, reader=self._session.reader)
+
+    def finish(self, run_id: str) -> RunSummary:
+        """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
+
+        :raises RunBusyError: another run's owner holds a live lease.
+        :raises UpstreamNotDoneError: done notifications are missing.
+        :raises RunError: the run has no slice, or a partition is not at its stop offset.
+        :raises DataLossError: a topic is not the one the run began with.
+        """
+        check_run_id(run_id)
+        ledger = self._read_ledger(wait_ms=0)
+        if run_id in ledger.runs:
+            return ledger.runs[run_id]
+        caller = Caller(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
+        self._refuse_busy_for_certain(ledger, caller, same_run_may_wait=False)
+        try:
+            return self._finish_claimed(run_id, caller)
+        except TaskFencedError:
+            if self._lease is None:
+                raise self._lost_race(caller) from None
+        except KafkaClientError as error:
+            # Somebody else may have finished the run meanwhile, and purged what was being read here.
+            if error.is_retriable or run_id not in (ledger := self._read_ledger()).runs:
+                raise
+            return ledger.runs[run_id]
+        # Whoever fenced the owner of the lease was refused, has taken over, or has finished the run itself;
+        # the ledger tells which.
+        self._reclaim(self._lease)
+        ledger = self._read_ledger()
+        return ledger.runs[run_id] if run_id in ledger.runs else self._finish_claimed(run_id, caller)
+
+    def _refuse_other_application(self, plan: TopologyPlan) -> None:
+        if plan.application_id != self._app:
+            raise ConfigError(
+                f"the plan is of application {plan.application_id!r}, the settings are of {self._app!r}",
+                fix="build the plan with the same application id",
+            )
+
+    def _waiting_slice(self, caller: Caller, plan: TopologyPlan, ledger: Ledger) -> Slice | None:
+        """Return the run's own slice to a caller that takes no lease: there is nothing to write, nobody to
+        disturb.
+        """
+        if caller.hold_lease or ledger.switched is not None:
+            return None
+        folded = self._read_metadata(plan, wait_ms=0)
+        slice_ = folded.slice
+        if folded.state is not RunState.RUNNING or slice_ is None or slice_.run_id != caller.run_id:
+            return None
+        self._refuse_other_topology(slice_, plan)
+        return slice_
+
+    def _begin_claimed(self, caller: Caller, plan: TopologyPlan, groups: AskGroups | None) -> BeginResult:
+        self._session.claim()
+        ledger = self._read_ledger()
+        if caller.run_id in ledger.runs:
+            return BeginResult(finished=ledger.runs[caller.run_id])
+        self._refuse_busy(ledger, caller)
+        folded = unless_void(self._read_fenced(plan), ledger)
+        if folded.state is RunState.RUNNING and folded.slice is not None:
+            return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
+        request = SliceRequest(
+            run_id=caller.run_id,
+            plan=plan,
+            generation=1 if caller.hold_lease else 0,
+            groups=groups,
+            interval_ms=caller.interval_ms,
+        )
+        try:
+            new = build_slice(
+                self._session, self._settings, self._clock, request=request, folded=folded, ledger=ledger
+            )
+        except DataLossError as error:
+            if self._has_begun_meanwhile(plan, folded, ledger):
+                raise self._lost_race(caller) from error
+            raise
+        records = [tombstone(self._app, key) for key in folded.live_keys]
+        records += slice_records(new.slice, owner=caller.owner)
+        if new.assignment is not None:
+            records.append(assignment_record(self._app, new.assignment))
+        if ledger.switched is not None:
+            over = msgspec.structs.replace(ledger.switched, over=True)
+            records.append(continuous_record(self._app, over))
+        lease = self._new_lease(caller, new.slice.generation) if caller.hold_lease else None
+        if lease is not None:
+            records.append(lease_record(self._app, lease))
+        self._session.write(records, offsets=new.offsets)
+        self._lease = lease
+        log.info(
+            "application %s: run %s began, at most %d input records%s",
+            self._app,
+            caller.run_id,
+            new.slice.record_span,
+            ", nothing new" if new.slice.plan.empty else "",
+        )
+        return BeginResult(slice=new.slice, created=True)
+
+    def _has_begun_meanwhile(self, plan: TopologyPlan, before: Folded, ledger: Ledger) -> bool:
+        """Whether the metadata topic holds another slice than it did: one without a driver yet, so that the
+        ledger need not tell. Its offsets name a run that has begun, beside what was read before it.
+
+        :param ledger: as it was then.
+        """
+        now = unless_void(self._read_metadata(plan), ledger)
+        return (now.state, now.slice) != (before.state, before.slice)
+
+    def _resume(self, caller: Caller, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
+        """Take over an unfinished slice, this run's own or an older one's."""
+        self._refuse_other_topology(slice_, plan)
+        refuse_other_topics(self._session.admin, slice_, slice_.plan.topology.sources)
+        if not caller.hold_lease:
+            return slice_
+        taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
+        lease = self._new_lease(caller, taken.generation)
+        self._session.write([completed_record(taken, owner=caller.owner), lease_record(self._app, lease)])
+        self._lease = lease
+        # Tasks of the former owner may hold offsets in open transactions, and nobody could read how far they
+        # are until those have timed out.
+        if slice_.generation and not slice_.plan.empty:
+            self._fence(slice_)
+        log.info("application %s: %s took over the slice of run %s", self._app, caller.owner, slice_.run_id)
+        return taken
+
+    def _finish_claimed(self, run_id: str, caller: Caller) -> RunSummary:
+        ledger = Ledger()
+        if not self._session.claimed:
+            with self._session.claiming():
+                ledger = self._read_ledger()
+                if run_id in ledger.runs:
+                    return ledger.runs[run_id]
+                self._refuse_busy(ledger, caller, same_run_may_wait=False)
+        folded = unless_void(self._read_metadata(None), ledger)
+        slice_ = folded.slice
+        if slice_ is None or folded.state is RunState.NEW or slice_.run_id != run_id:
+            found = "nothing" if slice_ is None else f"run {slice_.run_id!r}, {folded.state.value}"
+            raise RunError(
+                f"run {run_id!r} of application {self._app!r} cannot be finished: it has no slice, the "
+                "metadata "
+                f"topic holds {found}",
+                fix="begin the run first",
+                run_id=run_id,
+            )
+        done = close_slice(self._session, self._clock, slice_=slice_, folded=folded)
+        records = [finished_record(slice_, owner=folded.owner), summary_record(done.summary)]
+        release = self._lease is not None and self._lease.owner_run_id == run_id
+        if release and self._lease is not None:
+            records.append(lease_record(self._app, msgspec.structs.replace(self._lease, expires_ms=0)))
+        self._session.write(records, offsets=done.offsets)
+        if release:
+            self._lease = None
+        self._purge(done)
+        return done.summary
+
+    def _purge(self, done: FinishedSlice) -> None:
+        """Delete processed repartition records; only saves space, so a failure is told and left to the next
+        run.
+        """
+        try:
+            self._session.admin.delete_records(done.purge)
+        except KStreamsError as error:
+            log.warning("repartition topics of application %s could not be purged: %s", self._app, error)
+
+    def _refuse_other_topology(self, slice_: Slice, plan: TopologyPlan) -> None:
+        if slice_.plan.topology.topology_hash != plan.topology_hash:
+            raise other_topology(slice_, plan)

@@ -1,0 +1,198 @@
+"""Works out whether a slice is finished and what its summary says. Nothing here writes.
+
+Rule: finished means that the committed offset of every input and intermediate partition equals its stop, and
+that every topic is still the one the run began with. The stop of an intermediate partition is the largest
+done notification; a committed offset beyond it (outsiders' records, markers passed by an earlier finish) is
+its own stop. So is one that a person set beyond an input's stop, because everything up to there is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.data_loss import data_loss, progress_lost
+from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.model import RunSummary, Slice, SubtopologyTopics, TaskReport, partition_named
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.run.offsets import has_records, log_bounds
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts
+from airflow_kstreams.batch.run.topics import refuse_other_topics
+from airflow_kstreams.streams.errors import RunError
+from airflow_kstreams.streams.ports import Clock, CommittedOffset, TopicPartition
+from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
+
+_NAMED = 5
+#: How long finish waits for the markers of transactions that have just been committed.
+_MARKERS_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedSlice:
+    """What finish writes.
+
+    :param summary: for the ledger.
+    :param offsets: every committed offset once more, with the times beside it, or those of partitions that
+        got nothing would expire while others go on; intermediate ones moved past a tail of transaction
+        markers.
+    :param purge: repartition partitions and the offset below which nothing is needed any more.
+    """
+
+    summary: RunSummary
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    purge: Mapping[TopicPartition, int]
+
+
+def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, folded: Folded) -> FinishedSlice:
+    """Check that a slice is finished and build what to write.
+
+    :raises UpstreamNotDoneError: done notifications are missing.
+    :raises RunError: a partition is not at its stop offset.
+    :raises DataLossError: a topic is not the one the run began with, or committed offsets are gone.
+    """
+    plan = slice_.plan
+    refuse_other_topics(session.admin, slice_, plan.topology.sources)
+    partitions = [tp for topic in plan.topology.sources for tp in partitions_of(slice_, topic)]
+    with session.reading:
+        committed = session.reader.committed(partitions)
+    intermediates = set(plan.topology.intermediates)
+    if plan.empty:
+        stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
+        committed = _of_empty_slice(slice_) | committed
+    else:
+        _refuse_lost_progress(slice_, partitions, committed)
+        stops = all_stops(folded, slice_)
+    for tp in partitions:
+        if tp in committed and (tp.topic in intermediates or _moved_past(stops[tp], committed[tp])):
+            stops[tp] = max(stops.get(tp, 0), committed[tp].offset)
+    _refuse_unfinished(slice_, stops, committed)
+    moved = _past_markers(session, clock, slice_, committed)
+    return FinishedSlice(
+        summary=RunSummary(
+            run_id=slice_.run_id,
+            application_id=plan.topology.application_id,
+            begun_ms=plan.begun_ms,
+            finished_ms=clock.now_ms(),
+            generation=slice_.generation,
+            empty=plan.empty,
+            inputs=tuple(
+                msgspec.structs.replace(part, stop_offset=stops[part.topic_partition])
+                for part in slice_.inputs
+            ),
+            intermediate_stops={
+                str(tp): moved[tp].offset if tp in moved else stop
+                for tp, stop in sorted(stops.items())
+                if tp.topic in intermediates
+            },
+            tasks=task_reports(slice_, committed),
+            topology_hash=plan.topology.topology_hash,
+            interval_ms=plan.interval_ms,
+            topic_ids=plan.topic_ids,
+            partition_times={str(tp): times for tp, times in sorted(_times(committed).items())},
+            warnings=plan.warnings,
+            topics=tuple(
+                SubtopologyTopics(id=sub.id, sources=sub.sources, sinks=sub.sinks)
+                for sub in plan.topology.subtopologies
+            ),
+        ),
+        offsets={**committed, **moved},
+        purge={
+            tp: offset.offset
+            for tp, offset in {**committed, **moved}.items()
+            if tp.topic in plan.topology.repartition_topics and offset.offset > 0
+        },
+    )
+
+
+def task_reports(
+    slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]
+) -> tuple[TaskReport, ...]:
+    """Rebuild the tasks' reports from the metadata of their committed offsets."""
+    reports: dict[str, TaskReport] = {}
+    for tp in sorted(committed):
+        metadata = OffsetMetadata.decode(committed[tp].metadata)
+        if metadata.run_id == slice_.run_id and metadata.task_id:
+            reports.setdefault(metadata.task_id, metadata.report())
+    return tuple(reports[task_id] for task_id in sorted(reports, key=_task_order))
+
+
+def _of_empty_slice(slice_: Slice) -> dict[TopicPartition, CommittedOffset]:
+    """Return what begin committed: it takes the place of offsets that are gone, for no task moved any."""
+    ours = OffsetMetadata(run_id=slice_.run_id).encode()
+    starts = {part.topic_partition: part.stop_offset for part in slice_.inputs}
+    starts |= {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
+    return {tp: CommittedOffset(at, ours) for tp, at in starts.items()}
+
+
+def _moved_past(stop: int, committed: CommittedOffset) -> bool:
+    """Whether a person moved an input past its stop, because everything up to there and more was deleted."""
+    return committed.offset > stop and not OffsetMetadata.decode(committed.metadata).run_id
+
+
+def _refuse_lost_progress(
+    slice_: Slice,
+    partitions: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> None:
+    starts = slice_starts(slice_)
+    stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
+    losses = [
+        progress_lost(tp, start=starts.get(tp, 0), stop=stops.get(tp), run_id=slice_.run_id)
+        for tp in partitions
+        if tp not in committed
+    ]
+    if losses:
+        raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)
+
+
+def _times(committed: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, PartitionTimes]:
+    """Return the partition times that travel with committed offsets, where there are any."""
+    found = {tp: OffsetMetadata.decode(offset.metadata).times for tp, offset in committed.items()}
+    return {tp: times for tp, times in found.items() if times != PartitionTimes()}
+
+
+def _refuse_unfinished(
+    slice_: Slice, stops: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, CommittedOffset]
+) -> None:
+    wrong = [
+        f"{tp} is at {committed[tp].offset if tp in committed else 'no offset'}, expected {stop}"
+        for tp, stop in sorted(stops.items())
+        if tp not in committed or committed[tp].offset != stop
+    ]
+    if wrong:
+        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        raise RunError(
+            f"run {slice_.run_id!r} is not finished: {', '.join(wrong[:_NAMED])}{more}",
+            fix="run the topology again: it resumes with the same stop offsets",
+            run_id=slice_.run_id,
+        )
+
+
+def _past_markers(
+    session: CoordinatorSession,
+    clock: Clock,
+    slice_: Slice,
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return offsets past the transaction markers at the end of intermediate partitions, so that tools show
+    no lag.
+    """
+    partitions = [tp for topic in slice_.plan.topology.intermediates for tp in partitions_of(slice_, topic)]
+    bounds = log_bounds(session.admin, partitions, settle_ms=_MARKERS_MS, clock=clock)
+    spans = {
+        tp: (committed[tp].offset, log_of.stable)
+        for tp, log_of in bounds.items()
+        if tp in committed and committed[tp].offset < log_of.stable
+    }
+    with session.reading:
+        holding = has_records(session.reader, spans, clock=clock)
+    return {
+        tp: CommittedOffset(to, committed[tp].metadata) for tp, (_, to) in spans.items() if tp not in holding
+    }
+
+
+def _task_order(task_id: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in task_id.split("_") if part.isdigit())

@@ -1,0 +1,278 @@
+"""Freezes where a new slice starts and stops in every partition.
+
+Rule: the ends of the logs (E) are read first, and what comes after them belongs to the next run. Then, by
+``autostop.at``:
+
+- ``eol``: ``[committed, E)``.
+- ``interval_end``: ``[committed, cut)``, where the cut is the first committed record that is dated at or
+  past the end of the run's data interval, if there is one before E, else E.
+- ``interval``, a backfill: ``[first offset dated at or after the interval's start, E)``, of which the tasks
+  process the records that are dated in the interval; see ``RunPlan.kept_ms``.
+
+Only topics that come from outside are cut or filtered by time. Everything is written with the slice, so a
+retry resumes the same one: nothing here is worked out a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, data_loss, deleted
+from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
+from airflow_kstreams.batch.run.prior_runs import Known
+from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState
+from airflow_kstreams.batch.run.offsets import (
+    POSITION_LOST,
+    LogBounds,
+    any_record,
+    find_losses,
+    find_lost_slice,
+    find_recreated,
+    freeze_inputs,
+    log_bounds,
+    start_of,
+)
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.topics import SourceTopics
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import Clock, TopicPartition
+from airflow_kstreams.streams.reset_command import drop_slice_command
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRequest:
+    """What to build a slice for.
+
+    :param generation: 1 when a driver begins it, 0 when it waits for its first driver.
+    :param groups: asks the user's own partition grouper; None when the plan has none.
+    :param interval_ms: the data interval of the run, epoch milliseconds; None if it has none.
+    """
+
+    run_id: str
+    plan: TopologyPlan
+    generation: int
+    groups: AskGroups | None = None
+    interval_ms: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """What a new slice reads.
+
+    :param inputs: start and stop of every input partition.
+    :param begun: what to commit: the start of every source partition, or its end when the slice is empty.
+    :param empty: whether there is no record in the slice.
+    :param held: partitions whose end an open transaction holds back: last stable offset, high watermark.
+    :param kept_ms: the interval in which input records must be dated to be processed; None for all.
+    :param warnings: what a person should look at.
+    """
+
+    inputs: tuple[FrozenPartition, ...]
+    begun: Mapping[TopicPartition, int]
+    empty: bool
+    held: Mapping[TopicPartition, tuple[int, int]]
+    kept_ms: tuple[int, int] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def freeze(
+    session: CoordinatorSession,
+    settings: ApplicationSettings,
+    clock: Clock,
+    *,
+    request: SliceRequest,
+    folded: Folded,
+    known: Known,
+    topics: SourceTopics,
+) -> Frozen:
+    """Freeze a new slice.
+
+    :param folded: state NEW or FINISHED, or a foreign writer's RUNNING, whose stop offsets are then kept.
+    :param known: what earlier runs left.
+    :raises DataLossError: what the new slice would start at is gone.
+    """
+    plan = request.plan
+    partitions = [TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])]
+    bounds = log_bounds(session.admin, partitions, settle_ms=settings.settle_ms, clock=clock)
+    inside = {tp: log_of for tp, log_of in bounds.items() if tp.topic in plan.intermediates}
+    outside = {tp: log_of for tp, log_of in bounds.items() if tp not in inside}
+    warnings: tuple[str, ...] = ()
+    interval = Interval(*request.interval_ms) if request.interval_ms is not None else None
+    if settings.keeps_to_interval and interval is not None:
+        inputs = _dated_inside(session, interval, outside, inside, known, request, topics.topic_ids)
+    else:
+        refuse_losses([*_lost_slice(known, request), *find_losses(bounds, known, topics.topic_ids)], request)
+        inputs = freeze_inputs(outside, known, settings)
+    if folded.state is RunState.RUNNING:
+        inputs = _with_foreign_stops(inputs, folded, known, request)
+    elif settings.autostop_at == "interval_end" and interval is not None:
+        inputs, warnings = _cut(session, clock, inputs, interval, request)
+    spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
+    spans |= {tp: (start_of(tp, log_of, known, settings), log_of.stable) for tp, log_of in inside.items()}
+    empty = not _any_record(session, spans, clock, request)
+    return Frozen(
+        inputs=inputs,
+        # The ends are as good as the starts when nothing but markers and aborted records lies between them.
+        begun={tp: max(start, stop) if empty else start for tp, (start, stop) in spans.items()},
+        empty=empty,
+        held={
+            tp: (log_of.stable, log_of.high) for tp, log_of in bounds.items() if log_of.stable < log_of.high
+        },
+        kept_ms=request.interval_ms if settings.keeps_to_interval else None,
+        warnings=warnings,
+    )
+
+
+def _lost_slice(known: Known, request: SliceRequest) -> list[Loss]:
+    return find_lost_slice(known, request.plan.application_id, run_id=request.run_id)
+
+
+def _dated_inside(
+    session: CoordinatorSession,
+    interval: Interval,
+    outside: Mapping[TopicPartition, LogBounds],
+    inside: Mapping[TopicPartition, LogBounds],
+    known: Known,
+    request: SliceRequest,
+    topic_ids: Mapping[str, str],
+) -> tuple[FrozenPartition, ...]:
+    """Freeze the inputs of a run that keeps to its data interval.
+
+    Committed offsets do not count, for an earlier interval's run has left them, unless a person set them.
+
+    :raises DataLossError: what the interval held may be gone.
+    """
+    # Negative times have a meaning of their own in the protocol.
+    found = session.admin.offsets_for_times(dict.fromkeys(outside, max(0, interval.start_ms)))
+    losses = _lost_slice(known, request)
+    losses += find_recreated(outside, known, topic_ids) + find_losses(inside, known, topic_ids)
+    losses += find_interval_losses(outside, found, known, interval)
+    refuse_losses(losses, request)
+    frozen: list[FrozenPartition] = []
+    for tp, log_of in sorted(outside.items()):
+        start = start_by_time(tp, log_of, found, known)
+        frozen.append(
+            FrozenPartition(
+                topic=tp.topic,
+                partition=tp.partition,
+                start_offset=start,
+                stop_offset=max(start, log_of.stable),
+            )
+        )
+    return tuple(frozen)
+
+
+def _cut(
+    session: CoordinatorSession,
+    clock: Clock,
+    inputs: tuple[FrozenPartition, ...],
+    interval: Interval,
+    request: SliceRequest,
+) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...]]:
+    """Stop before the first record that is dated at or past the interval's end.
+
+    :raises DataLossError: records were deleted since the logs were looked at.
+    """
+    spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
+    try:
+        with session.reading:
+            return cut_by_time(session.admin, session.reader, inputs, interval, clock=clock)
+    except KafkaClientError as error:
+        _refuse_deleted(session, spans, error, request)
+        raise
+
+
+def _with_foreign_stops(
+    inputs: tuple[FrozenPartition, ...], folded: Folded, known: Known, request: SliceRequest
+) -> tuple[FrozenPartition, ...]:
+    """Keep the stop offsets of a run that another writer began in the spec's bare format.
+
+    A partition without one came after that run had begun, and enters the next. One whose committed offset
+    lies beyond its stop is done, by whomever.
+
+    :raises DataLossError: records before a stop are gone, or its partition is.
+    """
+    kept: list[FrozenPartition] = []
+    drop, run = drop_slice_command(request.plan.application_id), "the run that is under way"
+    partitions = {part.topic_partition for part in inputs}
+    topics = {part.topic for part in inputs}
+    losses = [
+        Loss(
+            partitions=(),
+            text=f"{tp}: {run} stops at {stop}, but there is no such partition "
+            "(the first one has the number 0)",
+            advice="this drops its slice",
+            first=(drop,),
+        )
+        for tp, stop in sorted(folded.foreign_stops.items())
+        if tp.topic in topics and tp not in partitions
+    ]
+    for part in inputs:
+        tp = part.topic_partition
+        stop = folded.foreign_stops.get(tp, part.start_offset)
+        if stop > part.stop_offset:
+            span = (part.start_offset, stop)
+            losses.append(cut_off(tp, span=span, log_end=part.stop_offset, run=run, drop=drop))
+        committed = known.committed.get(tp)
+        stop = max(stop, committed.offset if committed is not None else 0)
+        start = min(part.start_offset, stop)
+        kept.append(
+            FrozenPartition(topic=part.topic, partition=part.partition, start_offset=start, stop_offset=stop)
+        )
+    refuse_losses(losses, request)
+    return tuple(kept)
+
+
+def refuse_losses(losses: Sequence[Loss], request: SliceRequest) -> None:
+    """Refuse to begin if anything is lost.
+
+    :raises DataLossError: something is.
+    """
+    if losses:
+        raise data_loss(losses, request.plan.application_id, run_id=request.run_id)
+
+
+def _any_record(
+    session: CoordinatorSession,
+    spans: Mapping[TopicPartition, tuple[int, int]],
+    clock: Clock,
+    request: SliceRequest,
+) -> bool:
+    """Say whether there is anything to read.
+
+    :raises DataLossError: records were deleted since the logs were looked at.
+    """
+    try:
+        with session.reading:
+            return any_record(session.reader, spans, clock=clock)
+    except KafkaClientError as error:
+        _refuse_deleted(session, spans, error, request)
+        raise
+
+
+def _refuse_deleted(
+    session: CoordinatorSession,
+    spans: Mapping[TopicPartition, tuple[int, int]],
+    error: KafkaClientError,
+    request: SliceRequest,
+) -> None:
+    """Say what was deleted, if that is why it could not be read.
+
+    :raises DataLossError: it is.
+    """
+    if error.code not in POSITION_LOST:
+        return
+    starts = session.admin.start_offsets(spans)
+    refuse_losses(
+        [
+            deleted(tp, expected=start, log_start=starts[tp])
+            for tp, (start, stop) in spans.items()
+            if start < min(stop, starts[tp])
+        ],
+        request,
+    )

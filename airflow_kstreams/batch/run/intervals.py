@@ -1,0 +1,226 @@
+"""Data intervals: where record time cuts the log, and where it leads into the log.
+
+A record's time is its own timestamp, the producer's or the broker's (``message.timestamp.type``), whatever
+extractor the topology uses: the broker finds offsets by it, and nobody need decode a record.
+
+The broker answers ``offsets_for_times`` from all that is in the log, so from aborted records and from
+transaction markers, too, which are dated when they were written. The answer is therefore where to look, and
+never the cut itself: that is the first record that a reader of committed records sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.data_loss import Loss, interval_deleted
+from airflow_kstreams.batch.run.prior_runs import Known
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.log_read import refuse_silence
+from airflow_kstreams.batch.protocol.model import FrozenPartition
+from airflow_kstreams.batch.run.offsets import LogBounds
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+_POLL_SECONDS = 0.2
+_POLL_RECORDS = 1_000
+_READ_AT_ONCE = 8
+
+
+class Interval(NamedTuple):
+    """A data interval ``[start, end)``, epoch milliseconds."""
+
+    start_ms: int
+    end_ms: int
+
+    def __str__(self) -> str:
+        return f"[{_iso(self.start_ms)}, {_iso(self.end_ms)})"
+
+
+class Dated(NamedTuple):
+    """The first record of a span that is dated at or after a time.
+
+    :param offset: its offset.
+    :param timestamp_ms: its time.
+    :param older_behind: whether a record right behind it, as far as was fetched, is dated before that time.
+    """
+
+    offset: int
+    timestamp_ms: int
+    older_behind: bool
+
+
+def check_interval(settings: ApplicationSettings, run_id: str, interval_ms: tuple[int, int] | None) -> None:
+    """Refuse a run that goes by its data interval and has none.
+
+    :raises ConfigError: the interval is missing, empty or turned round.
+    """
+    if not settings.by_interval:
+        return
+    asked = f"run {run_id!r} of application {settings.application_id!r} goes by its data interval "
+    asked += f"(autostop.at={settings.autostop_at})"
+    fix = (
+        'schedule the DAG by CronDataIntervalTimetable("0 * * * *", timezone="UTC"): a cron text such as '
+        "@hourly gives empty intervals since Airflow 3; or set autostop.at to eol"
+    )
+    if interval_ms is None:
+        raise ConfigError(f"{asked} and has none", fix=fix)
+    interval = Interval(*interval_ms)
+    if interval.start_ms >= interval.end_ms:
+        raise ConfigError(f"{asked}, and {interval} is empty", fix=fix)
+
+
+def refuse_backwards(
+    plan: TopologyPlan, settings: ApplicationSettings, interval_ms: tuple[int, int] | None, ledger: Ledger
+) -> None:
+    """Refuse to process an interval into state that holds a later one already.
+
+    :raises ConfigError: a run of this application has finished an interval that ends past this one's start.
+    """
+    last = ledger.last()
+    if interval_ms is None or last is None or last.interval_ms is None:
+        return
+    if not settings.keeps_to_interval or not plan.stateful or last.interval_ms[1] <= interval_ms[0]:
+        return
+    raise ConfigError(
+        f"application {plan.application_id!r} keeps state, and its run {last.run_id!r} has processed "
+        f"{Interval(*last.interval_ms)}: {Interval(*interval_ms)} cannot come after that",
+        fix="backfill the intervals of a stateful topology in order, without --run-backwards; to process "
+        "them again, give the backfill another name in its dag run conf",
+    )
+
+
+def find_interval_losses(
+    bounds: Mapping[TopicPartition, LogBounds],
+    found: Mapping[TopicPartition, int],
+    known: Known,
+    interval: Interval,
+) -> list[Loss]:
+    """Return the partitions of which nothing tells that all records of the interval are still there.
+
+    Where a log has lost its beginning, a record that is dated before the interval shows that the interval has
+    not begun yet. Where none is left, records of the interval may be gone.
+
+    :param found: first offset dated at or after the interval's start.
+    """
+    return [
+        interval_deleted(tp, log_start=log_of.start, interval=str(interval))
+        for tp, log_of in sorted(bounds.items())
+        if log_of.start > 0
+        and found.get(tp, log_of.high) <= log_of.start
+        and not (known.set_by_a_person(tp) and known.committed[tp].offset >= log_of.start)
+    ]
+
+
+def start_by_time(
+    tp: TopicPartition, log_of: LogBounds, found: Mapping[TopicPartition, int], known: Known
+) -> int:
+    """Return where to begin to read an interval: at the first offset dated in or past it, or where a person
+    said.
+
+    :param found: first offset dated at or after the interval's start.
+    """
+    if known.set_by_a_person(tp):
+        return max(log_of.start, min(known.committed[tp].offset, log_of.stable))
+    return min(found.get(tp, log_of.stable), log_of.stable)
+
+
+def cut_by_time(
+    admin: AdminPort,
+    reader: ReaderPort,
+    inputs: Sequence[FrozenPartition],
+    interval: Interval,
+    *,
+    clock: Clock,
+) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...]]:
+    """Stop each partition before the first committed record that is dated at or past the interval's end.
+
+    :param inputs: up to the ends of the logs.
+    :return: the same up to the cut, and what a person should know: which single records hold a whole
+        partition back.
+    """
+    ends = {part.topic_partition: part for part in inputs if part.start_offset < part.stop_offset}
+    hints = admin.offsets_for_times(dict.fromkeys(ends, interval.end_ms)) if ends else {}
+    spans = {
+        tp: (max(part.start_offset, hints[tp]), part.stop_offset)
+        for tp, part in ends.items()
+        if tp in hints and hints[tp] < part.stop_offset
+    }
+    found = first_dated(reader, spans, interval.end_ms, clock=clock)
+    cut = tuple(
+        msgspec.structs.replace(part, stop_offset=found[part.topic_partition].offset)
+        if part.topic_partition in found
+        else part
+        for part in inputs
+    )
+    warnings = tuple(
+        _held_back(tp, dated, ends[tp].stop_offset - dated.offset, interval)
+        for tp, dated in sorted(found.items())
+        if dated.offset <= ends[tp].start_offset
+        and (dated.older_behind or dated.timestamp_ms > max(clock.now_ms(), interval.end_ms))
+    )
+    return cut, warnings
+
+
+def first_dated(
+    reader: ReaderPort, spans: Mapping[TopicPartition, tuple[int, int]], at_ms: int, *, clock: Clock
+) -> dict[TopicPartition, Dated]:
+    """Return the first visible record dated at or after a time, of each span that has one.
+
+    :param spans: partition -> (from, to), where ``to`` is at most the last stable offset.
+    """
+    found: dict[TopicPartition, Dated] = {}
+    wanted = sorted(tp for tp, (start, stop) in spans.items() if start < stop)
+    for first in range(0, len(wanted), _READ_AT_ONCE):
+        waiting = {tp: spans[tp][1] for tp in wanted[first : first + _READ_AT_ONCE]}
+        reader.assign({tp: spans[tp][0] for tp in waiting})
+        heard = clock.monotonic_seconds()
+        while waiting:
+            fetched = reader.poll(max_records=_POLL_RECORDS, timeout_seconds=_POLL_SECONDS)
+            heard = refuse_silence(fetched, heard, ", ".join(map(str, waiting)), clock)
+            over: set[TopicPartition] = set()
+            for tp, records in fetched.records.items():
+                if tp not in waiting:
+                    continue
+                dated = _first_of([r for r in records if r.offset() < waiting[tp]], at_ms)
+                if dated is not None:
+                    found[tp] = dated
+                if dated is not None or records[-1].offset() + 1 >= waiting[tp]:
+                    over.add(tp)
+            over |= {tp for tp, end in fetched.ends.items() if end >= waiting.get(tp, end + 1)}
+            for tp in over:
+                del waiting[tp]
+            if waiting and over:
+                reader.pause(over)
+    # Assigned partitions would go on being fetched in the background.
+    reader.assign({})
+    return found
+
+
+def _first_of(records: Sequence[Record], at_ms: int) -> Dated | None:
+    for index, record in enumerate(records):
+        timestamp_ms = record.timestamp()[1]
+        if timestamp_ms >= at_ms:
+            behind = any(later.timestamp()[1] < at_ms for later in records[index + 1 :])
+            return Dated(record.offset(), timestamp_ms, behind)
+    return None
+
+
+def _held_back(tp: TopicPartition, dated: Dated, waiting: int, interval: Interval) -> str:
+    return (
+        f"{tp}: the record at offset {dated.offset} is dated {_iso(dated.timestamp_ms)}, past the end of "
+        f"the data interval {interval}: nothing of the partition is read, and what lies at and behind the "
+        f"record, {waiting} offsets, waits for the run whose interval reaches it"
+    )
+
+
+def _iso(epoch_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # a record may carry any number
+        return f"{epoch_ms} ms"

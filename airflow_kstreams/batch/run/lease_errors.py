@@ -1,0 +1,109 @@
+"""Who may work on an application: the caller of begin, and the errors that name the owner it met."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.protocol.model import Lease, ResetRecord, Slice
+from airflow_kstreams.streams.errors import RunBusyError, RunSupersededError, TopologyError
+from airflow_kstreams.streams.reset_command import drop_slice_command
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+_WAIT = "retry later; runs of one application follow each other (set max_active_runs=1)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who calls begin.
+
+    :param order: (clear number, try number); a higher one of the same run takes over.
+    :param owner: text naming it in messages.
+    :param hold_lease: whether it is a driver, which works on the slice, or only freezes it.
+    :param continuous: whether it runs the application continuously.
+    :param interval_ms: data interval of the run, epoch milliseconds; None if it has none.
+    """
+
+    run_id: str
+    order: tuple[int, int]
+    owner: str
+    hold_lease: bool
+    continuous: bool = False
+    interval_ms: tuple[int, int] | None = None
+
+
+def busy(application_id: str, caller: Caller, lease: Lease, *, now_ms: int) -> RunBusyError:
+    """Build the error for a caller that meets a live lease of another owner."""
+    if lease.continuous:
+        return _busy_continuously(application_id, caller, lease, now_ms=now_ms)
+    return RunBusyError(
+        f"application {application_id!r} is busy: {lease.owner} works on run {lease.owner_run_id!r}, its "
+        f"lease ends in {(lease.expires_ms - now_ms) / 1000:.0f} s unless renewed; run "
+        f"{caller.run_id!r} must wait",
+        fix=_WAIT,
+        run_id=caller.run_id,
+        owner=lease.owner,
+        owner_run_id=lease.owner_run_id,
+        lease_expires_ms=lease.expires_ms,
+    )
+
+
+def _busy_continuously(application_id: str, caller: Caller, lease: Lease, *, now_ms: int) -> RunBusyError:
+    doing = "stops it" if lease.stopping else "runs it continuously"
+    return RunBusyError(
+        f"application {application_id!r} is busy: {lease.owner} {doing} as {lease.owner_run_id!r}, its lease "
+        f"ends in {(lease.expires_ms - now_ms) / 1000:.0f} s unless renewed; run {caller.run_id!r} must wait",
+        fix=f"stop it by sending SIGTERM to {lease.owner}, wait for its end, then retry; if it is gone "
+        "already, retry when its lease has ended",
+        run_id=caller.run_id,
+        owner=lease.owner,
+        owner_run_id=lease.owner_run_id,
+        lease_expires_ms=lease.expires_ms,
+    )
+
+
+def lost_race(application_id: str, caller: Caller, lease: Lease | None) -> RunBusyError:
+    """Build the error for a caller whose claim was overtaken before it could write."""
+    owner = "another coordinator" if lease is None else lease.owner
+    return RunBusyError(
+        f"application {application_id!r} is busy: {owner} began at the same moment as run {caller.run_id!r}",
+        fix=_WAIT,
+        run_id=caller.run_id,
+        owner=owner,
+        owner_run_id="" if lease is None else lease.owner_run_id,
+        lease_expires_ms=0 if lease is None else lease.expires_ms,
+    )
+
+
+def superseded(application_id: str, lease: Lease, found: Lease | None) -> RunSupersededError:
+    """Build the error for an owner whose lease belongs to someone else now."""
+    who = "nobody" if found is None else f"{found.owner} for run {found.owner_run_id!r}"
+    return RunSupersededError(
+        f"run {lease.owner_run_id!r} of application {application_id!r} was taken over: the lease of "
+        f"generation {lease.generation} now belongs to {who}",
+        fix="nothing: the new owner finishes the run",
+        run_id=lease.owner_run_id,
+    )
+
+
+def other_topology(slice_: Slice, plan: TopologyPlan) -> TopologyError:
+    """Build the error for an unfinished slice that the application file no longer fits."""
+    return TopologyError(
+        f"run {slice_.run_id!r} of application {plan.application_id!r} began with topology "
+        f"{slice_.plan.topology.topology_hash[:12]} and is not finished, the application file now builds "
+        f"{plan.topology_hash[:12]}",
+        fix="deploy the old application file and finish the run, or drop its slice, so that the next run "
+        f"goes on where it stopped: {drop_slice_command(plan.application_id)}",
+    )
+
+
+def resetting(application_id: str, caller: Caller, reset: ResetRecord) -> RunBusyError:
+    """Build the error for a caller that meets a reset that is not done."""
+    return RunBusyError(
+        f"application {application_id!r} is being reset, or its reset was interrupted; run "
+        f"{caller.run_id!r} must wait",
+        fix=f"retry when the reset is done; if it was interrupted, run it again: {reset.command}",
+        run_id=caller.run_id,
+        owner="reset",
+        owner_run_id="",
+        lease_expires_ms=0,
+    )

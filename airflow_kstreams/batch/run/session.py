@@ -1,0 +1,156 @@
+"""The coordinator's clients: one admin, one reader of the group, one writer under ``<app>-coordinator``.
+
+Only whoever has initialised that transactional id last can write markers, slices and leases: it is the mutual
+exclusion of coordinators. Everything decided after :meth:`claim` and written before someone else claims is
+therefore decided and written without interference; someone else's claim makes the write fail, and nothing of
+it is seen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
+from airflow_kstreams.batch.protocol.ledger import ledger_topic
+from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord, metadata_topic
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    ClusterPort,
+    CommittedOffset,
+    ReaderPort,
+    TopicPartition,
+    WriterPort,
+)
+
+#: A crashed coordinator's transaction hides the ledger's end for no longer than this.
+_TRANSACTION_TIMEOUT_MS = 10_000
+
+
+class CoordinatorSession:
+    """Makes the coordinator's clients when first needed. Safe to use from several threads.
+
+    :ivar reading: held while the reader is used.
+    :ivar writing: held while the transactional id is claimed or used. Who claims it, reads, and then writes
+        holds it all the while: another thread must not write under a claim whose meaning nobody has looked
+        up yet. Taken before ``reading``, never after.
+    """
+
+    def __init__(self, cluster: ClusterPort, application_id: str) -> None:
+        self._cluster = cluster
+        self._application_id = application_id
+        self._admin: AdminPort | None = None
+        self._reader: ReaderPort | None = None
+        self._writer: WriterPort | None = None
+        self.writing = threading.RLock()
+        self.reading = threading.RLock()
+
+    @property
+    def cluster(self) -> ClusterPort:
+        """The cluster."""
+        return self._cluster
+
+    @property
+    def admin(self) -> AdminPort:
+        """The admin client."""
+        with self.reading:
+            if self._admin is None:
+                self._admin = self._cluster.admin()
+            return self._admin
+
+    @property
+    def reader(self) -> ReaderPort:
+        """The reader; use it under :attr:`reading`."""
+        with self.reading:
+            if self._reader is None:
+                self._reader = self._cluster.reader(group_id=self._application_id)
+            return self._reader
+
+    @property
+    def claimed(self) -> bool:
+        """Whether this session has claimed the coordinator's transactional id and its writer is sound."""
+        return self._writer is not None and not self._writer.suspect
+
+    def claim(self) -> None:
+        """Claim the coordinator's transactional id anew, fencing every other coordinator.
+
+        :raises KafkaClientError: the broker did not answer.
+        """
+        with self.writing:
+            self._drop_writer()
+            app = self._application_id
+            await_leaders(self.admin, [ledger_topic(app), metadata_topic(app)])
+            writer = self._cluster.writer(
+                transactional_id=f"{self._application_id}-coordinator",
+                transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            )
+            try:
+                writer.init_transactions()
+            except BaseException:
+                writer.close()
+                raise
+            self._writer = writer
+
+    @contextmanager
+    def claiming(self) -> Iterator[None]:
+        """Claim the transactional id, and keep it only if the block ends well.
+
+        The block looks up what the claim means: nothing may be written under a claim of which nobody knows
+        whether it was lawful.
+        """
+        self.claim()
+        try:
+            yield
+        except BaseException:
+            with self.writing:
+                self._drop_writer()
+            raise
+
+    def write(
+        self,
+        records: Iterable[MetadataRecord],
+        *,
+        offsets: Mapping[TopicPartition, CommittedOffset] | None = None,
+    ) -> None:
+        """Write records and offsets in one transaction.
+
+        :raises TaskFencedError: another coordinator claimed the transactional id.
+        :raises KafkaClientError: the client failed; if that was in the commit the outcome is unknown, and
+            whoever reads the topics after the next :meth:`claim` sees it.
+        """
+        with self.writing:
+            writer = self._writer
+            if writer is None:
+                raise KafkaClientError(
+                    "the coordinator's transactional id is not claimed",
+                    fix="call begin or finish first",
+                    code="_STATE",
+                    retriable_code=True,
+                )
+            try:
+                writer.begin()
+                for record in records:
+                    writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
+                if offsets:
+                    writer.send_offsets(offsets, self.reader)
+                writer.commit()
+            except BaseException:
+                self._drop_writer()
+                raise
+
+    def close(self) -> None:
+        """Close every client. Closing twice is harmless."""
+        with self.writing, self.reading:
+            self._drop_writer()
+            if self._reader is not None:
+                self._reader.close()
+            if self._admin is not None:
+                self._admin.close()
+            self._reader = self._admin = None
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None

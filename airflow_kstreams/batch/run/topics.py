@@ -1,0 +1,309 @@
+"""Checks the topics of a topology and creates the engine's own.
+
+User topics are never created here: a topic made with wrong retention or partition count loses data quietly,
+so a missing one is named with the command that creates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.run.assignment import (
+    AskGroups,
+    group_sources,
+    refuse_orphans,
+    refuse_regrouping,
+    with_changelogs,
+)
+from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss, replaced, state_replaced
+from airflow_kstreams.batch.protocol.ledger import ledger_topic
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions, Slice
+from airflow_kstreams.batch.protocol.permissions import naming_permissions, run_permissions
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
+from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition, TopicSpec
+from airflow_kstreams.streams.reset_command import start_over_command
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.plan import TopologyPlan
+
+#: Records may be dated long ago or ahead: neither must they be refused, nor expired by their own time.
+_ANY_TIMESTAMP: Mapping[str, str] = {
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
+_REPARTITION: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    **_ANY_TIMESTAMP,
+}
+#: A local checkpoint counts for half the time that tombstones are kept: with seven days, the checkpoint of a
+#: daily run is of use, with the broker's one day it would not be.
+_CHANGELOG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
+    **_ANY_TIMESTAMP,
+}
+#: Small segments, cleaned early, because every task reads these topics from their beginning.
+_PROTOCOL: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(16 * 1024 * 1024),
+}
+
+
+#: Raises if what the broker says of the topics means that something is lost.
+RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopics:
+    """What begin freezes of the topics.
+
+    :param partitions: partition count of every source topic.
+    :param topic_ids: topic id of every source topic.
+    :param grouped: partition groups per subtopology id, one task each.
+    """
+
+    partitions: Mapping[str, int]
+    topic_ids: Mapping[str, str]
+    grouped: Mapping[int, GroupedPartitions]
+
+    @property
+    def tasks(self) -> dict[int, int]:
+        """Number of tasks per subtopology id."""
+        return {sub: len(entry.by_group) for sub, entry in self.grouped.items()}
+
+    @property
+    def changelog_ids(self) -> dict[str, str]:
+        """Topic id of every changelog."""
+        return {topic: id_ for entry in self.grouped.values() for topic, id_ in entry.changelogs.items()}
+
+
+def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
+    """Create the metadata topic and the ledger unless they exist."""
+    app = settings.application_id
+    _ensure_protocol(admin, (metadata_topic(app), ledger_topic(app)), settings)
+
+
+def ensure_ledger_topic(admin: AdminPort, settings: ApplicationSettings) -> None:
+    """Create the ledger unless it exists."""
+    _ensure_protocol(admin, (ledger_topic(settings.application_id),), settings)
+
+
+def ensure_replays_topic(admin: AdminPort, name: str, settings: ApplicationSettings) -> None:
+    """Create the topic that says how far dead letters were replayed, unless it exists."""
+    _ensure_protocol(admin, (name,), settings)
+
+
+def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: ApplicationSettings) -> None:
+    found = admin.describe_topics(wanted)
+    for name, description in found.items():
+        if description.partitions != 1:
+            raise ConfigError(
+                f"topic {name} has {description.partitions} partitions, the run protocol needs exactly 1",
+                fix="choose another application id, or delete that topic if it is not in use",
+            )
+    admin.create_topics(
+        [_spec(name, 1, _PROTOCOL, settings) for name in wanted if name not in found],
+    )
+
+
+def ensure_topics(
+    admin: AdminPort,
+    plan: TopologyPlan,
+    settings: ApplicationSettings,
+    *,
+    groups: AskGroups | None = None,
+    recorded: Assignment | None = None,
+    refuse_loss: RefuseLoss | None = None,
+) -> SourceTopics:
+    """Check the user's topics, group their partitions, create repartition topics and changelogs, and describe
+    what is there. Nothing is created unless all checks hold.
+
+    :param groups: asks the user's own partition grouper.
+    :param recorded: the groups that existing state depends on.
+    :param refuse_loss: called with what the broker says of the topics, before anything else is checked.
+    :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, an internal topic
+        does not fit the number of tasks, or the topology does not fit the state of earlier runs.
+    """
+    with naming_permissions(run_permissions(plan, settings)):
+        found, counts, grouped = check_topics(
+            admin, plan, groups=groups, recorded=recorded, refuse_loss=refuse_loss
+        )
+        tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
+        _create_internal(admin, plan, found, (counts, tasks), settings)
+        _ensure_dead_letter_topic(admin, plan, settings)
+        # Deletes nothing, and is refused if finish could not delete either: better known now than after
+        # hours.
+        admin.delete_records({TopicPartition(topic, 0): 0 for topic in plan.repartition_topics})
+    described = admin.describe_topics({*plan.sources, *plan.changelogs})
+    return SourceTopics(
+        partitions={topic: counts[topic] for topic in plan.sources},
+        topic_ids={topic: described[topic].topic_id for topic in plan.sources},
+        grouped=with_changelogs(plan, grouped, described),
+    )
+
+
+def check_topics(
+    admin: AdminPort,
+    plan: TopologyPlan,
+    *,
+    groups: AskGroups | None = None,
+    recorded: Assignment | None = None,
+    refuse_loss: RefuseLoss | None = None,
+) -> tuple[Mapping[str, TopicDescription], Mapping[str, int], Mapping[int, GroupedPartitions]]:
+    """Check topics and groups as :func:`ensure_topics` does, and create nothing.
+
+    :return: what the broker says of the topics, partition counts, partition groups per subtopology id.
+    :raises TopologyError: as for :func:`ensure_topics`.
+    """
+    user_topics = (set(plan.sources) | set(plan.outputs)) - set(plan.repartition_topics)
+    entries = recorded.subtopologies.values() if recorded is not None else ()
+    former = {topic for entry in entries for topic in entry.changelogs}
+    found = admin.describe_topics(user_topics | {*plan.repartition_topics} | {*plan.changelogs} | former)
+    if refuse_loss is not None:
+        refuse_loss(found)
+    _refuse_missing(plan, user_topics, found)
+    counts = partition_counts(plan, {name: described.partitions for name, described in found.items()})
+    grouped = group_sources(plan, counts, groups)
+    refuse_orphans(recorded, plan, found)
+    refuse_regrouping(recorded, plan, with_changelogs(plan, grouped, found))
+    for changelog, subtopology in plan.changelogs.items():
+        if changelog in found:
+            _refuse_other_count(plan, changelog, found[changelog], len(grouped[subtopology].by_group))
+    return found, counts, grouped
+
+
+def internal_configs(plan: TopologyPlan) -> dict[str, Mapping[str, str]]:
+    """Return the settings that the engine creates its own topics of a topology with."""
+    wanted: dict[str, Mapping[str, str]] = dict.fromkeys(plan.repartition_topics, _REPARTITION)
+    wanted |= {changelog: _changelog_configs(plan, changelog) for changelog in plan.changelogs}
+    app = plan.application_id
+    return wanted | dict.fromkeys((metadata_topic(app), ledger_topic(app)), _PROTOCOL)
+
+
+def _changelog_configs(plan: TopologyPlan, changelog: str) -> Mapping[str, str]:
+    given = plan.subtopology(plan.changelogs[changelog]).changelog_configs.get(changelog, {})
+    return {**_CHANGELOG, **given}
+
+
+def _refuse_other_count(
+    plan: TopologyPlan, changelog: str, description: TopicDescription, tasks: int
+) -> None:
+    if description.partitions != tasks:
+        raise TopologyError(
+            f"changelog {changelog} has {description.partitions} partitions, but subtopology "
+            f"{plan.changelogs[changelog]} has {tasks} tasks: their number was fixed by its first run",
+            fix=f"group the partitions into {description.partitions} groups again, or start over with empty "
+            f"state: {start_over_command(plan.application_id, plan.inputs)}",
+        )
+
+
+def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]) -> None:
+    """Compare the ids of a slice's source topics and changelogs with the ones its run began with.
+
+    :param topics: which of them. Changelogs whose id the slice, of an earlier version, does not have are left
+        out.
+    :raises DataLossError: a topic is gone or was created again.
+    """
+    plan = slice_.plan
+    before = {topic: id_ for topic, id_ in (plan.changelog_ids | plan.topic_ids).items() if topic in topics}
+    if not before:
+        return
+    found = admin.describe_topics(before)
+    run = (plan.topology.application_id, slice_.run_id)
+    losses: list[Loss] = []
+    for topic, id_ in sorted(before.items()):
+        now = found[topic].topic_id if topic in found else ""
+        if now == id_:
+            continue
+        if topic in plan.topic_ids:
+            partitions = found[topic].partitions if topic in found else plan.partitions[topic]
+            losses.append(replaced(topic, now=now, before=id_, partitions=partitions, run=run))
+        else:
+            losses.append(state_replaced(topic, now=now, before=id_, run=run))
+    if losses:
+        raise data_loss(losses, plan.topology.application_id, run_id=slice_.run_id)
+
+
+def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> None:
+    """Create the dead-letter topic if records may go there and the user has not named one.
+
+    It has one partition, so that dead letters keep the order in which a task met them.
+    """
+    if not settings.dead_letters:
+        return
+    topic = settings.dead_letter_topic
+    if topic in plan.sources or topic in plan.changelogs:
+        raise ConfigError(
+            f"the dead-letter topic {topic!r} is also read by the topology, or is a changelog",
+            fix="name another one by errors.dead.letter.queue.topic.name; process dead letters in an "
+            "application of their own",
+        )
+    if admin.describe_topics([topic]):
+        return
+    if settings.errors_dead_letter_queue_topic_name:
+        raise ConfigError(
+            f"the dead-letter topic {topic!r} does not exist",
+            fix="create it with: kafka-topics.sh --bootstrap-server <broker> --create "
+            f"--topic {topic} --partitions <count>; or leave errors.dead.letter.queue.topic.name out",
+        )
+    admin.create_topics([_spec(topic, 1, _REPARTITION, settings)])
+
+
+def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, TopicDescription]) -> None:
+    missing = sorted(names - set(found))
+    if not missing:
+        return
+    roles = {
+        topic: role
+        for role, topics in (
+            ("output", plan.outputs),
+            ("intermediate", plan.intermediates),
+            ("input", plan.inputs),
+        )
+        for topic in topics
+    }
+    what = ", ".join(f"{roles[topic]} topic {topic!r}" for topic in missing)
+    raise TopologyError(
+        f"{what} of application {plan.application_id!r} {'does' if len(missing) == 1 else 'do'} not exist",
+        fix="create "
+        + "; ".join(
+            f"it with: kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} --partitions "
+            "<count>"
+            for topic in missing
+        ),
+    )
+
+
+def _create_internal(
+    admin: AdminPort,
+    plan: TopologyPlan,
+    found: Mapping[str, TopicDescription],
+    sizes: tuple[Mapping[str, int], Mapping[int, int]],
+    settings: ApplicationSettings,
+) -> None:
+    counts, tasks = sizes
+    wanted = [
+        _spec(topic, counts[topic], _REPARTITION, settings)
+        for topic in plan.repartition_topics
+        if topic not in found
+    ]
+    wanted += [
+        _spec(changelog, tasks[subtopology], _changelog_configs(plan, changelog), settings)
+        for changelog, subtopology in plan.changelogs.items()
+        if changelog not in found
+    ]
+    admin.create_topics(wanted)
+
+
+def _spec(name: str, partitions: int, configs: Mapping[str, str], settings: ApplicationSettings) -> TopicSpec:
+    return TopicSpec(
+        name=name,
+        partitions=partitions,
+        replication_factor=settings.internal_replication_factor,
+        configs=configs,
+    )

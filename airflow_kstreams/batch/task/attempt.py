@@ -1,0 +1,311 @@
+"""One attempt of a task: the steps of :mod:`airflow_kstreams.batch.task.runner`, with one set of clients."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
+from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
+from airflow_kstreams.batch.protocol.model import RunState, Slice, TaskReport
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.task.read_failures import ReadFailures
+from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit
+from airflow_kstreams.batch.task.loop import TaskLoop
+from airflow_kstreams.batch.task.restore import restore_stores
+from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
+from airflow_kstreams.batch.task.task_state import TaskState
+from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, WriterPort
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.task_environment import Surroundings
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAssignment:
+    """Which task to run for which slice.
+
+    :param task_id: the task.
+    :param run_id: the run that owns the slice.
+    :param generation: of the slice; a newer one means that the driver who launched the task was superseded.
+    """
+
+    task_id: TaskId
+    run_id: str
+    generation: int
+
+    def refuse_unless_current(self, folded: Folded) -> Slice:
+        """Return the slice, if the metadata topic still says that it is this driver's.
+
+        :raises TaskFencedError: another driver, or another run, owns the application by now.
+        """
+        slice_ = folded.slice
+        mine = (self.run_id, self.generation)
+        if (
+            slice_ is not None
+            and folded.state is RunState.RUNNING
+            and (slice_.run_id, slice_.generation) == mine
+        ):
+            return slice_
+        if slice_ is None:
+            found = "no slice"
+            fix = (
+                "nothing if the application was reset, or runs continuously by now; else its metadata topic "
+                "was deleted: begin the run again, which says what to do"
+            )
+        else:
+            found = f"run {slice_.run_id!r} generation {slice_.generation}"
+            fix = "nothing: a newer driver owns the run and launches this task itself"
+        raise TaskFencedError(
+            f"task {self.task_id} belongs to run {self.run_id!r} generation {self.generation}, but the "
+            f"metadata topic says {folded.state.value}, {found}",
+            fix=fix,
+            task_id=str(self.task_id),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTask:
+    """A task that is ready to process.
+
+    :param share: what it has to do.
+    :param loop: does it.
+    :param state_files: its local files.
+    """
+
+    share: TaskSlice
+    loop: TaskLoop
+    state_files: TaskState
+    commit: TaskCommit
+
+    def keep(self, committed: OffsetMetadata) -> TaskReport:
+        """Leave the local files to the next run, after the last commit.
+
+        :return: the report of what was committed.
+        """
+        self.state_files.keep(self.commit.changelog_ends)
+        return committed.report()
+
+
+class TaskAttempt:
+    """One attempt; a context manager that closes its clients and aborts what is open.
+
+    :param number: which attempt of the task runner this is, from 1.
+    :param scratch: folder for files that need not outlive the attempt; the system's own unless given.
+    """
+
+    _make_loop: type[TaskLoop] = TaskLoop
+
+    def __init__(
+        self,
+        *,
+        topology: Topology,
+        assignment: TaskAssignment,
+        cluster: ClusterPort,
+        settings: ApplicationSettings,
+        clock: Clock,
+        number: int,
+        scratch: Path | None = None,
+    ) -> None:
+        self._topology = topology
+        self._assignment = assignment
+        self._task_id = assignment.task_id
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = clock
+        self._number = number
+        self._scratch = scratch
+        self._clients = ExitStack()
+        self._commit: TaskCommit | None = None
+        self._loop: TaskLoop | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._commit is not None and error is not None and not isinstance(error, TaskFencedError):
+            try:
+                self._commit.abort()
+            except KStreamsError as failure:
+                log.warning(
+                    "task %s: the abort failed too, the next attempt fences it: %s", self._task_id, failure
+                )
+        self._clients.close()
+
+    @property
+    def commits(self) -> int:
+        """Commits this attempt made."""
+        return self._commit.commits if self._commit is not None else 0
+
+    @property
+    def grew_old(self) -> bool:
+        """Whether it gave up a transaction that had grown too old."""
+        return self._loop is not None and self._loop.grew_old
+
+    def run(self, *, patient: bool = False) -> TaskReport:
+        """Run the five steps and return what was committed for the slice in all.
+
+        :param patient: whether a transaction that grows too old is blamed on the machine or the broker.
+        :raises KStreamsError: whatever stopped it; everything uncommitted is void.
+        """
+        opened = self._open(patient=patient)
+        if isinstance(opened, TaskReport):
+            return opened
+        committed = opened.loop.run(opened.share.bounds)  # step 5
+        return opened.keep(committed)
+
+    def _open(self, *, patient: bool) -> OpenTask | TaskReport:
+        """Take the first four steps.
+
+        :return: a report when nothing is left to do.
+        """
+        started = self._clock.monotonic_seconds()
+        admin = self._cluster.admin()
+        self._clients.callback(admin.close)
+        refuse_unfit_timeouts(self._settings, admin)
+        written = self._written_topics()
+        await_leaders(admin, written)
+        outputs, state = self._writers()  # step 1
+        reader = self._reader()
+        slice_, share = self._work(reader, admin)  # steps 2 and 3
+        clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
+        known = committed_progress(slice_, share)
+        if share.done:
+            return already_done(known, self._task_id)
+        task = self._stream_task(share, known, clients)
+        state_files = TaskState(
+            task,
+            topology_hash=slice_.plan.topology.topology_hash,
+            admin=admin,
+            settings=self._settings,
+            clock=self._clock,
+            scratch=self._scratch,
+        )
+        self._clients.callback(state_files.close)
+        failures = ReadFailures(
+            self._cluster,
+            admin,
+            slice_,
+            task=str(self._task_id),
+            settings=self._settings,
+            clock=self._clock,
+        )
+        restored = self._restore(task, state_files, admin, failures)  # step 4
+        self._commit = TaskCommit(
+            clients,
+            slice_,
+            share,
+            known=known,
+            restored=restored,
+            attempt=self._number,
+            started=started,
+        )
+        self._commit.keep_changelogs(state_files.kept_changelogs)
+        self._loop = self._make_loop(
+            task, clients, self._commit, failures, settings=self._settings, clock=self._clock, patient=patient
+        )
+        self._loop.open()
+        return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
+
+    def _written_topics(self) -> set[str]:
+        """Return the topics that take part in this task's transactions."""
+        plan = self._topology.plan(self._settings.application_id)
+        return written_topics(plan, settings=self._settings, subtopology=self._task_id.subtopology)
+
+    def _work(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        """Work out what there is to do, now that no older attempt can change it."""
+        folded = read_metadata(self._cluster, self._settings.application_id, admin=admin, clock=self._clock)
+        slice_ = self._assignment.refuse_unless_current(folded)
+        return slice_, task_slice(slice_, folded, self._task_id, reader, admin)
+
+    def _restore(
+        self, task: StreamTask, state_files: TaskState, admin: AdminPort, failures: ReadFailures
+    ) -> int:
+        """Restore the stores. What was read is of the run's own changelogs if a look behind it finds them.
+
+        :return: how many changelog records were replayed.
+        """
+        changelogs = {*task.changelogs.values()}
+        try:
+            restored = restore_stores(task, state_files, self._cluster, admin, self._settings, self._clock)
+        except KStreamsError:
+            failures.refuse_replaced(changelogs)
+            raise
+        failures.refuse_replaced(changelogs)
+        return restored
+
+    def _reader(self) -> ReaderPort:
+        reader = self._cluster.reader(group_id=self._settings.application_id)
+        self._clients.callback(reader.close)
+        return reader
+
+    def _stream_task(self, share: TaskSlice, known: OffsetMetadata, clients: TaskClients) -> StreamTask:
+        admin = clients.admin
+        return StreamTask(
+            self._topology,
+            task_id=self._task_id,
+            bounds=share.bounds,
+            produce=clients.outputs.produce,
+            settings=self._settings,
+            progress=TaskProgress(
+                records_in=known.records_in,
+                records_out=known.records_out,
+                records_dropped=known.records_dropped,
+                records_dead_lettered=known.records_dead_lettered,
+                partition_times={
+                    partition: OffsetMetadata.decode(offset.metadata).times
+                    for partition, offset in share.committed.items()
+                },
+            ),
+            surroundings=Surroundings(
+                now_ms=self._clock.now_ms,
+                partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
+            ),
+        )
+
+    def _writers(self) -> tuple[WriterPort, WriterPort]:
+        """Make the writers of outputs and of what decides; initialising the latter fences older attempts."""
+        deciding = self._transactional_writer()
+        if self._settings.exactly_once:
+            return deciding, deciding
+        outputs = self._cluster.writer(transactional_id=None)
+        self._clients.callback(outputs.close)
+        return outputs, deciding
+
+    def _transactional_writer(self) -> WriterPort:
+        writer = self._cluster.writer(
+            transactional_id=f"{self._settings.application_id}-{self._task_id}",
+            transaction_timeout_ms=self._settings.transaction_timeout_ms,
+        )
+        self._clients.callback(writer.close)
+        writer.init_transactions()
+        return writer
+
+
+def committed_progress(slice_: Slice, share: TaskSlice) -> OffsetMetadata:
+    """Return what earlier attempts committed for this slice."""
+    for offset in share.committed.values():
+        metadata = OffsetMetadata.decode(offset.metadata)
+        if metadata.run_id == slice_.run_id:
+            return metadata
+    return OffsetMetadata()
+
+
+def already_done(known: OffsetMetadata, task_id: TaskId) -> TaskReport:
+    """Return the report of a task that was found at its stop offsets, with what it had committed there."""
+    report = known.report()
+    return msgspec.structs.replace(report, task_id=str(task_id), outcome="already_done")

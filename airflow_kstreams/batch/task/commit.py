@@ -1,0 +1,189 @@
+"""One commit of a task, in numbered steps.
+
+exactly_once, one transaction:
+
+1. Emit cached results (outputs).
+2. Write one changelog record per changed key.
+3. Last commit only: flush, then one done notification per input x intermediate partition. Its value is the
+   high watermark of the intermediate partition, which after the flush lies at or past everything this task
+   wrote: the broker acknowledges a record (acks=all) only once the high watermark passed it, and never
+   answers with an older one (KIP-207). Read after the flush, it also covers what an earlier attempt committed
+   and what outsiders wrote.
+   In the same moment the ends of those changelogs are read whose stores keep their files: what lies below
+   is this task's own, because a later attempt would fence this commit before it writes.
+4. Add the offsets, with the metadata that carries time and counters.
+5. Commit the transaction.
+
+at_least_once: 1 outside any transaction, flush; then 2 to 5 in a transaction of its own. A crash between the
+two repeats records, never skips one. The transaction is there for its fence: a zombie must not overwrite
+newer state, nor take offsets back, nor move the stop of an intermediate topic that others have reached.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
+from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.task.task_slice import TaskSlice
+from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
+from airflow_kstreams.streams.runtime.stream_task import StreamTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskClients:
+    """The clients of one attempt.
+
+    :param outputs: writes the task's outputs.
+    :param state: writes changelogs, notifications and offsets in transactions; the same writer in
+        exactly_once.
+    :param written: topics that take part in the transactions.
+    """
+
+    admin: AdminPort
+    reader: ReaderPort
+    outputs: WriterPort
+    state: WriterPort
+    written: Collection[str]
+
+
+class TaskCommit:
+    """Commits a task.
+
+    :param known: what earlier attempts committed for this slice.
+    :param restored: changelog records replayed by this attempt.
+    :param attempt: its number.
+    :param started: when it started, monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        clients: TaskClients,
+        slice_: Slice,
+        share: TaskSlice,
+        *,
+        known: OffsetMetadata,
+        restored: int,
+        attempt: int,
+        started: float,
+    ) -> None:
+        self._clients = clients
+        self._slice = slice_
+        self._share = share
+        self._known = known
+        self._restored = restored
+        self._attempt = attempt
+        self._started = started
+        self._open = False
+        self._input_stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
+        self._kept_changelogs: tuple[TopicPartition, ...] = ()
+        #: Ends of the kept changelogs; filled by the last commit.
+        self.changelog_ends: Mapping[TopicPartition, int] = {}
+        self.commits = 0
+
+    @property
+    def kept_ms(self) -> dict[TopicPartition, tuple[int, int]]:
+        """The interval in which records are processed, of each partition of the task that has one."""
+        kept = self._slice.plan.kept_ms
+        mine = self._input_stops.keys() & self._share.bounds.keys()
+        return {} if kept is None else dict.fromkeys(sorted(mine), kept)
+
+    def keep_changelogs(self, partitions: Collection[TopicPartition]) -> None:
+        """Read the ends of these changelog partitions with the last commit."""
+        self._kept_changelogs = tuple(partitions)
+
+    def begin(self) -> None:
+        """Open the transaction that the next outputs belong to, unless it is open."""
+        if self._clients.state is self._clients.outputs:
+            self._begin()
+
+    def commit(self, task: StreamTask, *, now_seconds: float, last: bool) -> OffsetMetadata:
+        """Commit everything processed so far.
+
+        :param last: whether the task is at its stop offsets, so that it notifies.
+        :return: the counters that were committed with the offsets.
+        """
+        outputs, state = self._clients.outputs, self._clients.state
+        self.begin()
+        task.flush()
+        if outputs is not state:
+            outputs.flush()
+        counters = self._counters(task, now_seconds)
+        offsets = self._offsets(task, counters)
+        self._begin()
+        self._write_changes(task, state)
+        if last:
+            self._notify(state)
+            self._read_changelog_ends(state)
+        state.send_offsets(offsets, self._clients.reader)
+        state.commit()
+        self._open = False
+        self.commits += 1
+        return counters
+
+    def abort(self) -> None:
+        """Abort what is open; best effort, the next attempt's fencing aborts it in any case."""
+        if self._open:
+            self._open = False
+            await_leaders(self._clients.admin, self._clients.written)
+            self._clients.state.abort()
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._clients.state.begin()
+            self._open = True
+
+    def _counters(self, task: StreamTask, now_seconds: float) -> OffsetMetadata:
+        progress = task.progress
+        return OffsetMetadata(
+            run_id=self._slice.run_id,
+            task_id=str(task.task_id),
+            records_in=progress.records_in,
+            records_out=progress.records_out,
+            records_dropped=progress.records_dropped,
+            records_dead_lettered=progress.records_dead_lettered,
+            records_skipped=self._known.records_skipped + task.group.skipped,
+            restored=self._restored,
+            commits=self._known.commits + self.commits + 1,
+            attempts=self._attempt,
+            seconds=round(now_seconds - self._started, 3),
+            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        )
+
+    def _offsets(self, task: StreamTask, counters: OffsetMetadata) -> dict[TopicPartition, CommittedOffset]:
+        """Return what to commit. An offset that a person set beyond an input's stop stays as it is, so that
+        finish sees that it was a person.
+        """
+        times, stops = task.progress.partition_times, self._input_stops
+        return {
+            partition: CommittedOffset(position, counters.at_times(times[partition]).encode())
+            for partition, position in task.group.positions().items()
+            if position <= stops.get(partition, position)
+        }
+
+    def _write_changes(self, task: StreamTask, writer: WriterPort) -> None:
+        produce = writer.produce
+        group = task.task_id.group
+        for changelog, changes in task.changes():
+            for key, value, timestamp_ms in changes:
+                produce(changelog, value, key, group, timestamp_ms, None)
+
+    def _notify(self, writer: WriterPort) -> None:
+        if not self._share.notify:
+            return
+        writer.flush()
+        ends = self._clients.admin.end_offsets(self._share.intermediates, isolation="read_uncommitted")
+        for source, intermediate in self._share.notify:
+            record = notification_record(self._slice, source, intermediate, ends[intermediate])
+            writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
+
+    def _read_changelog_ends(self, writer: WriterPort) -> None:
+        if self._kept_changelogs:
+            writer.flush()
+            self.changelog_ends = self._clients.admin.end_offsets(
+                self._kept_changelogs, isolation="read_uncommitted"
+            )

@@ -1,0 +1,293 @@
+"""Step 5 of the task protocol: fetch, process and commit until every stop offset is reached.
+
+It goes in steps, so that a thread can let several tasks take turns; see ``continuous_loop.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.task.read_failures import TOPIC_LOST, ReadFailures
+from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, TransactionAbortedError
+from airflow_kstreams.streams.ports import Clock, Fetched, TopicPartition
+from airflow_kstreams.streams.runtime.stream_task import StreamTask
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+#: Few enough that a fetch stays in the processor's cache while it is looked at again and again, and that
+#: Python's collector, which counts records that are not dropped yet, is not woken by it.
+_FETCH_RECORDS = 2_000
+#: How long a task waits for records when it has nothing else to do.
+FETCH_SECONDS = 0.1
+#: Records processed between two looks at the clock; fewer when user functions are slow, so that commits come
+#: in time.
+_CHUNK_FIRST, _CHUNK_MAX = 10, 2_000
+#: A transaction older than this share of its timeout is given up.
+_TRANSACTION_SHARE = 0.9
+#: One older than this is committed where nothing but records to leave out comes.
+_SKIPPING_SHARE = 0.25
+_CHUNK_SECONDS_HIGH, _CHUNK_SECONDS_LOW = 0.2, 0.05
+#: How often a task that gets nothing looks whether what it waits for is still there.
+_LOOK_SECONDS = 5.0
+#: How often, at most, topics are looked at before a commit, unless it is the last: a request each time.
+_TOPIC_LOOK_SECONDS = 1.0
+
+
+class TaskLoop:
+    """Runs a restored task to its stop offsets: :meth:`open`, then :meth:`run`, or its steps.
+
+    :param task: restored, and not open yet.
+    :param clients: of the attempt.
+    :param commit: commits the task.
+    :param failures: explains why the task cannot read on.
+    :param patient: whether a transaction that grows too old is blamed on the machine or the broker (a pause,
+        a slow answer), so that another attempt is made; else on the task's own functions.
+    :ivar grew_old: whether that happened.
+    """
+
+    def __init__(
+        self,
+        task: StreamTask,
+        clients: TaskClients,
+        commit: TaskCommit,
+        failures: ReadFailures,
+        *,
+        settings: ApplicationSettings,
+        clock: Clock,
+        patient: bool = False,
+    ) -> None:
+        self._task = task
+        self._clients = clients
+        self._commit = commit
+        self._failures = failures
+        self._settings = settings
+        self._clock = clock
+        self._patient = patient
+        self.grew_old = False
+        self._assigned: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._chunk = _CHUNK_FIRST
+        self._committed_at = self._progressed_at = self._looked_at = clock.monotonic_seconds()
+        self._topics_seen_at = self._looked_at
+        #: Offset to read next, by partition: further on than what was processed.
+        self._positions: dict[TopicPartition, int] = {}
+        #: Since when there may be something to commit; the broker counts from the first write.
+        self._open_since: float | None = None
+        #: Whether records may be read that are never processed.
+        self._skipping = False
+
+    def run(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> OffsetMetadata:
+        """Read every partition from its position to its stop offset; the last commit is made, too.
+
+        :return: what was committed with the last offsets.
+        :raises StopOffsetUnreachableError: no progress for ``run.stall.timeout.ms``.
+        :raises DataLossError: what is still to be read is gone.
+        """
+        self.start(bounds)
+        while not self._task.complete:
+            self.step()
+            self._refuse_to_wait_in_vain()
+        return self.finish()
+
+    def open(self) -> None:
+        """Let the processors start. What they forward then belongs to the first transaction, and opens it.
+
+        :raises RecordError: a processor's init failed.
+        """
+        before = self._clock.monotonic_seconds()
+        self._commit.begin()
+        if self._task.open():
+            self._open_since = before
+        self._committed_at = self._progressed_at = self._looked_at = self._clock.monotonic_seconds()
+
+    def start(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Begin to read, each partition from its position."""
+        self._assigned = set(self._task.group.unfinished())
+        self._positions = {p: bounds[p][0] for p in self._assigned}
+        for partition, interval_ms in self._commit.kept_ms.items():
+            self._task.group.keep_only(partition, interval_ms)
+            self._skipping = True
+        if self._assigned:
+            self._clients.reader.assign({p: bounds[p][0] for p in sorted(self._assigned)})
+
+    def step(self, wait_seconds: float = FETCH_SECONDS) -> bool:
+        """Fetch once, and process what may be processed.
+
+        :param wait_seconds: for records, if there are none yet.
+        :return: whether anything was processed.
+        """
+        self._fetch(wait_seconds)
+        progressed = False
+        while self._process():
+            progressed = True
+        self._balance()
+        return progressed
+
+    def finish(self) -> OffsetMetadata:
+        """Close the processors and make the last commit.
+
+        :return: what was committed with the last offsets.
+        """
+        self._commit.begin()
+        self._task.close()
+        self._refuse_replaced_topics(last=True)
+        return self._commit_task(self._clock.monotonic_seconds(), last=True)
+
+    def _fetch(self, wait_seconds: float) -> None:
+        try:
+            fetched = self._clients.reader.poll(max_records=_FETCH_RECORDS, timeout_seconds=wait_seconds)
+        except KafkaClientError as error:
+            raise self._failures.explain(error, self._unread()) from error
+        self._take(fetched)
+        for partition, records in fetched.records.items():
+            self._positions[partition] = records[-1].offset() + 1
+        for partition, end in fetched.ends.items():
+            self._positions[partition] = max(end, self._positions[partition])
+
+    def _take(self, fetched: Fetched) -> None:
+        for partition, records in fetched.records.items():
+            self._task.add(partition, records)
+        for partition, end in fetched.ends.items():
+            self._task.group.reached(partition, end)
+        if self._skipping and fetched.records:
+            self._progressed_at = self._clock.monotonic_seconds()
+
+    def _unread(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Return (position, stop offset) of the partitions that are not read to their stop."""
+        stops = self._task.group.stops()
+        return {p: (self._positions[p], stops[p]) for p in self._task.group.unfinished()}
+
+    def _refuse_long_transaction(self, now: float) -> None:
+        """Fail with the remedy before the broker aborts the transaction, which would look like fencing."""
+        if self._open_since is None:
+            return
+        limit_ms = self._settings.transaction_timeout_ms
+        open_ms = (now - self._open_since) * 1000
+        if not self._settings.exactly_once or open_ms <= _TRANSACTION_SHARE * limit_ms:
+            return
+        cause = (
+            f"task {self._task.task_id}: no commit point for {open_ms / 1000:.0f} s, and the broker aborts "
+            f"its transaction after {limit_ms / 1000:.0f} s (transaction.timeout.ms)"
+        )
+        fix = (
+            "set commit.every.records lower, so that the task's functions need less time between two commit "
+            "points, or transaction.timeout.ms higher, then retry the run: its slice is kept"
+        )
+        self.grew_old = True
+        if self._patient:
+            raise TransactionAbortedError(cause, fix=fix, task_id=str(self._task.task_id))
+        raise ConfigError(cause, fix=fix)
+
+    def _process(self) -> bool:
+        """Process one chunk, commit if due, and say whether there may be more to process right now."""
+        self._commit.begin()
+        before = self._clock.monotonic_seconds()
+        punctuated = self._task.punctuate()
+        count = self._task.process(self._chunk)
+        now = self._clock.monotonic_seconds()
+        if self._open_since is None and (count or punctuated):
+            self._open_since = before
+        if count:
+            self._progressed_at = now
+            self._chunk = next_chunk(self._chunk, now - before)
+        if self._at_stop:
+            return False
+        if self._commit_due(now, processed=count > 0) or self._only_skips(now, count):
+            self._commit_now(now)
+        else:
+            self._refuse_long_transaction(now)
+        return count > 0
+
+    @property
+    def _at_stop(self) -> bool:
+        """Whether only the last commit is left to do.
+
+        No other may cover the stop offsets: a task that dies behind one would count as done, and what its
+        processors give in close would never come.
+        """
+        return self._task.complete
+
+    def _commit_due(self, now: float, *, processed: bool) -> bool:
+        return self._task.commit_due(interval_elapsed=self._interval_elapsed(now), processed=processed)
+
+    def _only_skips(self, now: float, count: int) -> bool:
+        """Whether a transaction grows old while records are read that are all left out: they bring no commit
+        point, however many they are.
+        """
+        if not self._skipping or count or self._open_since is None:
+            return False
+        return (now - self._open_since) * 1000 > _SKIPPING_SHARE * self._settings.transaction_timeout_ms
+
+    def _interval_elapsed(self, now: float) -> bool:
+        return (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
+
+    def _commit_now(self, now: float) -> None:
+        self._refuse_replaced_topics(last=False)
+        self._commit_task(now, last=False)
+        self._committed_at = self._clock.monotonic_seconds()
+        self._open_since = None
+        self._refuse_suspect()
+
+    def _commit_task(self, now: float, *, last: bool) -> OffsetMetadata:
+        try:
+            return self._commit.commit(self._task, now_seconds=now, last=last)
+        except KafkaClientError as error:
+            if error.code in TOPIC_LOST:
+                self._refuse_replaced_topics(last=True)
+            raise
+
+    def _refuse_suspect(self) -> None:
+        """Leave a writer whose commit was suspicious: a repeated request could hit a later transaction."""
+        if self._clients.state.suspect:
+            raise TransactionAbortedError(
+                f"task {self._task.task_id}: a commit was slow or repeated, its producer is not used again",
+                fix="nothing: the task resumes from its committed offsets with a new producer",
+                task_id=str(self._task.task_id),
+            )
+
+    def _balance(self) -> None:
+        """Pause partitions at their stop, and those far ahead of another one.
+
+        That bounds memory and saves fetching what belongs to the next run; it never changes the order.
+        """
+        idle = self._needless()
+        if idle - self._paused:
+            self._clients.reader.pause(idle - self._paused)
+        if self._paused - idle:
+            self._clients.reader.resume(self._paused - idle)
+        self._paused = idle
+
+    def _refuse_replaced_topics(self, *, last: bool) -> None:
+        """Commit nothing that may come from a topic created again meanwhile, or whose state was kept in one:
+        the client knows it by its name only. What was fetched before the look is the old topic's if the look
+        finds it there.
+        """
+        now = self._clock.monotonic_seconds()
+        if last or now - self._topics_seen_at >= _TOPIC_LOOK_SECONDS:
+            sources = {partition.topic for partition in self._assigned}
+            self._failures.refuse_replaced(sources | {*self._task.changelogs.values()})
+            self._topics_seen_at = now
+
+    def _needless(self) -> set[TopicPartition]:
+        """Return the partitions of which nothing needs to be fetched for now."""
+        group = self._task.group
+        return self._assigned - set(group.unfinished()) | set(group.ahead(self._paused))
+
+    def _refuse_to_wait_in_vain(self) -> None:
+        """Look, now and then while nothing comes, whether it can come at all, and give up in the end."""
+        now = self._clock.monotonic_seconds()
+        if now - max(self._progressed_at, self._looked_at) > _LOOK_SECONDS:
+            self._failures.refuse_loss(self._unread())
+            self._looked_at = now
+        if (now - self._progressed_at) * 1000 > self._settings.run_stall_timeout_ms:
+            raise self._failures.unreachable(self._unread())
+
+
+def next_chunk(chunk: int, seconds: float) -> int:
+    """Return how many records to process next, after a chunk that took so long."""
+    if seconds > _CHUNK_SECONDS_HIGH:
+        return max(1, chunk // 4)
+    if seconds < _CHUNK_SECONDS_LOW:
+        return min(_CHUNK_MAX, chunk * 2)
+    return chunk

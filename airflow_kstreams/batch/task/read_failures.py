@@ -1,0 +1,115 @@
+"""Why a task cannot read on: records that are gone, or a last stable offset that does not move.
+
+A reader never resets its position by itself (``auto.offset.reset=error``), so a log that starts beyond it
+makes it fail; a log that ends before the stop offset just gives nothing more. Both are looked into here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.run.offsets import POSITION_LOST
+from airflow_kstreams.batch.protocol.open_transactions import ages
+from airflow_kstreams.batch.task.task_slice import refuse_slice_loss
+from airflow_kstreams.batch.run.topics import refuse_other_topics
+from airflow_kstreams.streams.errors import KafkaClientError, StopOffsetUnreachableError
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+#: Partition -> (offset to read next, stop offset).
+Spans = Mapping[TopicPartition, tuple[int, int]]
+
+
+#: Codes of a client whose topic is not there, or not the one it was.
+TOPIC_LOST = frozenset(
+    {
+        "UNKNOWN_TOPIC_OR_PART",
+        "_UNKNOWN_TOPIC",
+        "_UNKNOWN_PARTITION",
+        "UNKNOWN_TOPIC_ID",
+        "INCONSISTENT_TOPIC_ID",
+    }
+)
+
+
+class ReadFailures:
+    """Explains what one task meets.
+
+    :param task: in words, for messages.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        admin: AdminPort,
+        slice_: Slice,
+        *,
+        task: str,
+        settings: ApplicationSettings,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._admin = admin
+        self._slice = slice_
+        self._task = task
+        self._settings = settings
+        self._clock = clock
+
+    def refuse_replaced(self, topics: Collection[str]) -> None:
+        """Look whether the topics are still those that the run began with.
+
+        :raises DataLossError: one was created again: what was read of it may be another topic's.
+        """
+        if topics:
+            refuse_other_topics(self._admin, self._slice, topics)
+
+    def refuse_loss(self, spans: Spans) -> None:
+        """Look whether what is still to be read is still there.
+
+        :raises DataLossError: it is not.
+        """
+        if spans:
+            refuse_slice_loss(self._admin, self._slice, spans)
+
+    def explain(self, error: KafkaClientError, spans: Spans) -> KafkaClientError:
+        """Return the error to raise for one of the reader.
+
+        :raises DataLossError: its position is not in the log any more.
+        """
+        if error.code in TOPIC_LOST:
+            self.refuse_replaced({partition.topic for partition in spans})
+        if error.code not in POSITION_LOST:
+            return error
+        self.refuse_loss(spans)
+        # Only what was read already is gone, before the reader was told to leave it alone: another one is not
+        # asked for it.
+        return KafkaClientError(error.cause, fix=error.fix, code=error.code, retriable_code=True)
+
+    def unreachable(self, spans: Spans) -> StopOffsetUnreachableError:
+        """Build the error of a task that got nothing for too long."""
+        stable = self._admin.end_offsets(sorted(spans), isolation="read_committed")
+        high = self._admin.end_offsets(sorted(spans), isolation="read_uncommitted")
+        held = {tp: stable[tp] for tp in sorted(spans) if stable[tp] < min(high[tp], spans[tp][1])}
+        old = (
+            ages(self._cluster, held, group_id=self._settings.application_id, clock=self._clock)
+            if held
+            else {}
+        )
+        details = "; ".join(
+            f"{tp}: position {position}, last stable offset {stable[tp]}, high watermark {high[tp]}, "
+            f"stop {stop}" + (f", a transaction at the last stable offset {old[tp]}" if tp in old else "")
+            for tp, (position, stop) in sorted(spans.items())
+        )
+        look = (
+            f"find the producers of the open transactions with: {'; '.join(map(describe_producers, held))}"
+            if held
+            else "check the brokers that lead these partitions"
+        )
+        return StopOffsetUnreachableError(
+            f"task {self._task} of run {self._slice.run_id!r} got no record for "
+            f"{self._settings.run_stall_timeout_ms} ms: {details}",
+            fix=f"{look}; then retry the run: its slice is kept",
+            run_id=self._slice.run_id,
+        )

@@ -1,0 +1,141 @@
+"""The task protocol (KIP-129): one bounded task from fencing to its last commit.
+
+Steps of an attempt, in this order, which is the proof:
+
+1. ``init_transactions`` under ``<app>-<subtopology>_<group>`` fences every older attempt of the task and
+   waits until what it left open is aborted or completed. Nothing an older attempt still does can become
+   visible after this line.
+2. Fold the metadata topic: unless it says RUNNING with my run and generation, stop; nothing was written.
+3. Read the committed offsets. Because of step 1 they cannot move any more except by this attempt.
+4. Restore state from the task's local files, as far as a checkpoint of a clean end goes, and from the
+   changelog, up to its end: step 1 settled that, too.
+5. Process to the stop offsets. A commit writes outputs, changelogs, offsets (and with the last one the done
+   notifications) in one transaction, so a crash between any two lines leaves either all of a commit or
+   nothing of it.
+
+A crash in 1 to 4 has written nothing. A crash in 5 leaves an open transaction, which step 1 of the next
+attempt aborts. If the outcome of a commit is unknown, or its writer is suspect, the writer is dropped and the
+next attempt starts at 1, where the committed offsets tell. With ``at_least_once`` outputs are flushed before
+changelogs, notifications and offsets are committed in a transaction, so that a crash repeats records and
+never skips one. Only the outputs of a zombie are not fenced then.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+
+import tenacity
+
+from airflow_kstreams.batch.retry_budget import Attempts, resumable
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.protocol.metadata import read_metadata
+from airflow_kstreams.batch.protocol.model import Slice, TaskReport
+from airflow_kstreams.batch.task.attempt import (
+    TaskAssignment,
+    TaskAttempt,
+    already_done,
+    committed_progress,
+)
+from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
+from airflow_kstreams.streams.errors import TaskFencedError
+from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+_FENCED_POLL_SECONDS = 0.5
+
+
+class TaskRunner:
+    """Runs one task of a slice until its stop offsets are committed.
+
+    :param topology: built by the application file in this process.
+    :param assignment: which task of which slice.
+    :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
+    """
+
+    def __init__(
+        self,
+        *,
+        topology: Topology,
+        assignment: TaskAssignment,
+        cluster: ClusterPort,
+        settings: ApplicationSettings,
+        clock: Clock | None = None,
+        scratch: Path | None = None,
+    ) -> None:
+        self._topology = topology
+        self._assignment = assignment
+        self._task_id = assignment.task_id
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._scratch = scratch
+        self._attempts = Attempts()
+
+    def run(self) -> TaskReport:
+        """Run attempts until the task is done.
+
+        :raises RecordError: a record could not be decoded, processed, encoded or delivered.
+        :raises TaskFencedError: another attempt owns the task and makes no progress either.
+        :raises KStreamsError: any other error that attempts could not overcome.
+        """
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(resumable),
+            stop=lambda _: self._attempts.fruitless >= self._settings.task_max_attempts,
+            wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=5),
+            sleep=self._clock.sleep,
+            before_sleep=tenacity.before_sleep_log(log, logging.WARNING),
+            reraise=True,
+        )
+        try:
+            return retrying(self._attempt)
+        except TaskFencedError as error:
+            return self._done_by_another(error)
+
+    def _attempt(self) -> TaskReport:
+        self._attempts.begin()
+        with TaskAttempt(
+            topology=self._topology,
+            assignment=self._assignment,
+            cluster=self._cluster,
+            settings=self._settings,
+            clock=self._clock,
+            number=self._attempts.number,
+            scratch=self._scratch,
+        ) as attempt:
+            try:
+                return attempt.run(patient=self._attempts.patient)
+            finally:
+                self._attempts.end(commits=attempt.commits, grew_old=attempt.grew_old)
+
+    def _done_by_another(self, fenced: TaskFencedError) -> TaskReport:
+        """Watch the attempt that fenced this one; success is reported only when the stop offsets are
+        committed.
+        """
+        patience = 2 * self._settings.transaction_timeout_ms / 1000
+        progressed = self._clock.monotonic_seconds()
+        seen: object = None
+        while self._clock.monotonic_seconds() - progressed < patience:
+            slice_, share = self._share()
+            if share.done:
+                return already_done(committed_progress(slice_, share), self._task_id)
+            if share.committed != seen:
+                seen, progressed = share.committed, self._clock.monotonic_seconds()
+            self._clock.sleep(_FENCED_POLL_SECONDS)
+        raise fenced
+
+    def _share(self) -> tuple[Slice, TaskSlice]:
+        with ExitStack() as clients:
+            admin = self._cluster.admin()
+            clients.callback(admin.close)
+            folded = read_metadata(
+                self._cluster, self._settings.application_id, admin=admin, clock=self._clock
+            )
+            slice_ = self._assignment.refuse_unless_current(folded)
+            reader = self._cluster.reader(group_id=self._settings.application_id)
+            clients.callback(reader.close)
+            return slice_, task_slice(slice_, folded, self._task_id, reader, admin)

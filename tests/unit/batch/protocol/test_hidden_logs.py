@@ -1,0 +1,43 @@
+"""Somebody else's open transaction hides what the application's own topics say, when a run begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.batch.protocol.ledger import ledger_topic
+from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.testing import InMemoryKafka
+from tests.in_process import Application
+from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, results
+
+
+@pytest.mark.parametrize("topic", [metadata_topic(APP), ledger_topic(APP)])
+def test_nothing_is_begun_when_an_open_transaction_hides_what_is_committed(topic: str) -> None:
+    kafka = InMemoryKafka()
+    for name in ("in", "middle", "out"):
+        kafka.create_topic(name, partitions=2)
+    app = Application(application_id=APP, topology=copied(), on=kafka, clock=kafka.clock)
+    publish(kafka, 1, 2)
+    app.run("run-1")
+    publish(kafka, 3)
+    hanging = kafka.writer(transactional_id="foreign", transaction_timeout_ms=900_000)
+    hanging.init_transactions()
+    hanging.begin()
+    hanging.produce(topic, b"1", b"open", 0)
+    hanging.flush()
+    kafka.clock.sleep(60)
+    before = kafka.records(metadata_topic(APP), isolation="read_uncommitted")
+    with pytest.raises(OpenTransactionError) as caught:
+        app.begin("run-2")
+    error = caught.value
+    assert f"{topic}-0: a transaction that is still open hides committed records" in error.cause
+    assert "open for 9" in error.cause, "a minute, and as long as begin waited"
+    assert describe_producers(TopicPartition(topic, 0)) in error.fix
+    assert error.is_retriable
+    assert kafka.records(metadata_topic(APP), isolation="read_uncommitted") == before
+    hanging.abort()
+    app.run("run-2")
+    assert results(kafka) == ["1", "2", "3"]

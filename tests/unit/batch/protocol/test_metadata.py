@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kstreams.batch.protocol.metadata import Folded, fold
+from airflow_kstreams.batch.protocol.metadata_records import (
+    MetadataRecord,
+    completed_record,
+    finished_record,
+    notification_record,
+    tombstone,
+)
+from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import TopicPartition
+from tests.metadata_log import APP, INPUTS, a_slice, bare, compacted, frozen, log_of, records_of
+
+TOPICS = ("A", "B", "I")
+A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
+I0, I1 = TopicPartition("I", 0), TopicPartition("I", 1)
+
+
+def folded(records: list[MetadataRecord], topics: tuple[str, ...] = ()) -> Folded:
+    return fold(log_of(records), APP, topics=topics)
+
+
+def tombstones(records: list[MetadataRecord]) -> list[MetadataRecord]:
+    return [tombstone(APP, key) for key in folded(records).live_keys]
+
+
+def test_state_is_new_when_the_topic_is_empty() -> None:
+    assert folded([]) == Folded(state=RunState.NEW)
+
+
+def test_slice_is_found_whole_when_the_completed_marker_is_there() -> None:
+    found = folded(records_of(a_slice()))
+    assert found.state is RunState.RUNNING
+    assert found.slice == a_slice()
+    assert found.owner == "the test"
+    assert not found.torn
+
+
+@pytest.mark.parametrize("written", range(len(INPUTS) + 1))
+def test_state_is_new_when_begin_died_before_its_completed_marker(written: int) -> None:
+    assert folded(records_of(a_slice())[:written]).state is RunState.NEW
+
+
+def test_finished_marker_alone_is_enough_when_compaction_dropped_the_rest() -> None:
+    found = folded([finished_record(a_slice(), owner="x")])
+    assert found.state is RunState.FINISHED
+    assert found.slice is not None
+    assert found.slice.plan == a_slice().plan
+
+
+def second_run() -> tuple[list[MetadataRecord], list[MetadataRecord]]:
+    """A finished first run with notifications, and what the begin of a second writes after it."""
+    first = records_of(a_slice())
+    first.append(notification_record(a_slice(), A0, I0, 24))
+    first.append(finished_record(a_slice(), owner="x"))
+    later = a_slice("run-2", inputs=(frozen("A", 0, 55, 155), frozen("A", 1, 46, 46), frozen("B", 0, 7, 9)))
+    return first, [*tombstones(first), *records_of(later)]
+
+
+def test_state_never_mixes_runs_when_a_writer_without_transactions_dies_anywhere_in_begin() -> None:
+    first, begin = second_run()
+    for written in range(len(begin) + 1):
+        found = folded(first + begin[:written])
+        marker_gone = any(r.key == APP.encode() for r in begin[:written])
+        if written == len(begin):
+            assert found.state is RunState.RUNNING
+            assert found.slice is not None
+            assert found.slice.run_id == "run-2"
+            assert [p.stop_offset for p in found.slice.inputs] == [155, 46, 9]
+            assert found.notifications == {}
+        elif marker_gone:
+            assert found.state is RunState.NEW, written
+        else:
+            assert found.state is RunState.FINISHED, written
+
+
+def test_fold_is_unchanged_when_the_log_is_compacted_at_any_point() -> None:
+    first, begin = second_run()
+    log = first + begin
+    for cut in range(len(log) + 1):
+        assert folded(compacted(log[:cut]) + log[cut:]) == folded(log), cut
+
+
+def test_live_keys_are_all_keys_with_a_value_when_a_run_has_finished() -> None:
+    first, _ = second_run()
+    assert set(folded(first).live_keys) == {b"A_0", b"A_1", b"B_0", b"A_0-I_0", APP.encode()}
+    assert folded(first + tombstones(first)).live_keys == ()
+
+
+def test_generation_is_the_rewritten_one_when_a_driver_took_over() -> None:
+    taken = msgspec.structs.replace(a_slice(), generation=4)
+    found = folded([*records_of(a_slice()), completed_record(taken, owner="second driver")])
+    assert found.slice == taken
+    assert found.owner == "second driver"
+
+
+def test_notifications_of_an_older_generation_count_when_the_run_is_the_same() -> None:
+    older = notification_record(a_slice(generation=1), A0, I0, 24)
+    taken = completed_record(a_slice(generation=2), owner="x")
+    assert folded([*records_of(a_slice()), older, taken]).notifications == {(A0, I0): 24}
+
+
+def test_notifications_are_ignored_when_another_run_wrote_them() -> None:
+    stray = notification_record(a_slice("run-0"), A0, I0, 24)
+    assert folded([*records_of(a_slice()), stray]).notifications == {}
+
+
+def test_stop_set_is_torn_when_one_stop_is_missing_or_changed() -> None:
+    whole = records_of(a_slice())
+    assert folded(whole[1:]).torn
+    changed = whole[0]._replace(value=b"54")
+    assert folded([changed, *whole[1:]]).torn
+    assert not folded(whole).torn
+
+
+def test_plan_that_cannot_be_read_is_an_error_when_the_marker_is_ours() -> None:
+    marker = completed_record(a_slice(), owner="x")
+    headers = [(n, b"{" if n == "kstreams.plan" else v) for n, v in marker.headers or ()]
+    with pytest.raises(KafkaClientError, match="cannot be read"):
+        folded([marker._replace(headers=headers)])
+
+
+def test_marker_of_another_format_is_an_error_and_never_taken_for_a_bare_one() -> None:
+    marker = completed_record(a_slice(), owner="x")
+    headers = [(n, b"2" if n == "kstreams.version" else v) for n, v in marker.headers or ()]
+    with pytest.raises(KafkaClientError, match="written in format '2', expected '1'"):
+        folded([*records_of(a_slice())[:-1], marker._replace(headers=headers)], TOPICS)
+
+
+# == the spec's own pictures, written by someone else
+
+
+def test_stops_are_kept_when_a_foreign_writer_began_the_run() -> None:
+    log = [bare("A_1", "55"), bare("A_0", "46"), bare("B_0", "75"), bare(APP, "0")]
+    found = folded(log, TOPICS)
+    assert found.state is RunState.RUNNING
+    assert found.slice is None
+    assert found.foreign_stops == {A1: 55, A0: 46, B0: 75}
+
+
+def test_done_notifications_are_read_when_a_foreign_writer_wrote_them() -> None:
+    log = [bare("A_1", "55"), bare(APP, "0"), bare("A_1-I_1", "24"), bare("A_1-I_0", "56")]
+    assert folded(log, TOPICS).notifications == {(A1, I1): 24, (A1, I0): 56}
+
+
+def test_state_is_finished_when_a_foreign_finished_marker_is_last() -> None:
+    log = [bare("A_1", "55"), bare(APP, "0"), bare(APP, "1")]
+    assert folded(log, TOPICS).state is RunState.FINISHED
+
+
+def test_stops_are_gone_when_a_foreign_writer_tombstoned_them() -> None:
+    log = [
+        bare("A_1", "55"),
+        bare(APP, "0"),
+        bare(APP, "1"),
+        bare("A_1", None),
+        bare(APP, None),
+        bare("A_1", "155"),
+    ]
+    found = folded(log, TOPICS)
+    assert found.state is RunState.NEW
+    assert found.live_keys == (b"A_1",)
+
+
+def test_keys_are_parsed_by_whole_names_when_topic_names_hold_dashes_and_digits() -> None:
+    topics = ("a-1", "a-1_0", "b_2-c")
+    log = [bare("a-1_0", "5"), bare("a-1_0_1", "6"), bare(APP, "0"), bare("a-1_0_1-b_2-c_3", "9")]
+    found = folded(log, topics)
+    assert found.foreign_stops == {TopicPartition("a-1", 0): 5, TopicPartition("a-1_0", 1): 6}
+    assert found.notifications == {(TopicPartition("a-1_0", 1), TopicPartition("b_2-c", 3)): 9}
+
+
+def test_strange_records_are_kept_out_of_the_state_when_the_topic_holds_some() -> None:
+    log = [bare("\u00e9_x", "y"), bare("A_-1", "5"), bare("A_0", "five"), bare("Z_0", "5"), bare(APP, "0")]
+    found = folded(log, TOPICS)
+    assert found.foreign_stops == {}
+    assert len(found.live_keys) == 5
+
+
+@given(st.lists(st.sampled_from(range(14)), max_size=40), st.data())
+def test_fold_equals_the_fold_of_the_compacted_log_when_records_come_in_any_order(
+    picks: list[int], data: st.DataObject
+) -> None:
+    first, begin = second_run()
+    pool = (first + begin)[:14]
+    log = [pool[pick % len(pool)] for pick in picks]
+    cut = data.draw(st.integers(0, len(log)))
+    assert folded(compacted(log[:cut]) + log[cut:], TOPICS) == folded(log, TOPICS)

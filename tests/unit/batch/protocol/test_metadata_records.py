@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_kstreams.batch.protocol.metadata_records import (
+    check_keys,
+    completed_record,
+    finished_record,
+    notification_record,
+    stop_hash,
+    tombstone,
+)
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
+from tests.metadata_log import APP, INPUTS, a_slice, frozen, records_of
+
+
+def test_keys_and_values_are_the_specs_text_when_a_run_is_written() -> None:
+    written = [(r.key, r.value) for r in records_of(a_slice())]
+    assert written == [(b"A_0", b"55"), (b"A_1", b"46"), (b"B_0", b"7"), (b"app", b"0")]
+    done = notification_record(a_slice(), TopicPartition("A", 1), TopicPartition("I", 0), 60)
+    assert (done.topic, done.key, done.value) == ("app-metadata", b"A_1-I_0", b"60")
+    assert (finished_record(a_slice(), owner="x").key, finished_record(a_slice(), owner="x").value) == (
+        b"app",
+        b"1",
+    )
+    assert tombstone(APP, b"A_0")[1:] == (None, b"A_0", None)
+
+
+def test_both_markers_hold_the_whole_plan_when_compaction_may_keep_one_only() -> None:
+    plans = [
+        dict(make(a_slice(), owner="x").headers or ())["kstreams.plan"]
+        for make in (completed_record, finished_record)
+    ]
+    assert plans[0] == plans[1] != b""
+
+
+def test_hash_does_not_depend_on_order_when_the_set_is_the_same() -> None:
+    assert stop_hash(INPUTS) == stop_hash(reversed(INPUTS))
+    assert stop_hash(INPUTS) != stop_hash(INPUTS[1:])
+    assert stop_hash((frozen("A", 0, 0, 5),)) != stop_hash((frozen("A", 0, 1, 5),))
+
+
+def plan(application_id: str, *subtopologies: SubtopologyPlan) -> TopologyPlan:
+    return TopologyPlan(application_id=application_id, topology_hash="h", subtopologies=subtopologies)
+
+
+def test_application_id_is_refused_when_it_equals_a_stop_key() -> None:
+    topology = plan("flights_1", SubtopologyPlan(id=0, sources=("flights",), sinks=("out",)))
+    check_keys(topology, {"flights": 1})
+    with pytest.raises(TopologyError, match=r"'flights_1'.*markers.*flights-1"):
+        check_keys(topology, {"flights": 2})
+
+
+def test_topics_are_refused_when_a_notification_key_equals_a_stop_key() -> None:
+    topology = plan(
+        "app",
+        SubtopologyPlan(id=0, sources=("A", "A_0-I"), sinks=("I",)),
+        SubtopologyPlan(id=1, sources=("I",), sinks=("O",)),
+    )
+    with pytest.raises(TopologyError, match=r"A_0-I_0.*rename|A_0-I_0"):
+        check_keys(topology, {"A": 1, "A_0-I": 1, "I": 1})
+
+
+def test_topics_pass_when_names_are_odd_but_keys_differ() -> None:
+    topology = plan(
+        "app",
+        SubtopologyPlan(id=0, sources=("a-1", "a_1"), sinks=("i-1",)),
+        SubtopologyPlan(id=1, sources=("i-1",), sinks=("o",)),
+    )
+    check_keys(topology, {"a-1": 12, "a_1": 12, "i-1": 12})

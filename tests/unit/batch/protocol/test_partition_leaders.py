@@ -1,0 +1,123 @@
+"""Brokers that come back after a crash end transactions without markers where a partition has no leader yet
+(KAFKA-20734): whoever claims an id, or aborts, waits for leaders first, or results are seen twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from airflow_kstreams.batch.task import attempt as task_attempt
+
+from airflow_kstreams.batch.task import commit as task_commit
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.inspect.status import read_status
+from airflow_kstreams.streams import KStreamBuilder, serdes
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.testing import InMemoryKafka
+from tests.interception import InterceptedApplication, Once
+from tests.word_counts import APP, EXACT, WORDS, counting, counts, kafka_with_words
+
+_LEADERLESS_MS = 5_000
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    return kafka_with_words()
+
+
+@pytest.fixture
+def app(kafka: InMemoryKafka) -> InterceptedApplication:
+    return counting(kafka)
+
+
+def crash_of(kafka: InMemoryKafka) -> Callable[[], None]:
+    """The brokers die and come back, at first without leaders."""
+
+    def crash() -> None:
+        kafka.restart(leaderless_ms=_LEADERLESS_MS)
+        raise KafkaClientError("no answer", fix="retry", code="_TRANSPORT", retriable_code=True)
+
+    return crash
+
+
+def open_partitions(kafka: InMemoryKafka) -> list[str]:
+    admin = kafka.admin()
+    found = admin.describe_topics(kafka.topics())
+    partitions = [TopicPartition(topic, n) for topic, about in found.items() for n in range(about.partitions)]
+    stable = admin.end_offsets(partitions, isolation="read_committed")
+    ends = admin.end_offsets(partitions, isolation="read_uncommitted")
+    return [str(tp) for tp in partitions if stable[tp] < ends[tp]]
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_results_are_exact_when_leaders_come_late(
+    app: InterceptedApplication, kafka: InMemoryKafka, number: int
+) -> None:
+    slice_ = app.begin("run")
+    app.interceptor = Once("writer.commit", number, crash_of(kafka))
+    app.task(slice_, 0, 0)
+    app.interceptor = None
+    app.finish("run")
+    assert counts(kafka) == EXACT
+    assert open_partitions(kafka) == []
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_results_would_be_seen_twice_without_that_wait(
+    app: InterceptedApplication, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    if not waits:
+        for module in (task_attempt, task_commit):
+            monkeypatch.setattr(module, "await_leaders", lambda *_: None)
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("in").send_to("out")
+    app.topology = builder.build()
+    slice_ = app.begin("run")
+    app.interceptor = Once("writer.commit", 2, crash_of(kafka))
+    app.task(slice_, 0, 0)
+    seen = "".join((record.value() or b"").decode() for record in kafka.records("out"))
+    assert seen == (WORDS if waits else "abbaab")
+
+
+def test_task_is_fenced_with_leaders_when_its_run_was_given_up(
+    app: InterceptedApplication, kafka: InMemoryKafka
+) -> None:
+    app.run("run-1")
+    kafka.append("in", b"c", b"c")
+    slice_ = app.begin("run-2")
+    app.interceptor = Once("writer.commit", 1, crash_of(kafka))
+    app.settings = {**app.settings, "task.max.attempts": 1}
+    with pytest.raises(KafkaClientError):
+        app.task(slice_, 0, 0)
+    app.interceptor = None
+    # No slice is left, and a person says of every input where to go on.
+    kafka.admin().delete_topics([metadata_topic(APP)])
+    reader, inputs = kafka.reader(group_id=APP), kafka.partitions("in")
+    reader.commit({tp: CommittedOffset(at.offset) for tp, at in reader.committed(inputs).items()})
+    app.run("run-3")
+    assert counts(kafka) == [*EXACT, (b"c", 1)]
+    assert open_partitions(kafka) == []
+
+
+def test_coordinator_claims_with_leaders(app: InterceptedApplication, kafka: InMemoryKafka) -> None:
+    app.interceptor = Once("writer.commit", 1, crash_of(kafka))
+    with pytest.raises(KafkaClientError):
+        app.begin("run-1")
+    app.interceptor = None
+    kafka.append("in", b"c", b"c")
+    app.run("run-2")
+    assert counts(kafka) == [*EXACT, (b"c", 1)]
+    assert [run.run_id for run in read_status(kafka, APP).runs] == ["run-2"]
+    assert open_partitions(kafka) == []
+
+
+def test_claim_fails_and_may_be_repeated_when_no_leader_comes(
+    app: InterceptedApplication, kafka: InMemoryKafka
+) -> None:
+    kafka.restart(leaderless_ms=3_600_000)
+    with pytest.raises(KafkaClientError) as caught:
+        app.begin("run-1")
+    assert caught.value.is_retriable

@@ -1,0 +1,215 @@
+"""Resets that die at any port call, and others at work at any port call of a reset.
+
+Everything is tried: the calls of a reset are counted once; then it runs again and again on scenes made alike,
+with something happening at its first port call, its second, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pytest
+
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.reset.scenario import ShiftBy
+from airflow_kstreams.streams.errors import KStreamsError, RunBusyError, RunError
+from airflow_kstreams.testing import FaultyCluster
+from tests.reset_scene import Crash, CrashingAt, ResetScene
+
+T = TypeVar("T")
+
+#: What all runs together say of each value when nothing was reset, and when everything is processed again.
+COUNTS = {"a": 3, "b": 1, "c": 1, "d": 2, "e": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A reset, and what the next run says after it.
+
+    :param request: of the reset.
+    :param unfinished: whether a slice is left half way before it.
+    :param after: what the next run says, starting from what the reset left.
+    """
+
+    request: dict[str, Any]
+    unfinished: bool
+    after: dict[str, int]
+
+
+CASES = {
+    "everything": Case(
+        request={"inputs": "in", "intermediates": "mid"}, unfinished=False, after={**COUNTS, "d": 2, "e": 1}
+    ),
+    "everything and a slice": Case(
+        request={"inputs": "in", "intermediates": "mid", "delete_stop_offsets": True, "force": True},
+        unfinished=True,
+        after=COUNTS,
+    ),
+    "shift": Case(
+        request={"inputs": "in", "intermediates": "mid", "scenario": ShiftBy(offsets=-2)},
+        unfinished=False,
+        after={"a": 1, "c": 1, "d": 2, "e": 1},
+    ),
+    "only the slice": Case(request={"delete_stop_offsets": True}, unfinished=True, after={"d": 2, "e": 1}),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+def made(case: Case) -> ResetScene:
+    """Two finished runs; new records, of which a third run has read some if it is to be unfinished."""
+    scene = ResetScene(partitions=1)
+    scene.send("a", "b", "a")
+    scene.run("r1")
+    scene.send("a", "c")
+    scene.run("r2")
+    scene.send("d", "e", "d")
+    if case.unfinished:
+        scene.tasks(scene.begin("r3"), [0, 1])
+    scene.counts()
+    return scene
+
+
+def calls_of(case: Case) -> list[str]:
+    """The port calls of a reset that nothing happens to, but for closing clients at its end."""
+    counting = CrashingAt()
+    scene = made(case)
+    scene.reset(counting.cluster(scene.kafka), **case.request)
+    calls = counting.calls
+    while calls[-1].endswith(".close"):
+        calls.pop()
+    return calls
+
+
+#: After these, and within these, Kafka is another one than before.
+CHANGES = ("writer.", "admin.create_topics", "admin.delete_topics")
+
+
+def crashed(case: Case, *, at: tuple[str, ...] = ("",)) -> Iterator[tuple[str, ResetScene, bool]]:
+    """Scenes with a reset that died, at every port call, before and after it took effect.
+
+    The third part says whether the call is one that changes something.
+
+    :param at: beginnings of the calls' names.
+    """
+    for number, name in enumerate(calls_of(case)):
+        for after in (False, True) if name.startswith(at) else ():
+            scene = made(case)
+            dying = CrashingAt(number, after=after)
+            with pytest.raises(Crash):
+                scene.reset(dying.cluster(scene.kafka), **case.request)
+            yield f"{'after' if after else 'before'} {name}, call {number}", scene, name.startswith(CHANGES)
+
+
+def test_nothing_goes_wrong_when_a_reset_dies_anywhere(case: Case) -> None:
+    """No run begins beside half a reset; who repeats the command has what one gives that did not die."""
+    untouched = made(case).meaning()
+    whole = made(case)
+    whole.reset(**case.request)
+    expected = whole.meaning()
+    whole.run("next")
+    assert dict(whole.counts()) == case.after
+    stages = set()
+    for where, scene, changing in crashed(case):
+        ledger = scene.ledger
+        stages.add(ledger.reset and ledger.reset.stage)
+        if ledger.reset is None:
+            assert scene.meaning() == untouched, where
+        elif ledger.unfinished_reset is None:
+            assert scene.meaning() == expected, where
+        else:
+            for run_id in ("r3", "next"):
+                with pytest.raises(RunBusyError, match="is being reset, or its reset was") as caught:
+                    scene.begin(run_id, order=2)
+                assert ledger.unfinished_reset.command in caught.value.fix
+        # Who saw no more than the crash repeats the command; a shift that is done is not asked for again.
+        if ledger.reset is None or ledger.unfinished_reset is not None:
+            scene.reset(**case.request)
+            assert scene.meaning() == expected, where
+        if changing:
+            scene.run("next")
+            assert dict(scene.counts()) == case.after, where
+    assert len(stages) == (3 if case is CASES["only the slice"] else 4), "it died in every stage"
+
+
+def test_offsets_are_shifted_once_when_whoever_died_anywhere_comes_again_with_its_name() -> None:
+    case = Case(request={**CASES["shift"].request, "reset_id": "ours"}, unfinished=False, after={})
+    whole = made(case)
+    whole.reset(**case.request)
+    expected = whole.meaning()
+    found_done = 0
+    for where, scene, _ in crashed(case, at=CHANGES):
+        found_done += scene.reset(**case.request).done_before
+        assert scene.meaning() == expected, where
+    assert found_done == 1, "it died after its last step, too"
+    assert whole.reset(**case.request).done_before
+    other = whole.reset(**{**case.request, "reset_id": "another"})
+    assert not other.done_before
+    assert other.offsets
+
+
+def test_another_reset_is_whole_when_the_first_died_anywhere() -> None:
+    for where, scene, _ in crashed(CASES["shift"], at=CHANGES):
+        scene.reset(inputs="in", intermediates="mid", delete_stop_offsets=True)
+        scene.run("next")
+        assert dict(scene.counts()) == COUNTS, where
+
+
+class Meanwhile:
+    """An interceptor that does something once, before the n-th call."""
+
+    def __init__(self, number: int, action: Callable[[], object]) -> None:
+        self._left = number
+        self._action = action
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        self._left -= 1
+        if self._left == -1:
+            self._action()
+        return effect()
+
+
+def test_tasks_at_work_change_nothing_at_any_call_of_a_forced_reset() -> None:
+    """A new attempt of every task starts, and works as far as it can, at one call of the reset."""
+    case = CASES["everything and a slice"]
+    for number, name in enumerate(calls_of(case)):
+        scene = made(case)
+        slice_ = scene.begin("r3", order=2)
+
+        def work(scene: ResetScene = scene, slice_: Slice = slice_) -> None:
+            with suppress(KStreamsError):
+                scene.tasks(slice_)
+
+        scene.reset(FaultyCluster(scene.kafka, Meanwhile(number, work)), **case.request)
+        assert scene.offsets("in") == [0], name
+        scene.counts()
+        scene.run("next")
+        assert dict(scene.counts()) == COUNTS, (number, name)
+
+
+def test_driver_is_superseded_at_any_call_of_a_forced_reset() -> None:
+    """It renews its lease, and so claims the coordinator's id again, at one call of the reset."""
+    case = CASES["everything and a slice"]
+    for number, name in enumerate(calls_of(case)):
+        scene = made(case)
+        driver = scene.coordinator()
+        slice_ = scene.begin("r3", coordinator=driver, order=2)
+
+        def renew(driver: Any = driver) -> None:
+            with suppress(RunError):
+                driver.renew()
+
+        scene.reset(FaultyCluster(scene.kafka, Meanwhile(number, renew)), **case.request)
+        with pytest.raises(KStreamsError):
+            driver.renew()
+        with pytest.raises(KStreamsError):
+            scene.task(slice_, 2, 0)
+        driver.close()
+        scene.run("next")
+        assert dict(scene.counts()) == COUNTS, (number, name)

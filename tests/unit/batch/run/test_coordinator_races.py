@@ -1,0 +1,265 @@
+"""Two coordinators of one application at the same moment, on the in-memory Kafka."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.protocol.ledger import ledger_topic
+from airflow_kstreams.batch.protocol.metadata_records import FINISHED, metadata_topic
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.task.attempt import TaskAssignment
+from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.streams import KStreamBuilder, Topology
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    RunBusyError,
+    RunError,
+    RunSupersededError,
+)
+from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.runtime.stream_task import TaskId
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+
+T = TypeVar("T")
+APP = "app"
+REPARTITION = f"{APP}-counts-repartition"
+SETTINGS = ApplicationSettings.parse(APP, {"processing.guarantee": "exactly_once"})
+EVERY_RECORD = dataclasses.replace(SETTINGS, commit_every_records=1)
+
+
+class Step(NamedTuple):
+    """What to do before the next call of a name whose arguments mention something."""
+
+    call: str
+    about: str
+    action: Callable[[], object]
+
+
+class Steps:
+    """An interceptor that takes steps one after the other."""
+
+    def __init__(self) -> None:
+        self.left: list[Step] = []
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        if self.left and name == self.left[0].call and self.left[0].about in str(arguments):
+            self.left.pop(0).action()
+        return effect()
+
+
+@pytest.fixture
+def topology() -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("in").group_by(lambda key, value: value).count(store="counts").to_stream().send_to(
+        "out", value_serde=serdes.int64()
+    )
+    return builder.build()
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    kafka.create_topic("in")
+    kafka.create_topic("out")
+    kafka.append("in", b"v", b"k")
+    return kafka
+
+
+def run_tasks(
+    kafka: ClusterPort,
+    topology: Topology,
+    slice_: Slice,
+    clock: Clock,
+    *,
+    settings: ApplicationSettings = SETTINGS,
+    subtopologies: Sequence[int] = (0, 1),
+) -> None:
+    for subtopology in subtopologies:
+        TaskRunner(
+            topology=topology,
+            assignment=TaskAssignment(
+                task_id=TaskId(subtopology=subtopology, group=0),
+                run_id=slice_.run_id,
+                generation=slice_.generation,
+            ),
+            cluster=kafka,
+            settings=settings,
+            clock=clock,
+        ).run()
+
+
+@pytest.mark.parametrize(
+    ("call", "about"),
+    [("writer.commit", ""), ("reader.poll", ""), ("reader.assign", REPARTITION)],
+    ids=["at the commit", "at the first read", "when repartitioned records are looked for"],
+)
+@pytest.mark.parametrize("holds_lease", [True, False])
+def test_run_is_finished_once_when_somebody_else_finishes_it_meanwhile(
+    kafka: InMemoryKafka, topology: Topology, call: str, about: str, holds_lease: bool
+) -> None:
+    steps = Steps()
+    cluster = FaultyCluster(kafka, steps)
+    owner = Coordinator(cluster, SETTINGS, clock=kafka.clock)
+    begun = owner.begin("run", topology.plan(APP), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock)
+    finisher = owner
+    if not holds_lease:
+        owner.close()
+        finisher = Coordinator(cluster, SETTINGS, clock=kafka.clock)
+    other = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    steps.left.append(Step(call, about, lambda: other.finish("run")))
+    summaries = []
+    for _ in range(2):
+        try:
+            summaries.append(finisher.finish("run"))
+        except RunBusyError:
+            assert not holds_lease
+    assert not steps.left
+    assert {summary.finished_ms for summary in summaries} == {other.finish("run").finished_ms}
+    markers = [
+        r for r in kafka.records(metadata_topic(APP)) if (r.key(), r.value()) == (APP.encode(), FINISHED)
+    ]
+    assert len(markers) == 1
+
+
+def test_begin_is_told_to_wait_when_what_looks_like_lost_records_is_another_run_at_work(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    other = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+
+    def process() -> None:
+        begun = other.begin("other", topology.plan(APP), hold_lease=True)
+        assert begun.slice is not None
+        run_tasks(kafka, topology, begun.slice, kafka.clock)
+
+    steps = Steps()
+    steps.left += [
+        Step("admin.end_offsets", REPARTITION, process),
+        Step("reader.assign", REPARTITION, lambda: other.finish("other")),
+    ]
+    late = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    with pytest.raises(RunBusyError):
+        late.begin("run", topology.plan(APP), hold_lease=False)
+    assert not steps.left
+
+
+def test_lease_stays_with_its_new_owner_when_the_old_one_cannot_read_whose_it_is(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    def fail() -> None:
+        raise KafkaClientError("no answer", fix="retry", code="_TRANSPORT", retriable_code=True)
+
+    steps = Steps()
+    old = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    old.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
+    new = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    new.begin("run", topology.plan(APP), order=(0, 2), hold_lease=True)
+    steps.left += [
+        Step("writer.init_transactions", "", lambda: None),
+        Step("admin.describe_topics", "", fail),
+    ]
+    with pytest.raises(KafkaClientError, match="no answer"):
+        old.renew()
+    for _ in range(2):
+        with pytest.raises(RunSupersededError):
+            old.renew()
+    new.renew()
+
+
+def test_run_is_not_finished_when_a_task_has_not_made_its_last_commit(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    coordinator = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    begun = coordinator.begin("run", topology.plan(APP), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock, subtopologies=[0])
+    steps = Steps()
+
+    def too_early() -> None:
+        with pytest.raises(RunError, match="not finished"):
+            coordinator.finish("run")
+
+    # It pauses what it has read to the end; finishing now would let its last commit take offsets back.
+    steps.left.append(Step("reader.pause", REPARTITION, too_early))
+    run_tasks(
+        FaultyCluster(kafka, steps),
+        topology,
+        begun.slice,
+        kafka.clock,
+        settings=EVERY_RECORD,
+        subtopologies=[1],
+    )
+    assert not steps.left
+    coordinator.finish("run")
+    assert coordinator.begin("next", topology.plan(APP), hold_lease=True).created
+
+
+def test_nobody_is_refused_when_the_lease_was_released_a_moment_ago(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    owner = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    begun = owner.begin("run", topology.plan(APP), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock)
+    steps = Steps()
+    # The first look sees the lease in force, as a reader does before the markers of the release are there.
+    steps.left += [
+        Step("reader.assign", ledger_topic(APP), lambda: None),
+        Step("reader.assign", ledger_topic(APP), owner.release),
+    ]
+    next_one = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+
+    found = next_one.begin("next", topology.plan(APP), hold_lease=True).slice
+
+    assert found is not None
+    assert found.run_id == "run", "the unfinished run comes first"
+    assert not steps.left
+    with pytest.raises(RunBusyError):
+        Coordinator(kafka, SETTINGS, clock=kafka.clock).begin("third", topology.plan(APP), hold_lease=True)
+
+
+def _lost() -> None:
+    raise KafkaClientError("no answer", fix="retry", code="_TIMED_OUT", retriable_code=True)
+
+
+def test_lease_is_released_when_its_owners_writer_may_not_be_used_again(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    steps = Steps()
+    owner = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    owner.begin("run", topology.plan(APP), hold_lease=True)
+    steps.left.append(Step("writer.commit", "", _lost))
+    with pytest.raises(KafkaClientError):
+        owner.renew()
+
+    owner.release()
+
+    next_one = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    assert next_one.begin("next", topology.plan(APP), hold_lease=True).slice is not None
+
+
+def test_lease_of_a_new_owner_stays_when_the_old_one_releases_late(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    steps = Steps()
+    owner = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    owner.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
+    steps.left.append(Step("writer.commit", "", _lost))
+    with pytest.raises(KafkaClientError):
+        owner.renew()
+    retry = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    retry.begin("run", topology.plan(APP), order=(0, 2), hold_lease=True)
+
+    owner.release()
+
+    with pytest.raises(RunBusyError):
+        Coordinator(kafka, SETTINGS, clock=kafka.clock).begin("next", topology.plan(APP), hold_lease=True)
+    retry.renew()

@@ -1,0 +1,143 @@
+"""The metadata topic is deleted while a run is under way: stop offsets are gone, and none are frozen anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.doctor import Subject, diagnose
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.plan import ResetRequest
+from airflow_kstreams.streams.errors import DataLossError, RunBusyError, RunError, TaskFencedError
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.testing import InMemoryKafka
+from tests.in_process import Application
+from tests.interception import InterceptedApplication, Once
+from tests.printed_commands import accept_in_memory
+from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, refused, results
+
+METADATA = metadata_topic(APP)
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    for topic in ("in", "middle", "out"):
+        kafka.create_topic(topic, partitions=2)
+    return kafka
+
+
+@pytest.fixture
+def app(kafka: InMemoryKafka) -> Application:
+    return Application(application_id=APP, topology=copied(), on=kafka, clock=kafka.clock)
+
+
+@pytest.mark.parametrize("run_id", ["run-2", "run-3"], ids=["the run again", "the next run"])
+def test_no_new_stops_are_frozen_when_those_of_a_run_under_way_are_gone(
+    app: Application, kafka: InMemoryKafka, run_id: str
+) -> None:
+    publish(kafka, 1, 2)
+    app.run("run-1")
+    publish(kafka, 3, 4)
+    slice_ = app.begin("run-2")
+    app.task(slice_, 0, 0)
+    kafka.admin().delete_topics([METADATA])
+    publish(kafka, 5)
+    with pytest.raises(RunError, match="it has no slice, the metadata topic holds nothing"):
+        app.finish("run-2")
+    subject = Subject(plan=app.topology.plan(APP), settings=app.checked)
+    (found,) = [f for f in diagnose(kafka, subject, clock=kafka.clock) if f.check == "data loss"]
+    error = refused(app, run_id)
+    expected = f"run 'run-2' has begun, and its stop offsets are gone: topic {METADATA} holds no slice"
+    assert expected in error.cause
+    assert expected in found.text
+    assert kafka.records(METADATA) == []
+    commands = [" ".join(command) for command in accept_in_memory(error, kafka)]
+    assert commands == [
+        f"airflow-kstreams reset --bootstrap-server <broker> --application-id {APP} --delete-stopoffsets"
+    ]
+    summary = app.run(run_id)
+    assert {part.start_offset for part in summary.inputs if part.partition == 0} == {4}
+    assert results(kafka) == ["1", "2", "3", "4", "5"]
+
+
+def test_no_new_stops_are_frozen_when_a_run_was_captured_and_no_driver_has_come(
+    app: Application, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, 1)
+    coordinator = Coordinator(kafka, app.checked, clock=kafka.clock)
+    coordinator.begin("run-1", app.topology.plan(APP), hold_lease=False)
+    coordinator.close()
+    kafka.admin().delete_topics([METADATA])
+    publish(kafka, 2)
+    error = refused(app, "run-1")
+    assert "run 'run-1' has begun, and its stop offsets are gone" in error.cause
+    accept_in_memory(error, kafka)
+    app.run("run-1")
+    assert results(kafka) == ["1", "2"]
+
+
+def test_progress_is_not_taken_for_known_when_the_slice_is_dropped_that_was_lost_with_it(
+    app: Application, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, 1, 2)
+    app.run("run-1")
+    publish(kafka, 3)
+    app.tasks(app.begin("run-2"))
+    kafka.admin().delete_topics([METADATA])
+    kafka.expire_offsets(APP, [TopicPartition("in", 0)])
+    request = ResetRequest(application_id=APP, delete_stop_offsets=True, force=True)
+    with ApplicationReset(kafka, request, clock=kafka.clock) as reset:
+        reset.run()
+    with pytest.raises(DataLossError, match="in-0: its committed offset is gone"):
+        app.begin("run-3")
+
+
+def test_nothing_is_refused_when_a_person_has_set_every_input(app: Application, kafka: InMemoryKafka) -> None:
+    publish(kafka, 1, 2)
+    app.tasks(app.begin("run-1"))
+    kafka.admin().delete_topics([METADATA])
+    reader = kafka.reader(group_id=APP)
+    at = kafka.partitions("in")
+    reader.commit({tp: reader.committed(at)[tp]._replace(metadata="") for tp in at})
+    publish(kafka, 3)
+    app.run("run-1")
+    assert results(kafka) == ["1", "2", "3"]
+
+
+def test_task_does_not_speak_of_a_newer_driver_when_there_is_no_slice(
+    app: Application, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, 1)
+    slice_ = app.begin("run-1")
+    kafka.admin().delete_topics([METADATA])
+    with pytest.raises(TaskFencedError, match="the metadata topic says new, no slice") as caught:
+        app.task(slice_, 0, 0)
+    assert "newer driver" not in caught.value.fix
+    assert "its metadata topic was deleted" in caught.value.fix
+
+
+def test_slice_is_not_called_lost_when_another_capture_froze_it_a_moment_ago(kafka: InMemoryKafka) -> None:
+    topology = copied()
+    other = Application(application_id=APP, topology=topology, on=kafka, clock=kafka.clock)
+    first = InterceptedApplication(application_id=APP, topology=topology, on=kafka, clock=kafka.clock)
+    publish(kafka, 1, 2)
+    other.run("run-1")
+    kafka.admin().delete_topics([METADATA])
+    publish(kafka, 3, 4)
+
+    def begin(app: Application) -> None:
+        coordinator = Coordinator(app.cluster, app.checked, clock=app.clock)
+        try:
+            coordinator.begin("run-2", topology.plan(APP), hold_lease=False)
+        finally:
+            coordinator.close()
+
+    # It has read the metadata topic, which holds nothing, and not yet the offsets, which name the run.
+    first.interceptor = Once("reader.committed", 1, lambda: begin(other))
+    with pytest.raises(RunBusyError, match="began"):
+        begin(first)
+
+    assert not first.run("run-2").empty
+    assert results(kafka) == ["1", "2", "3", "4"]

@@ -1,0 +1,176 @@
+"""A changelog that is gone or is another topic: told where a run begins, an error while one is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from airflow_kstreams.batch.doctor import Subject, diagnose
+from airflow_kstreams.batch.protocol.metadata_records import H_PLAN, metadata_topic
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.plan import ResetRequest
+from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.ports import Headers, TopicSpec
+from airflow_kstreams.testing import InMemoryKafka
+from tests.interception import InterceptedApplication, Once
+from tests.printed_commands import accept_in_memory
+from tests.unit.batch.run.test_losses_between_runs import APP, counted, publish
+
+CHANGELOG = f"{APP}-counts-changelog"
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    for topic in ("in", "out"):
+        kafka.create_topic(topic)
+    return kafka
+
+
+@pytest.fixture
+def app(kafka: InMemoryKafka) -> InterceptedApplication:
+    # Every record of the same task, and a commit for each.
+    return InterceptedApplication(
+        application_id=APP,
+        topology=counted(),
+        on=kafka,
+        clock=kafka.clock,
+        settings={"commit.every.records": 1},
+    )
+
+
+def delete(kafka: InMemoryKafka) -> None:
+    kafka.admin().delete_topics([CHANGELOG])
+
+
+def recreate(kafka: InMemoryKafka) -> None:
+    delete(kafka)
+    kafka.admin().create_topics(
+        [TopicSpec(name=CHANGELOG, partitions=1, configs={"cleanup.policy": "compact"})]
+    )
+
+
+lose = pytest.mark.parametrize("lose", [delete, recreate], ids=["deleted", "created again"])
+Lose = Callable[[InMemoryKafka], None]
+
+
+def counts(kafka: InMemoryKafka) -> list[int]:
+    return [int.from_bytes(value or b"", "big") for value in kafka.values("out")]
+
+
+@lose
+def test_run_goes_on_and_says_so_when_the_state_of_earlier_runs_was_given_up(
+    app: InterceptedApplication, kafka: InMemoryKafka, lose: Lose, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(kafka, "a", "a")
+    assert app.run("run-1").warnings == ()
+    lose(kafka)
+    publish(kafka, "a")
+    (warning,) = app.run("run-2").warnings
+    assert counts(kafka) == [1, 2, 1]
+    assert f"changelog {CHANGELOG} is not the one that earlier runs wrote" in warning
+    assert f"reset --bootstrap-server <broker> --application-id {APP} --input-topics in" in warning
+    assert warning in caplog.text
+    publish(kafka, "a")
+    assert app.run("run-3").warnings == (), "what it holds now is of runs that know it"
+    assert counts(kafka) == [1, 2, 1, 2]
+
+
+def test_nothing_is_said_when_a_reset_deleted_the_changelog(
+    app: InterceptedApplication, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, "a", "a")
+    app.run("run-1")
+    request = ResetRequest(application_id=APP, input_topics=("in",), force=True)
+    with ApplicationReset(kafka, request, clock=kafka.clock) as reset:
+        reset.run()
+    assert CHANGELOG not in kafka.topics()
+    assert app.run("run-2").warnings == ()
+    assert counts(kafka) == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "when", ["before the task", "while it is restored", "between two commits", "at last"]
+)
+@lose
+def test_run_is_refused_when_the_changelog_is_lost_while_it_is_under_way(
+    app: InterceptedApplication, kafka: InMemoryKafka, lose: Lose, when: str
+) -> None:
+    publish(kafka, "a", "a")
+    app.run("run-1")
+    publish(kafka, "a", "a", "a")
+    slice_ = app.begin("run-2")
+    app.task(slice_, 0, 0)
+
+    def happen() -> None:
+        lose(kafka)
+        kafka.clock.sleep(2)  # sources and changelogs are looked at once a second
+
+    points = {
+        "before the task": None,
+        "while it is restored": Once("admin.start_offsets", 1, happen, about=CHANGELOG),
+        "between two commits": Once("writer.send_offsets", 1, happen),
+        "at last": Once("reader.pause", 1, happen),
+    }
+    app.interceptor = points[when]
+    if when == "before the task":
+        happen()
+    with pytest.raises(DataLossError) as caught:
+        app.task(slice_, 1, 0)
+    app.interceptor = None
+    error = caught.value
+    assert f"changelog {CHANGELOG} is not the one run 'run-2' began with: its id is " in error.cause
+    commands = [" ".join(command) for command in accept_in_memory(error, kafka)]
+    assert commands == [
+        f"airflow-kstreams reset --bootstrap-server <broker> --application-id {APP} --delete-stopoffsets"
+    ]
+    publish(kafka, "b")
+    (warning,) = app.run("run-3").warnings
+    assert CHANGELOG in warning
+    app.run("run-4")
+
+
+def test_doctor_tells_what_the_next_attempt_would_refuse(
+    app: InterceptedApplication, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, "a")
+    app.begin("run-1")
+    delete(kafka)
+    subject = Subject(plan=app.topology.plan(APP), settings=app.checked)
+    (found,) = [f for f in diagnose(kafka, subject, clock=kafka.clock) if f.check == "data loss"]
+    assert f"changelog {CHANGELOG} is not the one run 'run-1' began with: its id is gone" in found.text
+
+
+def test_slice_of_an_earlier_version_is_resumed_when_it_does_not_name_its_changelogs(
+    app: InterceptedApplication, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, "a", "a")
+    slice_ = app.begin("run-1")
+    without(kafka, "changelog_ids")
+    app.tasks(slice_)
+    app.finish("run-1")
+    assert counts(kafka) == [1, 2]
+
+
+def without(kafka: InMemoryKafka, name: str) -> None:
+    """Write the run's marker again as it is without a field of the plan."""
+    marker = next(r for r in reversed(kafka.records(metadata_topic(APP))) if r.key() == APP.encode())
+    headers: Headers = []
+    for header, value in marker.headers() or ():
+        if header == H_PLAN:
+            plan = msgspec.json.decode(value or b"")
+            del plan[name]
+            headers.append((header, msgspec.json.encode(plan)))
+        else:
+            headers.append((header, value))
+    kafka.append(metadata_topic(APP), marker.value(), marker.key(), headers=headers)
+
+
+def test_changelogs_are_frozen_by_their_topic_ids(app: InterceptedApplication, kafka: InMemoryKafka) -> None:
+    publish(kafka, "a")
+    slice_: Slice = app.begin("run-1")
+    described = kafka.admin().describe_topics([CHANGELOG])
+    assert slice_.plan.changelog_ids == {CHANGELOG: described[CHANGELOG].topic_id}

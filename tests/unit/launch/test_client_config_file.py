@@ -1,0 +1,149 @@
+"""Files of client settings: nobody forgets one, whatever is killed, and nobody removes one in use."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from airflow_kstreams.launch.client_config_file import client_file, remove_left_behind
+
+_ROOT = Path(__file__).resolve().parents[3]
+CONFIG = {"bootstrap.servers": "h:1", "sasl.password": "secret"}
+
+#: Makes a file, starts a child that may inherit its lock, tells of both, and waits.
+_WORKER = """
+import subprocess, sys
+from airflow_kstreams.launch.client_config_file import client_file
+with client_file({"sasl.password": "secret"}) as made:
+    inherited = (made.lock,) if sys.argv[1] == "inherited" else ()
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=inherited)
+    print(made.path, child.pid, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def test_file_is_for_this_user_only_and_gone_after_the_block(folder: Path) -> None:
+    with client_file(CONFIG) as made:
+        path = Path(made.path)
+        assert path.parent == folder
+        assert json.loads(path.read_text()) == CONFIG
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(folder.iterdir()) == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(made.lock)
+
+
+def test_file_in_use_stays_when_others_make_theirs(folder: Path) -> None:
+    with client_file(CONFIG) as first, client_file(CONFIG) as second:
+        assert {path.name for path in folder.iterdir()} == {Path(first.path).name, Path(second.path).name}
+
+
+def test_block_ends_well_when_its_driver_has_removed_the_file() -> None:
+    with client_file(CONFIG) as made:
+        Path(made.path).unlink()
+
+
+@pytest.fixture
+def worker(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], Path, psutil.Process]]:
+    """A worker, its file, and what it has started, which does not end with it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _WORKER, request.param],
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        path, child = process.stdout.readline().split()
+        driver = psutil.Process(int(child))
+        driver.suspend()  # else it would end with the pipe that it reads
+        yield process, Path(path), driver
+        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            driver.kill()
+
+
+@pytest.mark.parametrize("worker", ["not inherited"], indirect=True)
+def test_file_of_a_killed_worker_is_removed_by_the_next_one(
+    worker: tuple[subprocess.Popen[str], Path, psutil.Process],
+) -> None:
+    process, path, _ = worker
+    remove_left_behind()
+    assert path.exists(), "its worker is alive"
+    process.kill()
+    process.wait()
+
+    with client_file(CONFIG):
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("worker", ["inherited"], indirect=True)
+def test_file_of_a_killed_worker_stays_as_long_as_its_driver_lives(
+    worker: tuple[subprocess.Popen[str], Path, psutil.Process],
+) -> None:
+    process, path, driver = worker
+    process.kill()
+    process.wait()
+
+    remove_left_behind()
+    assert path.exists()
+    driver.kill()
+    driver.wait()
+
+    remove_left_behind()
+    assert not path.exists()
+
+
+def test_only_files_of_ours_are_removed(folder: Path) -> None:
+    kept = folder / "kept"
+    kept.write_text("not ours")
+    (folder / "kstreams-kafka-link.json").symlink_to(kept)
+    (folder / "kstreams-kafka-other.txt").write_text("")
+    os.mkfifo(folder / "kstreams-kafka-pipe.json")
+    (folder / "kstreams-kafka-left.json").write_text("{}")
+
+    remove_left_behind()
+
+    assert {path.name for path in folder.iterdir()} == {
+        "kept",
+        "kstreams-kafka-link.json",
+        "kstreams-kafka-other.txt",
+        "kstreams-kafka-pipe.json",
+    }
+
+
+def test_file_is_made_again_when_it_was_removed_before_it_was_locked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = fcntl.flock
+    removed: list[str] = []
+
+    def flock(descriptor: int, how: int) -> None:
+        if not removed:
+            (path,) = folder.iterdir()
+            path.unlink()
+            removed.append(path.name)
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with client_file(CONFIG) as made:
+        assert Path(made.path).exists()
+        assert Path(made.path).name not in removed
