@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from airflow_kstreams.launch.jvm_options import keeping
-from airflow_kstreams.spark.class_archive import keep_classes
+from airflow_kstreams.spark.driver.class_archive import keep_classes
 from dev.embedded import Broker, free_port
 from dev.quick_java import KAFKA_CLASSES, SPARK_CLASSES
 

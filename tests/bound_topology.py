@@ -11,24 +11,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.runtime.loop_code import Inlining, TaskLoopCode
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.runtime.stream_clock import StreamClock
-from airflow_kstreams.streams.runtime.wall_clock import WallClock
-from airflow_kstreams.streams.serde import serdes
-from airflow_kstreams.streams.state import make_store
-from airflow_kstreams.streams.topology.components import parents
-from airflow_kstreams.streams.topology.inlining import LoopCode, WriteCode
-from airflow_kstreams.streams.topology.nodes import (
+from airflow_kstreams.streams.codegen.loop_code import Inlining, TaskLoopCode
+from airflow_kstreams.streams.graph.components import parents
+from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
+from airflow_kstreams.streams.graph.nodes import (
     Forward,
     Node,
     ProcessorNode,
     SinkNode,
     SourceNode,
-    StreamTimer,
 )
-from airflow_kstreams.streams.topology.sending import SendTarget
+from airflow_kstreams.streams.graph.send_target import SendTarget
+from airflow_kstreams.streams.graph.services import StreamTimer
+from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.stream_clock import StreamClock
+from airflow_kstreams.streams.records.wall_clock import WallClock
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.topology import Topology
 from tests.records import FakeRecord
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.protocol.model import RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.kafka.cluster import KafkaCluster

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.metadata import read_metadata
 from airflow_kstreams.batch.protocol.model import RunState, RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.plan import ResetPlan, ResetRequest
+from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import Scenario, ToEarliest
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology

@@ -17,8 +17,8 @@ from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import ports
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 SECONDS = 30.0
 

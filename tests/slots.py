@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.protocol.model import RunSummary, TaskReport
-from airflow_kstreams.spark.jobs import RunJobs
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.spark.driver.jobs import RunJobs
 from tests.in_process import Application
 
 

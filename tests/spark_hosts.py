@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 
-from airflow_kstreams.spark.task_host import HostReport, TaskHost
+from airflow_kstreams.spark.driver.shipped import shipped
+from airflow_kstreams.spark.executor.reports import HostReport
+from airflow_kstreams.spark.executor.task_host import TaskHost
 
 
 def run_spark_task(host: TaskHost, partition: int) -> list[HostReport]:
@@ -16,6 +18,6 @@ def run_spark_task(host: TaskHost, partition: int) -> list[HostReport]:
     batches: Iterator[pa.RecordBatch] = iter([pa.RecordBatch.from_arrays([column], names=["id"])])
     return [
         msgspec.json.decode(report, type=HostReport)
-        for batch in host.function()(batches)
+        for batch in shipped(host)(batches)
         for report in batch.column(0).to_pylist()
     ]

@@ -13,17 +13,17 @@ from typing import Any, Literal
 
 from airflow_kstreams.streams import StoreSpec, serdes
 from airflow_kstreams.streams.errors import StateStoreError
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.state import RocksDBKeyValueStore
-from airflow_kstreams.streams.state.checkpoint import (
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.state.files.checkpoint import (
     ChangelogPartition,
     Checkpoint,
     StateOwner,
     StoreCheckpoint,
     usable_offsets,
 )
-from airflow_kstreams.streams.state.local_files import LocalFiles
-from airflow_kstreams.streams.state.local_state import LocalState
+from airflow_kstreams.streams.state.files.local_files import LocalFiles
+from airflow_kstreams.streams.state.files.local_state import LocalState
+from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
 from tests.crashing_files import Crash, let_go_of_locks
 from tests.records import FakeRecord
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_kstreams.streams.permissions import Permission
+    from airflow_kstreams.streams.plan import TopologyPlan
     from airflow_kstreams.streams.settings import ApplicationSettings
-    from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 _PLACEHOLDER = "HOST:PORT"
 _HEADINGS = ("operation", "resource", "name", "for")

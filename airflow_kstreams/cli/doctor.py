@@ -13,7 +13,7 @@ from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.doctor import Finding
+    from airflow_kstreams.batch.inspect.doctor import Finding
 
 _HOUR_MS = 3_600_000
 _MAX_BYTES = "message.max.bytes"
@@ -48,8 +48,8 @@ def doctor(
 
     Nothing is written to Kafka. The exit code is 1 if an error was found.
     """
-    from airflow_kstreams.batch.doctor import Level, Subject, diagnose
-    from airflow_kstreams.batch.doctor.diagnosis import CLIENT_MAX_BYTES
+    from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
+    from airflow_kstreams.batch.inspect.doctor.diagnosis import CLIENT_MAX_BYTES
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.settings import ApplicationSettings
 

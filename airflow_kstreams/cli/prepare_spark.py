@@ -26,7 +26,7 @@ def prepare_spark(
     import os
 
     from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, class_archive
-    from airflow_kstreams.spark.class_archive import keep_classes
+    from airflow_kstreams.spark.driver.class_archive import keep_classes
     from airflow_kstreams.streams.extras import require
 
     require("spark", "pyspark", "pandas", "pyarrow", what="prepare-spark")

@@ -97,9 +97,9 @@ def reset(  # noqa: PLR0913 - every parameter is an option
 
     Stop its runs first, and see with --dry-run what would be done.
     """
-    from airflow_kstreams.batch.reset.reset import ApplicationReset
     from airflow_kstreams.batch.reset.options import scenario_of
     from airflow_kstreams.batch.reset.plan import ResetRequest
+    from airflow_kstreams.batch.reset.reset import ApplicationReset
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     scenario = scenario_of(

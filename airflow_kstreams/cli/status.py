@@ -13,8 +13,8 @@ from airflow_kstreams.cli.output import show
 from airflow_kstreams.cli.reset import APPLICATION_ID
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.protocol.model import RunSummary
     from airflow_kstreams.batch.inspect.status import RunStatus
+    from airflow_kstreams.batch.protocol.model import RunSummary
     from airflow_kstreams.explore.tables import Table
 
 

@@ -14,8 +14,8 @@ from airflow_kstreams.explore.sample_run import run_sample
 from airflow_kstreams.explore.sampling import Last, take_sample
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.settings import ApplicationSettings, nearest
-from airflow_kstreams.streams.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.topology.topology import Topology
 
 #: Names internal topics unless told; nothing of that name is made.

@@ -19,8 +19,8 @@ from airflow_kstreams.explore.findings import Findings
 from airflow_kstreams.explore.sample import Sample, SampleRecord
 from airflow_kstreams.explore.taps import tapped
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
-from airflow_kstreams.streams.topology.nodes import SourceNode
-from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.streams.graph.nodes import SourceNode
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from airflow_kstreams.explore.sample import Sample, SampleRecord
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort, Fetched, ReaderPort, Record, TopicPartition
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 _FETCH_RECORDS = 10_000
 _FETCH_SECONDS = 0.5

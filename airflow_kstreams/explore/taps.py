@@ -20,18 +20,20 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 from airflow_kstreams.explore.findings import Findings
-from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.nodes import (
+from airflow_kstreams.streams.graph.nodes import (
     Forward,
     Node,
-    NodeContext,
     Operator,
     ProcessorNode,
-    ProcessorServices,
     SourceNode,
+)
+from airflow_kstreams.streams.graph.send_target import SendTarget
+from airflow_kstreams.streams.graph.services import (
+    NodeContext,
+    ProcessorServices,
     StreamTimer,
 )
-from airflow_kstreams.streams.topology.sending import SendTarget
+from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.topology import Topology
 
 P = ParamSpec("P")

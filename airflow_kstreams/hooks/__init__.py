@@ -1,5 +1,5 @@
-"""What operators, sensors and triggers share: connections to Kafka and Spark, outcomes of errors, results of
-runs.
+"""What operators, sensors and triggers share: connections to Kafka and Spark, outcomes of errors,
+results of runs.
 """
 
 from __future__ import annotations

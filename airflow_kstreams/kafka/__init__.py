@@ -1,1 +1,3 @@
-"""The only importer of the Kafka client: implements the ports of ``streams/ports.py`` on confluent-kafka."""
+"""The only importer of the Kafka client: implements the ports of ``streams/ports.py`` on confluent-
+kafka.
+"""

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Producer
 
 from airflow_kstreams.kafka.code_settings import TOKEN_CALLBACK, AllowedSettings
 from airflow_kstreams.kafka.known_settings import JAVA_SETTINGS, KNOWN_SETTINGS
-from airflow_kstreams.kafka.schema_registry.settings import is_registry_setting, registry_settings
+from airflow_kstreams.kafka.registry_settings import is_registry_setting, registry_settings
 from airflow_kstreams.kafka.secrets import sealed, without_secrets
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import SETTINGS, nearest

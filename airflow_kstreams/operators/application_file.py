@@ -23,9 +23,9 @@ import msgspec
 from airflow_kstreams.launch.processes import end_session
 from airflow_kstreams.streams.errors import KilledError, ReportedError, TopologyError, reported_in
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import GROUPS_MARKER, PLAN_MARKER, LoadedGroups
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger

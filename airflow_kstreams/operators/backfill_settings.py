@@ -30,7 +30,7 @@ from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 
 if TYPE_CHECKING:
-    from airflow_kstreams.streams.topology.plan import TopologyPlan
+    from airflow_kstreams.streams.plan import TopologyPlan
 
 _HEX_DIGITS = 12
 _DEAD_LETTERS = "errors.dead.letter.queue.topic.name"

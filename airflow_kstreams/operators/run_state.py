@@ -162,8 +162,8 @@ def progress_of(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[in
 
 
 def _reports(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> list[TaskReport]:
-    from airflow_kstreams.batch.run.finish import task_reports
     from airflow_kstreams.batch.protocol.stops import partitions_of
+    from airflow_kstreams.batch.run.finish import task_reports
 
     if slice_.plan.empty:
         return []

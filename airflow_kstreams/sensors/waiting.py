@@ -12,10 +12,10 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
+from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import Condition, NewData
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
-from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.streams.errors import ConfigError, ReportedError
 from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.triggers.condition import ConditionTrigger

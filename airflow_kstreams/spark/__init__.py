@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_kstreams.spark.application import run
+    from airflow_kstreams.spark.driver.application import run
 
 __all__ = ["run"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "run":
-        from airflow_kstreams.spark.application import run
+        from airflow_kstreams.spark.driver.application import run
 
         return run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

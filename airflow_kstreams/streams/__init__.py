@@ -1,12 +1,9 @@
-"""The engine: topologies, their operators, and the tasks that run them. Knows nothing of Airflow, Spark or a
-Kafka client.
+"""The engine: topologies, their operators, and the tasks that run them. Knows nothing of Airflow,
+Spark or a Kafka client.
 
-Application files import what they need from here::
-
-    from airflow_kstreams.streams import KStreamBuilder, serdes
-
-A name is imported when it is asked for: triggerers and DAG files need errors and settings from below here,
-and must not wait for the whole DSL.
+Application files import what they need from here:: from airflow_kstreams.streams import
+KStreamBuilder, serdes A name is imported when it is asked for: triggerers and DAG files need errors
+and settings from below here, and must not wait for the whole DSL.
 """
 
 from __future__ import annotations
@@ -15,12 +12,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from airflow_kstreams.streams import timestamps
     from airflow_kstreams.streams.errors import (
         ConfigError,
         KStreamsError,
         RecordError,
         StateStoreError,
         TopologyError,
+    )
+    from airflow_kstreams.streams.graph.store_specs import (
+        SessionStoreSpec,
+        StoreSpec,
+        WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
     from airflow_kstreams.streams.kstream.grouped import KGroupedStream
@@ -29,31 +32,29 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.windowed_grouped import WindowedKGroupedStream
     from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
     from airflow_kstreams.streams.kstream.windowed_table import WindowedKTable
-    from airflow_kstreams.streams.kstream.windows import (
-        HoppingWindow,
-        SessionWindow,
-        SlidingWindow,
-        TumblingWindow,
-        Windowed,
-    )
     from airflow_kstreams.streams.partitioning.partition_grouper import (
         EqualIds,
         FixedGroups,
         PartitionGrouper,
     )
     from airflow_kstreams.streams.ports import TopicPartition
-    from airflow_kstreams.streams.processor import timestamps
     from airflow_kstreams.streams.processor.context import ProcessorContext
     from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
     from airflow_kstreams.streams.processor.punctuation import Punctuation
     from airflow_kstreams.streams.serde import serdes
     from airflow_kstreams.streams.serde.base import Serde
-    from airflow_kstreams.streams.state.key_value_store import KeyValueStore
-    from airflow_kstreams.streams.state.session_store import SessionStore
-    from airflow_kstreams.streams.state.window_store import WindowStore
+    from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
+    from airflow_kstreams.streams.state.stores.session_store import SessionStore
+    from airflow_kstreams.streams.state.stores.window_store import WindowStore
     from airflow_kstreams.streams.topology.builder import TopologyBuilder
-    from airflow_kstreams.streams.topology.nodes import SessionStoreSpec, StoreSpec, WindowStoreSpec
     from airflow_kstreams.streams.topology.topology import Topology
+    from airflow_kstreams.streams.windows import (
+        HoppingWindow,
+        SessionWindow,
+        SlidingWindow,
+        TumblingWindow,
+        Windowed,
+    )
 
 __all__ = [
     "ConfigError",
@@ -99,13 +100,13 @@ _HOMES = {
     "ConfigError": "errors",
     "EqualIds": "partitioning.partition_grouper",
     "FixedGroups": "partitioning.partition_grouper",
-    "HoppingWindow": "kstream.windows",
+    "HoppingWindow": "windows",
     "KGroupedStream": "kstream.grouped",
     "KStream": "kstream.kstream",
     "KStreamBuilder": "kstream.builder",
     "KStreamsError": "errors",
     "KTable": "kstream.table",
-    "KeyValueStore": "state.key_value_store",
+    "KeyValueStore": "state.stores.key_value_store",
     "PartitionGrouper": "partitioning.partition_grouper",
     "Processor": "processor.processor",
     "ProcessorContext": "processor.context",
@@ -113,25 +114,25 @@ _HOMES = {
     "Punctuation": "processor.punctuation",
     "RecordError": "errors",
     "Serde": "serde.base",
-    "SessionStore": "state.session_store",
-    "SessionStoreSpec": "topology.nodes",
-    "SessionWindow": "kstream.windows",
-    "SlidingWindow": "kstream.windows",
+    "SessionStore": "state.stores.session_store",
+    "SessionStoreSpec": "graph.store_specs",
+    "SessionWindow": "windows",
+    "SlidingWindow": "windows",
     "StateStoreError": "errors",
-    "StoreSpec": "topology.nodes",
+    "StoreSpec": "graph.store_specs",
     "TopicPartition": "ports",
     "Topology": "topology.topology",
     "TopologyBuilder": "topology.builder",
     "TopologyError": "errors",
-    "TumblingWindow": "kstream.windows",
-    "WindowStore": "state.window_store",
-    "WindowStoreSpec": "topology.nodes",
-    "Windowed": "kstream.windows",
+    "TumblingWindow": "windows",
+    "WindowStore": "state.stores.window_store",
+    "WindowStoreSpec": "graph.store_specs",
+    "Windowed": "windows",
     "WindowedKGroupedStream": "kstream.windowed_grouped",
     "WindowedKStream": "kstream.windowed_stream",
     "WindowedKTable": "kstream.windowed_table",
     "serdes": "serde.serdes",
-    "timestamps": "processor.timestamps",
+    "timestamps": "timestamps",
 }
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
+from airflow_kstreams.streams.graph.nodes import SourceNode
+from airflow_kstreams.streams.graph.serde_binding import bound_to
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.nodes import SourceNode
-from airflow_kstreams.streams.topology.serde_binding import bound_to
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.topic_counts import hint

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError, TopologyError
+from airflow_kstreams.streams.graph.nodes import SinkNode
+from airflow_kstreams.streams.graph.serde_binding import bound_to
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.state import changelog_keys
-from airflow_kstreams.streams.topology.nodes import SinkNode
-from airflow_kstreams.streams.topology.serde_binding import bound_to
+from airflow_kstreams.streams.state.stores.making import changelog_keys
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord
 

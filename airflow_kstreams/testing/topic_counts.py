@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
-from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.topology.topology import Topology
 
 

@@ -24,9 +24,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.inspect.conditions import Condition
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
+from airflow_kstreams.batch.inspect.conditions import Condition
+from airflow_kstreams.batch.protocol.ledger import ledger_topic
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError, ReportedError
 from airflow_kstreams.streams.ports import ClusterPort
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from airflow_kstreams.spark.class_archive import keep_classes
+from airflow_kstreams.spark.driver.class_archive import keep_classes
 from dev import embedded
 from dev.benchmarks.memory import PeakMemory
 from dev.quick_java import SPARK_CLASSES

@@ -22,10 +22,10 @@ from airflow_kstreams.batch.task.restore import restore_stores
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
+from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.nodes import Storage
 from dev.benchmarks.publish import Message, create_topics, publish
 
 APPLICATION_ID = "bench-restore"

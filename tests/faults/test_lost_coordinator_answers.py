@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 import pytest
 
-from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.batch.inspect.status import read_status
+from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.streams.errors import KStreamsError
 from dev.kafka_proxy import Action, KafkaProxy, Rule
 from dev.kafka_request import FENCED, Api, end_txn_error

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_kstreams.batch.protocol.model import Slice
-from airflow_kstreams.spark.task_host import HostReport, TaskHost
+from airflow_kstreams.spark.executor.reports import HostReport
+from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.gated_scene import APPLICATION, Scene
 from tests.in_process import Application

@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
+from airflow_kstreams.streams.codegen import loop_code
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime import loop_code
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.serde.base import Serde

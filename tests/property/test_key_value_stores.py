@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import StoreSpec, serdes
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.state import InMemoryKeyValueStore, PersistentStore, RocksDBKeyValueStore
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
+from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 from tests.records import FakeRecord
 
 SPEC = StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.json())

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.streams.state.local_files import LocalFiles
+from airflow_kstreams.streams.state.files.local_files import LocalFiles
 from tests.crashing_files import CrashingFiles
 from tests.task_life import Life
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
+from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from tests.records import FakeRecord
 
 logs = st.lists(

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.batch.run.assignment import next_assignment, refuse_regrouping
 from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
+from airflow_kstreams.batch.run.assignment import next_assignment, refuse_regrouping
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.partitioning.growth import keys_stay
 from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 COUNTS = st.dictionaries(st.sampled_from("abc"), st.integers(1, 6), min_size=1)
 Placement = dict[tuple[str, int], int]

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.state import KeyValueStore, make_key_value_store
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
+from airflow_kstreams.streams.state.stores.making import make_key_value_store
 from tests.bound_topology import BoundTopology
 
 SPEC = StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.json())

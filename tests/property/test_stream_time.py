@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
-from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.partition_group import PartitionGroup
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
 from tests.records import FakeRecord
 
 Log = dict[TopicPartition, list[int]]

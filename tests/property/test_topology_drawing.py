@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import Topology, TopologyBuilder
-from airflow_kstreams.streams.topology.chart import chart
-from airflow_kstreams.streams.topology.drawing.columns import Link, columns
-from airflow_kstreams.streams.topology.drawing.layout import Layout, layout
+from airflow_kstreams.streams.picture.chart import chart
+from airflow_kstreams.streams.picture.columns import Link, columns
+from airflow_kstreams.streams.picture.layout import Layout, layout
 from tests import drawn_topologies as drawn
 
 

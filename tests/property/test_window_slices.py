@@ -17,9 +17,9 @@ from airflow_kstreams.streams import (
     Windowed,
     serdes,
 )
-from airflow_kstreams.streams.kstream.windows import RunEnd
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.windows import RunEnd
 from tests.task_on_logs import TaskOnLogs, log_of
 from tests.window_oracle import Row, contents_of
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import SessionStoreSpec, StoreSpec, Windowed, WindowStoreSpec, serdes
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.state import make_store
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.state.stores.making import make_store
 
 WINDOWS = WindowStoreSpec(name="w", key_serde=serdes.string(), value_serde=serdes.json(), retention_ms=10)
 SESSIONS = SessionStoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.json(), retention_ms=10)

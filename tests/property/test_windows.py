@@ -16,7 +16,7 @@ from airflow_kstreams.streams import (
     Windowed,
     serdes,
 )
-from airflow_kstreams.streams.kstream.windows import RunEnd
+from airflow_kstreams.streams.windows import RunEnd
 from tests.bound_topology import BoundTopology, Output
 from tests.window_oracle import Content, Row, contents_of
 from tests.window_runs import WindowRuns

@@ -8,7 +8,7 @@ from functools import partial
 
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.launch.run_spec import RunSpec
-from airflow_kstreams.spark.driver import Driver
+from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.settings import ApplicationSettings

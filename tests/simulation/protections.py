@@ -15,12 +15,12 @@ from unittest import mock
 
 from msgspec import structs
 
-from airflow_kstreams.batch.run import offsets
-from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.run import offsets
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.task.attempt import TaskAttempt
 from airflow_kstreams.batch.task.commit import TaskCommit

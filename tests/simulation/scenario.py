@@ -15,7 +15,7 @@ from unittest import mock
 
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime import partition_group
+from airflow_kstreams.streams.records import partition_group
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka import LogRecord

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import Topology, TopologyBuilder
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.testing import InMemoryKafka

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.protocol.ledger import LEASE_KEY, ledger_topic
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import RunSupersededError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka

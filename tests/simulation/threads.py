@@ -163,9 +163,9 @@ _REPLACED: dict[str, Any] = {
     "airflow_kstreams.batch.run.lease_keeper.threading": _THREADING,
     "airflow_kstreams.batch.run.session.threading": _THREADING,
     "airflow_kstreams.batch.run.fence.ThreadPoolExecutor": Executor,
-    "airflow_kstreams.spark.jobs.threading": _THREADING,
-    "airflow_kstreams.spark.jobs.ThreadPoolExecutor": Executor,
-    "airflow_kstreams.spark.jobs.wait": wait,
+    "airflow_kstreams.spark.driver.jobs.threading": _THREADING,
+    "airflow_kstreams.spark.driver.jobs.ThreadPoolExecutor": Executor,
+    "airflow_kstreams.spark.driver.jobs.wait": wait,
 }
 _PATCHES: list[Any] = []
 

@@ -34,9 +34,9 @@ TRUSTED = {
     "streams/topology/application_file.py": {"exec", "compile"},  # the user's own file
     "kafka/schema_registry/formats.py": {"import_module"},  # constants
     "kafka/code_settings.py": {"import_module"},  # what the administrator allows
-    "streams/runtime/loop_code.py": {"exec", "compile"},  # its own lines; users only give objects to them
+    "streams/codegen/loop_code.py": {"exec", "compile"},  # its own lines; users only give objects to them
     "streams/__init__.py": {"import_module"},  # constants: the modules of its own table of names
-    "spark/session.py": set(),
+    "spark/driver/session.py": set(),
 }
 
 

@@ -56,7 +56,8 @@ _NEEDS = {
         "import airflow_kstreams.hooks.kafka",
     ],
     "rocksdb": [
-        "from airflow_kstreams.streams.state.rocksdb_files import require_rocksdict; require_rocksdict('s')"
+        "from airflow_kstreams.streams.state.stores.rocksdb_files import require_rocksdict; "
+        "require_rocksdict('s')"
     ],
     "schema-registry": [
         "from airflow_kstreams.kafka.schema_registry.clients import client_of; client_of('http://h')"

@@ -275,7 +275,7 @@ def test_prose_becomes_markdown_when_it_holds_roles_literals_and_blocks() -> Non
     ],
 )
 def test_types_are_spelt_out_and_linked_when_they_are_aliases(path: str, expected: str) -> None:
-    spec = "airflow_kstreams.streams.topology.nodes.StoreSpec"
+    spec = "airflow_kstreams.streams.graph.store_specs.StoreSpec"
     markup = Markup({spec: Place(label="StoreSpec", page="stores.md")}, "streams.md")
     function = _PACKAGE[f"streams.kstream.{path}"]
     assert isinstance(function, griffe.Function)

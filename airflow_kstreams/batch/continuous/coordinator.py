@@ -11,24 +11,24 @@ import logging
 
 import msgspec
 
-from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.continuous.start import build_continuous_run
-from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.freeze import SliceRequest
-from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.protocol.ledger import (
     assignment_record,
     check_run_id,
     continuous_record,
     lease_record,
 )
-from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunState
-from airflow_kstreams.batch.run.lease_errors import Caller
 from airflow_kstreams.batch.protocol.stops import partitions_of
+from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
+from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.freeze import SliceRequest
+from airflow_kstreams.batch.run.lease_errors import Caller
+from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.topics import ensure_ledger_topic, refuse_other_topics
-from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.streams.plan import TopologyPlan
 
 log = logging.getLogger(__name__)
 

@@ -26,24 +26,24 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.run.assignment import given_up, next_assignment
-from airflow_kstreams.batch.run.begin import committed_offsets, fence_earlier, refuse_vanished
-from airflow_kstreams.batch.run.fence import transactional_ids
-from airflow_kstreams.batch.run.freeze import SliceRequest, refuse_losses
-from airflow_kstreams.batch.run.prior_runs import known_now, recall
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import check_keys
 from airflow_kstreams.batch.protocol.model import Assignment, ContinuousRun, RunPlan, RunState, Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.run.offsets import LogBounds, find_losses, start_of
-from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.protocol.stops import slice_starts, task_partitions
-from airflow_kstreams.batch.task.task_slice import TaskSlice, refuse_lost_progress
+from airflow_kstreams.batch.run.assignment import given_up, next_assignment
+from airflow_kstreams.batch.run.begin import committed_offsets, fence_earlier, refuse_vanished
+from airflow_kstreams.batch.run.fence import transactional_ids
+from airflow_kstreams.batch.run.freeze import SliceRequest, refuse_losses
+from airflow_kstreams.batch.run.offsets import LogBounds, find_losses, start_of
+from airflow_kstreams.batch.run.prior_runs import known_now, recall
+from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.topics import ensure_topics, refuse_other_topics
+from airflow_kstreams.batch.task.task_slice import TaskSlice, refuse_lost_progress
 from airflow_kstreams.streams.errors import DataLossError, TaskFencedError
 from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, ReaderPort, TopicPartition
-from airflow_kstreams.streams.runtime.record_queue import UNBOUNDED
+from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 

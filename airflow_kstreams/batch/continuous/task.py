@@ -18,11 +18,11 @@ from typing import TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.retry_budget import Attempts, resumable
-from airflow_kstreams.batch.continuous.start import continuous_share, current_run
 from airflow_kstreams.batch.continuous.loop import ContinuousLoop
+from airflow_kstreams.batch.continuous.start import continuous_share, current_run
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.model import Slice, TaskReport
+from airflow_kstreams.batch.retry_budget import Attempts, resumable
 from airflow_kstreams.batch.task.attempt import OpenTask, TaskAssignment, TaskAttempt
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.streams.errors import KStreamsError

@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.ledger import Ledger, ledger_topic, read_ledger
-from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.inspect.conditions import NewRecords
 from airflow_kstreams.batch.inspect.record_counts import RecordCounts
 from airflow_kstreams.batch.inspect.round_memory import RoundMemory
+from airflow_kstreams.batch.protocol.ledger import Ledger, ledger_topic, read_ledger
+from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -43,8 +43,9 @@ _Mark = tuple[str, int]
 
 
 class ClusterView:
-    """The port ``View`` of :mod:`airflow_kstreams.batch.inspect.conditions`, on any cluster. A context manager; one
-    thread at a time.
+    """The port ``View`` of :mod:`airflow_kstreams.batch.inspect.conditions`, on any cluster.
+
+    A context manager; one thread at a time.
 
     :param cluster: what to look at.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.protocol.log_read import refuse_silence
 from airflow_kstreams.batch.inspect.conditions import NewRecords
 from airflow_kstreams.batch.inspect.round_memory import RoundMemory
+from airflow_kstreams.batch.protocol.log_read import refuse_silence
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicPartition
 
 _POLL_SECONDS = 0.2

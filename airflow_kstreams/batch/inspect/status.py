@@ -7,12 +7,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata import read_metadata_with_content
 from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START
-from airflow_kstreams.batch.protocol.model import ContinuousRun, Lease, ResetRecord, RunState, RunSummary, Slice
+from airflow_kstreams.batch.protocol.model import (
+    ContinuousRun,
+    Lease,
+    ResetRecord,
+    RunState,
+    RunSummary,
+    Slice,
+)
 from airflow_kstreams.batch.protocol.stops import partitions_of
+from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,

@@ -24,8 +24,8 @@ import msgspec
 
 from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers, TopicPartition
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 VERSION = b"1"
 COMPLETED, FINISHED = b"0", b"1"

@@ -7,9 +7,9 @@ import enum
 import msgspec
 
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
-from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 
 def partition_named(name: str) -> TopicPartition:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from airflow_kstreams.batch.protocol.model import TaskReport
-from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 #: The broker's default ``offset.metadata.max.bytes``.
 LIMIT_BYTES = 4096

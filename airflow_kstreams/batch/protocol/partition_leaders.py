@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 
 def written_topics(

@@ -14,8 +14,8 @@ from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.replay_records import replay_owner, replays_topic
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource, transactional_permission
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 #: Where the brokers keep committed offsets and the states of transactions.
 BROKERS_OWN = ("__consumer_offsets", "__transaction_state")

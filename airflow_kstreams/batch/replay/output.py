@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.replay_records import Replay, encode_replay
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TransactionAbortedError
 from airflow_kstreams.streams.ports import (
@@ -17,7 +17,7 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
-from airflow_kstreams.streams.runtime.error_handling import DeadLetterOrigin
+from airflow_kstreams.streams.records.error_handling import DeadLetterOrigin
 
 #: A letter, and where it was consumed.
 Letter = tuple[Record, DeadLetterOrigin]

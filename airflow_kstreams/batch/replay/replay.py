@@ -32,13 +32,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from airflow_kstreams.batch.retry_budget import Attempts, resumable
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.ledger import check_run_id
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log, refuse_silence
-from airflow_kstreams.batch.run.offsets import POSITION_LOST, log_bounds
-from airflow_kstreams.batch.replay.output import ReplayOutput
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.replay_records import (
     Replay,
     Replays,
@@ -46,6 +43,9 @@ from airflow_kstreams.batch.protocol.replay_records import (
     replay_owner,
     replays_topic,
 )
+from airflow_kstreams.batch.replay.output import ReplayOutput
+from airflow_kstreams.batch.retry_budget import Attempts, resumable
+from airflow_kstreams.batch.run.offsets import POSITION_LOST, log_bounds
 from airflow_kstreams.batch.run.topics import ensure_replays_topic
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -63,7 +63,7 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
-from airflow_kstreams.streams.runtime.error_handling import DeadLetterOrigin, origin_of
+from airflow_kstreams.streams.records.error_handling import DeadLetterOrigin, origin_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)

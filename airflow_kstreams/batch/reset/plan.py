@@ -8,9 +8,6 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from airflow_kstreams.batch.run.fence import fence
-from airflow_kstreams.batch.run.prior_runs import unfinished_run, unless_void
-from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.ledger import Ledger, ledger_topic, read_ledger
 from airflow_kstreams.batch.protocol.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
@@ -21,6 +18,8 @@ from airflow_kstreams.batch.protocol.log_read import (
 from airflow_kstreams.batch.protocol.metadata import Folded, fold, live_keys
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.model import Lease, RunState, partition_named
+from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.stops import partitions_of
 from airflow_kstreams.batch.reset.scenario import Logs, Scenario, Span, ToEarliest, spans_of
 from airflow_kstreams.batch.reset.topics import (
     InternalTopics,
@@ -30,8 +29,9 @@ from airflow_kstreams.batch.reset.topics import (
     known_topics,
     refuse_unknown_topics,
 )
+from airflow_kstreams.batch.run.fence import fence
+from airflow_kstreams.batch.run.prior_runs import unfinished_run, unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.protocol.stops import partitions_of
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import (
     Clock,

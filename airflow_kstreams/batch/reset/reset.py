@@ -47,8 +47,6 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.run.fence import fence, last_tasks
-from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.ledger import (
     assignment_record,
     no_lease_record,
@@ -58,6 +56,7 @@ from airflow_kstreams.batch.protocol.ledger import (
 )
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord, tombstone
 from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions, ResetRecord, ResetStage
+from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.reset.plan import (
     Look,
     ResetPlan,
@@ -66,6 +65,7 @@ from airflow_kstreams.batch.reset.plan import (
     plan_reset,
     survey,
 )
+from airflow_kstreams.batch.run.fence import fence, last_tasks
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.topics import ensure_protocol_topics
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError

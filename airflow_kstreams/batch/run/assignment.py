@@ -34,9 +34,9 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
     group_of_partition,
     named,
 )
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 from airflow_kstreams.streams.reset_command import start_over_command
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 log = logging.getLogger(__name__)
 

@@ -13,24 +13,24 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.run.assignment import given_up, next_assignment
-from airflow_kstreams.batch.run.fence import fence, last_tasks, transactional_ids
-from airflow_kstreams.batch.run.freeze import SliceRequest, freeze, refuse_losses
-from airflow_kstreams.batch.run.intervals import refuse_backwards
-from airflow_kstreams.batch.run.prior_runs import Known, known_now, recall
-from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import check_keys, stop_hash
 from airflow_kstreams.batch.protocol.model import Assignment, RunPlan, RunState, Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.run.offsets import find_vanished
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
+from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.run.assignment import given_up, next_assignment
+from airflow_kstreams.batch.run.fence import fence, last_tasks, transactional_ids
+from airflow_kstreams.batch.run.freeze import SliceRequest, freeze, refuse_losses
+from airflow_kstreams.batch.run.intervals import refuse_backwards
+from airflow_kstreams.batch.run.offsets import find_vanished
+from airflow_kstreams.batch.run.prior_runs import Known, known_now, recall
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, CommittedOffset, TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 log = logging.getLogger(__name__)
 

@@ -22,13 +22,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from airflow_kstreams.batch.run.assignment import AskGroups
-from airflow_kstreams.batch.run.begin import build_slice
-from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
-from airflow_kstreams.batch.run.freeze import SliceRequest
-from airflow_kstreams.batch.run.intervals import check_interval
-from airflow_kstreams.batch.run.prior_runs import unless_void
-from airflow_kstreams.batch.run.lease_holder import LeaseHolder
 from airflow_kstreams.batch.protocol.ledger import (
     Ledger,
     assignment_record,
@@ -37,7 +30,6 @@ from airflow_kstreams.batch.protocol.ledger import (
     lease_record,
     summary_record,
 )
-from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import (
     completed_record,
@@ -46,8 +38,16 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     tombstone,
 )
 from airflow_kstreams.batch.protocol.model import BeginResult, RunState, RunSummary, Slice
-from airflow_kstreams.batch.run.lease_errors import Caller, other_topology
 from airflow_kstreams.batch.protocol.stops import unfinished_groups
+from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
+from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.begin import build_slice
+from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
+from airflow_kstreams.batch.run.freeze import SliceRequest
+from airflow_kstreams.batch.run.intervals import check_interval
+from airflow_kstreams.batch.run.lease_errors import Caller, other_topology
+from airflow_kstreams.batch.run.lease_holder import LeaseHolder
+from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -57,7 +57,7 @@ from airflow_kstreams.streams.errors import (
     RunError,
     TaskFencedError,
 )
-from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.streams.plan import TopologyPlan
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 _PARALLEL = 16
 #: Nothing is ever written by these, so the shortest timeout every broker accepts does.

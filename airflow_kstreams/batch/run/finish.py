@@ -15,15 +15,21 @@ import msgspec
 
 from airflow_kstreams.batch.protocol.data_loss import data_loss, progress_lost
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import RunSummary, Slice, SubtopologyTopics, TaskReport, partition_named
+from airflow_kstreams.batch.protocol.model import (
+    RunSummary,
+    Slice,
+    SubtopologyTopics,
+    TaskReport,
+    partition_named,
+)
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts
 from airflow_kstreams.batch.run.offsets import has_records, log_bounds
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts
 from airflow_kstreams.batch.run.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import RunError
 from airflow_kstreams.streams.ports import Clock, CommittedOffset, TopicPartition
-from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 _NAMED = 5
 #: How long finish waits for the markers of transactions that have just been committed.

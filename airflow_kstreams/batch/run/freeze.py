@@ -18,12 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, data_loss, deleted
-from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
-from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState
+from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
 from airflow_kstreams.batch.run.offsets import (
     POSITION_LOST,
     LogBounds,
@@ -35,13 +34,14 @@ from airflow_kstreams.batch.run.offsets import (
     log_bounds,
     start_of,
 )
+from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.topics import SourceTopics
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, TopicPartition
 from airflow_kstreams.streams.reset_command import drop_slice_command
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

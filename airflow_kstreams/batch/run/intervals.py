@@ -17,15 +17,15 @@ from typing import NamedTuple
 import msgspec
 
 from airflow_kstreams.batch.protocol.data_loss import Loss, interval_deleted
-from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_read import refuse_silence
 from airflow_kstreams.batch.protocol.model import FrozenPartition
 from airflow_kstreams.batch.run.offsets import LogBounds
+from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 _POLL_SECONDS = 0.2
 _POLL_RECORDS = 1_000

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.model import Lease, ResetRecord, Slice
 from airflow_kstreams.streams.errors import RunBusyError, RunSupersededError, TopologyError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.reset_command import drop_slice_command
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 _WAIT = "retry later; runs of one application follow each other (set max_active_runs=1)"
 

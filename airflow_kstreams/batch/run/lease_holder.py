@@ -14,14 +14,14 @@ from contextlib import contextmanager
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.run.fence import fence
-from airflow_kstreams.batch.protocol.partition_leaders import written_topics
-from airflow_kstreams.batch.run.lease_keeper import LeaseKeeper
 from airflow_kstreams.batch.protocol.ledger import Ledger, lease_record, read_ledger
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
 from airflow_kstreams.batch.protocol.model import Lease, Slice
+from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.lease_errors import Caller, busy, lost_race, resetting, superseded
+from airflow_kstreams.batch.run.lease_keeper import LeaseKeeper
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import (
     AccessDeniedError,
@@ -33,9 +33,9 @@ from airflow_kstreams.streams.errors import (
     RunSupersededError,
     TaskFencedError,
 )
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 log = logging.getLogger(__name__)
 

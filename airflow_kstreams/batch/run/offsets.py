@@ -22,10 +22,10 @@ from airflow_kstreams.batch.protocol.data_loss import (
     truncated,
     vanished,
 )
-from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.batch.protocol.log_read import refuse_silence
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.model import FrozenPartition
+from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 

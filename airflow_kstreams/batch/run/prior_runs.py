@@ -22,9 +22,9 @@ from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import RunState, RunSummary, partition_named
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
-from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.ledger import ledger_topic
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord, metadata_topic
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import (
     AdminPort,

@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss, replaced, state_replaced
+from airflow_kstreams.batch.protocol.ledger import ledger_topic
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions, Slice
+from airflow_kstreams.batch.protocol.permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.run.assignment import (
     AskGroups,
     group_sources,
@@ -16,17 +21,12 @@ from airflow_kstreams.batch.run.assignment import (
     refuse_regrouping,
     with_changelogs,
 )
-from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss, replaced, state_replaced
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
-from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions, Slice
-from airflow_kstreams.batch.protocol.permissions import naming_permissions, run_permissions
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition, TopicSpec
 from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 #: Records may be dated long ago or ahead: neither must they be refused, nor expired by their own time.
 _ANY_TIMESTAMP: Mapping[str, str] = {

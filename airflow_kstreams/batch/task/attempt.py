@@ -12,14 +12,14 @@ from typing import Self
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
-from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
 from airflow_kstreams.batch.protocol.model import RunState, Slice, TaskReport
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.task.read_failures import ReadFailures
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
+from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
+from airflow_kstreams.batch.task.read_failures import ReadFailures
 from airflow_kstreams.batch.task.restore import restore_stores
 from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
 from airflow_kstreams.batch.task.task_state import TaskState

@@ -25,10 +25,10 @@ import resource
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
 from airflow_kstreams.streams.runtime.stream_task import StreamTask

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.task.read_failures import TOPIC_LOST, ReadFailures
 from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit
+from airflow_kstreams.batch.task.read_failures import TOPIC_LOST, ReadFailures
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, TransactionAbortedError
 from airflow_kstreams.streams.ports import Clock, Fetched, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask

@@ -28,10 +28,10 @@ from pathlib import Path
 
 import tenacity
 
-from airflow_kstreams.batch.retry_budget import Attempts, resumable
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.metadata import read_metadata
 from airflow_kstreams.batch.protocol.model import Slice, TaskReport
+from airflow_kstreams.batch.retry_budget import Attempts, resumable
 from airflow_kstreams.batch.task.attempt import (
     TaskAssignment,
     TaskAttempt,

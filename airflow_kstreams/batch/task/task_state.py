@@ -12,15 +12,15 @@ from airflow_kstreams.streams.errors import KafkaClientError, StateStoreError
 from airflow_kstreams.streams.ports import AdminPort, Clock, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.state import PersistentStore
-from airflow_kstreams.streams.state.checkpoint import (
+from airflow_kstreams.streams.state.files.checkpoint import (
     ChangelogPartition,
     Checkpoint,
     StateOwner,
     StoreCheckpoint,
     usable_offsets,
 )
-from airflow_kstreams.streams.state.local_state import LocalState
+from airflow_kstreams.streams.state.files.local_state import LocalState
+from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kstreams.streams.kstream.fold_code import folding, write_reading
-from airflow_kstreams.streams.topology.inlining import LoopCode
-from airflow_kstreams.streams.topology.nodes import Forward, NodeContext, StoreSpec
+from airflow_kstreams.streams.codegen.fold_code import folding, write_reading
+from airflow_kstreams.streams.graph.inlining import LoopCode
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]

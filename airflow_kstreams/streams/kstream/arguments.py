@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import StoreSpec
 
 
 def check_functions(*functions: object, call: str, fix: str = "pass a function, e.g. a lambda") -> None:

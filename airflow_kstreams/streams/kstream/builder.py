@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_store_kind, check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouped import StoreArgument
@@ -10,10 +12,8 @@ from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.table import KTable
 from airflow_kstreams.streams.kstream.table_source import TableSource
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
-from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import StoreSpec
+from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topology.topology import Topology
 
 

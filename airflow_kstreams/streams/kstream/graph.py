@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import Operator, SourceNode
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.stateless import DropNulls, SelectKey
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
-from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde.base import Serde, Side
+from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import Operator, SourceNode, StoreSpec
 from airflow_kstreams.streams.topology.validation import two_sources_error
 
 

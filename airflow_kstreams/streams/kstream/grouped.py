@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from airflow_kstreams.streams.graph.nodes import Operator
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.aggregation import (
     Aggregate,
     Aggregator,
@@ -15,10 +17,9 @@ from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.kstream.grouping import GroupedRecords, Grouping, StoreArgument
 from airflow_kstreams.streams.kstream.table import KTable
 from airflow_kstreams.streams.kstream.windowed_grouped import WindowedKGroupedStream
-from airflow_kstreams.streams.kstream.windows import SessionWindow, TimeWindow
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.nodes import Operator, StoreSpec
+from airflow_kstreams.streams.windows import SessionWindow, TimeWindow
 
 __all__ = ["Grouping", "KGroupedStream", "StoreArgument"]
 

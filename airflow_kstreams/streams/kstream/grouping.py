@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.stateless import CopyValues
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import StoreSpec
 
 #: A store's name, a whole spec (to switch caching or logging off), or None for a numbered name.
 StoreArgument = str | StoreSpec | None

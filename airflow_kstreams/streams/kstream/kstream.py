@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_functions, check_partner, no_window_error
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.merging import merged_serdes
@@ -17,14 +19,12 @@ from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.processor.processor import ProcessorDef
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.builder import check_processor_def
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import StoreSpec
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.grouped import KGroupedStream
     from airflow_kstreams.streams.kstream.table import KTable
     from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
-    from airflow_kstreams.streams.kstream.windows import SlidingWindow
+    from airflow_kstreams.streams.windows import SlidingWindow
 
 
 class KStream(RecordStream):

@@ -25,10 +25,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.ports import Record
-from airflow_kstreams.streams.topology.call_site import CallSite, call_site
-from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.serde.base import Serde, Side
-from airflow_kstreams.streams.topology.call_site import CallSite, call_site
 
 
 def merged_serdes(nodes: Sequence[str], streams: Sequence[Serdes]) -> Serdes:

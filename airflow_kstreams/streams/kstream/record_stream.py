@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Self
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.kstream.arguments import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.map_batches import BatchFunction, map_batches_operator
@@ -28,8 +30,6 @@ from airflow_kstreams.streams.kstream.stateless import (
     Predicate,
     ValueMapper,
 )
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import Operator
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.map_batches import BatchSchema

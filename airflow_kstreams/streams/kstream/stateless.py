@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kstreams.streams.topology.inlining import LoopCode
-from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
+from airflow_kstreams.streams.graph.inlining import LoopCode
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
 
 Predicate = Callable[[Any, Any], bool]
 KeyValueMapper = Callable[[Any, Any], tuple[Any, Any]]

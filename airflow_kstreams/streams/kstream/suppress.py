@@ -26,9 +26,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_kstreams.streams.graph.nodes import Forward, ignore_updates
+from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.state.expiring_store import Entry, EntryId, ExpiringStore
-from airflow_kstreams.streams.topology.nodes import Forward, NodeContext, StoreSpec, ignore_updates
+from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, ExpiringStore
 
 #: What a mark says: readers know the window's present value, or a former one.
 _UP_TO_DATE = 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.stateless import PassThrough
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import StoreSpec
 
 
 class KTable:

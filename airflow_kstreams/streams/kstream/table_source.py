@@ -13,8 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.aggregation import TableEmitter
-from airflow_kstreams.streams.topology.nodes import Forward, NodeContext, StoreSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.kstream.windowed_join import JoinSide, StreamJoiner, WindowedJoin
-from airflow_kstreams.streams.state.join_store import JoinStore
-from airflow_kstreams.streams.topology.nodes import Forward, NodeContext
+from airflow_kstreams.streams.state.stores.join_store import JoinStore
 
 #: A moment that never comes, beyond every timestamp.
 _NEVER = 2**63

@@ -27,15 +27,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.aggregation import Aggregator, Initializer, Reducer
 from airflow_kstreams.streams.kstream.window_emitter import WindowEmitter
-from airflow_kstreams.streams.kstream.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
-from airflow_kstreams.streams.topology.nodes import (
-    Forward,
-    NodeContext,
-    SessionStoreSpec,
-    WindowStoreSpec,
-)
+from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
 
 #: ``merger(key, left, right)`` makes one aggregate of those of two sessions, the earlier one first.
 Merger = Callable[[Any, Any, Any], Any]

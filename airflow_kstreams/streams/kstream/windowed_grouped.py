@@ -5,7 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeVar, cast
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.store_specs import (
+    SessionStoreSpec,
+    StoreSpec,
+    WindowStoreSpec,
+)
 from airflow_kstreams.streams.kstream.aggregation import Aggregator, Initializer, Reducer
 from airflow_kstreams.streams.kstream.arguments import check_functions, check_store_kind
 from airflow_kstreams.streams.kstream.grouping import GroupedRecords, StoreArgument
@@ -19,11 +25,9 @@ from airflow_kstreams.streams.kstream.window_fold import (
     reducing,
 )
 from airflow_kstreams.streams.kstream.windowed_table import WindowedKTable
-from airflow_kstreams.streams.kstream.windows import HoppingWindow, SessionWindow, TimeWindow, TumblingWindow
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import SessionStoreSpec, StoreSpec, WindowStoreSpec
+from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, TumblingWindow
 
 S = TypeVar("S", WindowStoreSpec, SessionStoreSpec)
 

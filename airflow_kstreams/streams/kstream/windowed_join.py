@@ -48,8 +48,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from airflow_kstreams.streams.kstream.windows import SlidingWindow
-from airflow_kstreams.streams.topology.nodes import Forward, JoinStoreSpec, NodeContext
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
+from airflow_kstreams.streams.windows import SlidingWindow
 
 JoinKind = Literal["join", "join_prior", "left_join", "outer_join"]
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import overload
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_functions, check_partner, no_window_error
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.kstream import KStream
@@ -25,10 +27,8 @@ from airflow_kstreams.streams.kstream.windowed_join import (
     StreamJoiner,
     WindowedJoin,
 )
-from airflow_kstreams.streams.kstream.windows import SlidingWindow
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import JoinStoreSpec
+from airflow_kstreams.streams.windows import SlidingWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

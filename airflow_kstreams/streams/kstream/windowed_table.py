@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.store_specs import (
+    SessionStoreSpec,
+    StoreSpec,
+    WindowStoreSpec,
+)
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.stateless import PassThrough
 from airflow_kstreams.streams.kstream.suppress import Suppress
 from airflow_kstreams.streams.kstream.table import KTable
-from airflow_kstreams.streams.kstream.windows import SessionWindow, TimeWindow
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import call_site
-from airflow_kstreams.streams.topology.nodes import SessionStoreSpec, StoreSpec, WindowStoreSpec
+from airflow_kstreams.streams.windows import SessionWindow, TimeWindow
 
 
 class WindowedKTable(KTable):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.reset_command import start_over_command
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 
 def partition_counts(plan: TopologyPlan, found: Mapping[str, int]) -> dict[str, int]:

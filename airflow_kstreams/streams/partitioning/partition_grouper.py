@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.topology.call_site import CallSite, call_site
 
 
 class PartitionGrouper(Protocol):

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.topology.call_site import CallSite
 
 #: The groups of one subtopology by group id: topic -> its partition numbers in the group, both sorted. Plain
 #: data that crosses processes as JSON.

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.send_target import SendTarget
+from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.nodes import Forward, ProcessorServices
-from airflow_kstreams.streams.topology.sending import SendTarget
 
 #: What drives a punctuation: the record time the task has reached, or the time of day.
 PunctuationClock = Literal["stream_time", "wall_clock"]

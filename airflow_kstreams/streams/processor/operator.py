@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, ProcessorRecord
-from airflow_kstreams.streams.state.expiring_store import bind_expiry
-from airflow_kstreams.streams.topology.nodes import Forward, ProcessorServices
+from airflow_kstreams.streams.state.stores.expiring_store import bind_expiry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from airflow_kstreams.streams.topology.nodes import ProcessorServices, StreamTimer
+from airflow_kstreams.streams.graph.services import ProcessorServices, StreamTimer
 
 
 class Punctuation:

@@ -1,3 +1,3 @@
-"""The tasks that run a topology: record choice, processing, commit points. Pure: everything outside comes by
-port.
+"""The tasks that run a topology: record choice, processing, commit points. Pure: everything outside
+comes by port.
 """

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from airflow_kstreams.streams.runtime.error_handling import ErrorHandling, Produce
-from airflow_kstreams.streams.runtime.loop_code import Inlining, NodeCode, TaskLoopCode
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.runtime.stream_clock import StreamClock
-from airflow_kstreams.streams.runtime.wall_clock import WallClock
-from airflow_kstreams.streams.topology.inlining import LoopCode, WriteCode
-from airflow_kstreams.streams.topology.nodes import Forward, ProcessorNode, StreamTimer
-from airflow_kstreams.streams.topology.sending import SendTarget
+from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode
+from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
+from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
+from airflow_kstreams.streams.graph.send_target import SendTarget
+from airflow_kstreams.streams.graph.services import StreamTimer
+from airflow_kstreams.streams.records.error_handling import ErrorHandling, Produce
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.stream_clock import StreamClock
+from airflow_kstreams.streams.records.wall_clock import WallClock
 
 
 class NodeOwner(Protocol):
@@ -40,7 +41,7 @@ class NodeOwner(Protocol):
 
 
 class BoundNodeContext:
-    """The services of one node; see :class:`~airflow_kstreams.streams.topology.nodes.NodeContext`."""
+    """The services of one node; see :class:`~airflow_kstreams.streams.graph.services.NodeContext`."""
 
     def __init__(self, owner: NodeOwner, node: ProcessorNode) -> None:
         self.task_id = owner.task_id

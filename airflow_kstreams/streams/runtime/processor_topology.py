@@ -3,7 +3,7 @@
 Nodes are bound from the leaves up, so that every closure holds its children directly and a record travels by
 plain calls; where a node says how, the loop of its source holds its lines instead (``fused_loop.py``). A
 closure takes ``(key, value, _node=<name>)``; the default argument costs nothing per call and lets
-:func:`~airflow_kstreams.streams.runtime.error_handling.failing_node` read from a traceback at which node an
+:func:`~airflow_kstreams.streams.records.error_handling.failing_node` read from a traceback at which node an
 error happened.
 """
 
@@ -12,23 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.error_handling import ErrorHandling, Produce
-from airflow_kstreams.streams.runtime.fused_loop import fused_loop
-from airflow_kstreams.streams.runtime.loop_code import Inlining, NodeCode
-from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
-from airflow_kstreams.streams.runtime.partition_group import RecordRun
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.runtime.record_queue import PartitionTimes, ReadTimestamps
-from airflow_kstreams.streams.runtime.sinks import Sink
-from airflow_kstreams.streams.runtime.source_loop import RunBatch, Stepping, stepping_loop
-from airflow_kstreams.streams.runtime.stream_clock import StreamClock
-from airflow_kstreams.streams.runtime.task_environment import Surroundings
-from airflow_kstreams.streams.runtime.timestamp_reading import ExtractedTimestamps
-from airflow_kstreams.streams.runtime.wall_clock import WallClock
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.state import make_store
-from airflow_kstreams.streams.topology.nodes import (
+from airflow_kstreams.streams.codegen.fused_loop import fused_loop
+from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode
+from airflow_kstreams.streams.codegen.source_loop import RunBatch, Stepping, stepping_loop
+from airflow_kstreams.streams.graph.nodes import (
     Forward,
     Node,
     ProcessorNode,
@@ -36,8 +23,22 @@ from airflow_kstreams.streams.topology.nodes import (
     SourceNode,
     ignore_updates,
 )
-from airflow_kstreams.streams.topology.sending import SendTarget, send_target
-from airflow_kstreams.streams.topology.serde_binding import bound_operator, bound_to
+from airflow_kstreams.streams.graph.send_target import SendTarget
+from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.records.error_handling import ErrorHandling, Produce
+from airflow_kstreams.streams.records.partition_group import RecordRun
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
+from airflow_kstreams.streams.records.stream_clock import StreamClock
+from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps
+from airflow_kstreams.streams.records.wall_clock import WallClock
+from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
+from airflow_kstreams.streams.runtime.sinks import Sink
+from airflow_kstreams.streams.runtime.task_environment import Surroundings
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state.stores.making import make_store
+from airflow_kstreams.streams.topology.sending import send_target
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
 
 

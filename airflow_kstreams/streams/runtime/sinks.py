@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from airflow_kstreams.streams.graph.inlining import LoopCode
+from airflow_kstreams.streams.graph.nodes import Forward, SinkNode
 from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
-from airflow_kstreams.streams.runtime.error_handling import Produce
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.topology.inlining import LoopCode
-from airflow_kstreams.streams.topology.nodes import Forward, SinkNode
+from airflow_kstreams.streams.records.error_handling import Produce
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
 
 #: Keys whose partition a sink remembers: working it out costs more than everything else it does.
 _PLACED_KEYS = 100_000

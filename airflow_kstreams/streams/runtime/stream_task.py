@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import Record, TopicPartition
-from airflow_kstreams.streams.runtime.error_handling import Produce
-from airflow_kstreams.streams.runtime.partition_group import PartitionGroup
+from airflow_kstreams.streams.records.error_handling import Produce
+from airflow_kstreams.streams.records.partition_group import PartitionGroup
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
-from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
 from airflow_kstreams.streams.runtime.task_environment import Surroundings
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.runtime.wall_clock import system_clock_ms
+from airflow_kstreams.streams.records.wall_clock import system_clock_ms
 
 
 def _one_partition(topic: str) -> int:

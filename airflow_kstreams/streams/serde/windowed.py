@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from airflow_kstreams.streams.kstream.windows import Windowed
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
+from airflow_kstreams.streams.windows import Windowed
 
 _START = struct.Struct(">q")
 _END_AND_START = struct.Struct(">qq")

@@ -6,7 +6,22 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Self
 
+from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import (
+    InternalTopic,
+    Node,
+    Operator,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+)
+from airflow_kstreams.streams.graph.store_specs import (
+    SessionStoreSpec,
+    StoreSpec,
+    WindowStoreSpec,
+)
+from airflow_kstreams.streams.names import is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import (
     EqualIds,
     PartitionGrouper,
@@ -14,22 +29,9 @@ from airflow_kstreams.streams.partitioning.partition_grouper import (
 )
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef
-from airflow_kstreams.streams.processor.timestamps import TimestampExtractor
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.call_site import CallSite, call_site
-from airflow_kstreams.streams.topology.names import is_legal_topic
-from airflow_kstreams.streams.topology.nodes import (
-    InternalTopic,
-    Node,
-    Operator,
-    ProcessorNode,
-    SessionStoreSpec,
-    SinkNode,
-    SourceNode,
-    StoreSpec,
-    WindowStoreSpec,
-)
+from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.topology.validation import validate
 

@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import SinkNode
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.nodes import SinkNode
 from airflow_kstreams.streams.topology.topology import Topology
 
 

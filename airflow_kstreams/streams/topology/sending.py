@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.components import Subtopology
+from airflow_kstreams.streams.graph.nodes import SinkNode
+from airflow_kstreams.streams.graph.send_target import SendTarget
+from airflow_kstreams.streams.graph.serde_binding import bound_to
+from airflow_kstreams.streams.names import is_legal_topic
 from airflow_kstreams.streams.serde import serdes
-from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.components import Subtopology
-from airflow_kstreams.streams.topology.names import is_legal_topic
-from airflow_kstreams.streams.topology.nodes import SinkNode
-from airflow_kstreams.streams.topology.serde_binding import bound_to
 from airflow_kstreams.streams.topology.topology import Topology
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendTarget:
-    """A topic that may be written.
-
-    :param topic: real name.
-    :param key_serde: used unless the caller names another.
-    :param value_serde: likewise.
-    """
-
-    topic: str
-    key_serde: Serde
-    value_serde: Serde
-
-    def written_with(self, key_serde: Serde | None, value_serde: Serde | None) -> SendTarget:
-        """Return the target with other serdes, where they are given."""
-        return SendTarget(
-            topic=self.topic,
-            key_serde=key_serde.bound(self.topic, "key") if key_serde else self.key_serde,
-            value_serde=value_serde.bound(self.topic, "value") if value_serde else self.value_serde,
-        )
 
 
 def send_target(

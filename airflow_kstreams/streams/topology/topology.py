@@ -11,27 +11,27 @@ from typing import Any
 
 import msgspec
 
+from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
-from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
-from airflow_kstreams.streams.settings import check_application_id
-from airflow_kstreams.streams.topology import components
-from airflow_kstreams.streams.topology.call_site import CallSite
-from airflow_kstreams.streams.topology.chart import Chart, chart
-from airflow_kstreams.streams.topology.components import Subtopology
-from airflow_kstreams.streams.topology.description import TopicName, describe
-from airflow_kstreams.streams.topology.drawing.svg import to_svg
-from airflow_kstreams.streams.topology.mermaid import mermaid
-from airflow_kstreams.streams.topology.names import is_legal_topic
-from airflow_kstreams.streams.topology.nodes import (
+from airflow_kstreams.streams.graph import components
+from airflow_kstreams.streams.graph.components import Subtopology
+from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
     Node,
     ProcessorNode,
     SinkNode,
     SourceNode,
-    StoreSpec,
 )
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.names import is_legal_topic
+from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
+from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
+from airflow_kstreams.streams.picture.chart import Chart, chart
+from airflow_kstreams.streams.picture.description import TopicName, describe
+from airflow_kstreams.streams.picture.mermaid import mermaid
+from airflow_kstreams.streams.picture.svg import to_svg
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.settings import check_application_id
 
 __all__ = ["Subtopology", "Topology"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.topology import components
-from airflow_kstreams.streams.topology.call_site import CallSite
-from airflow_kstreams.streams.topology.nodes import ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.graph import components
+from airflow_kstreams.streams.graph.nodes import ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.topology.topology import Topology
 
 

@@ -18,8 +18,8 @@ from typing import Any, cast
 import pytest
 
 from airflow_kstreams.batch.protocol.ledger import read_ledger
-from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.streams.topology.outputs import with_outputs

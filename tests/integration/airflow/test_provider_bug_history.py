@@ -15,9 +15,9 @@ import pytest
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
+from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished
 from airflow_kstreams.batch.protocol.ledger import ledger_topic
 from airflow_kstreams.decorators.kstreams import _KStreamsDecoratedOperator
-from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.operators.backfill import BackfillOperator

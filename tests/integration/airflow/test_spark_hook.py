@@ -14,10 +14,10 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_kstreams.launch.jvm_options import COMPILER, VARIABLE
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.launch.processes import end_session, session_members
 from airflow_kstreams.hooks.spark import TopologySubmitHook
+from airflow_kstreams.launch.jvm_options import COMPILER, VARIABLE
+from airflow_kstreams.launch.processes import end_session, session_members
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, ReportedError
 
 pytestmark = pytest.mark.filterwarnings("default")

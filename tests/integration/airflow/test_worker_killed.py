@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.batch.inspect.status import read_status
+from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.gated_scene import Scene
 

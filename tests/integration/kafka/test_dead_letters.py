@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.batch.protocol.replay_records import Replay
+from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, RecordError
 from airflow_kstreams.streams.ports import TopicPartition

@@ -15,7 +15,7 @@ from airflow_kstreams.batch.protocol.model import TaskReport
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.state.checkpoint import Checkpoint
+from airflow_kstreams.streams.state.files.checkpoint import Checkpoint
 from tests.crashing_files import Crash
 from tests.in_process import Application
 

@@ -11,9 +11,9 @@ import pytest
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 SETTINGS = ApplicationSettings.parse("app", {"client.timeout.ms": 2_000})
 PLAN = TopologyPlan(

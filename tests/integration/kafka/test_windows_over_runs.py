@@ -9,7 +9,7 @@ import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import RecordError
-from airflow_kstreams.streams.kstream.windows import RunEnd
+from airflow_kstreams.streams.windows import RunEnd
 from tests.conftest import Row
 from tests.in_process import Application
 

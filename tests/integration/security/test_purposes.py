@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.doctor.diagnosis import Subject, diagnose
+from airflow_kstreams.batch.inspect.cluster_view import ClusterView
+from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
+from airflow_kstreams.batch.inspect.doctor.diagnosis import Subject, diagnose
+from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.permissions import (
     continuous_permissions,
     doctor_permissions,
@@ -18,9 +21,6 @@ from airflow_kstreams.batch.protocol.permissions import (
     watch_permissions,
 )
 from airflow_kstreams.batch.replay.replay import DeadLetterReplay
-from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
-from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError

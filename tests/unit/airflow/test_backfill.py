@@ -15,8 +15,8 @@ from airflow.sdk import Asset, BaseOperator, Context, CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators import capture_stop_offsets, run_topology
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.backfill_dag import backfill_dag
@@ -28,10 +28,10 @@ from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOper
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.streams.topology.outputs import with_outputs
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.in_process import Application
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
+from airflow_kstreams.batch.protocol.ledger import ledger_topic
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
 from airflow_kstreams.testing import InMemoryKafka

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.spark.archive import spark_conf
+from airflow_kstreams.spark.driver.archive import spark_conf
 from tests.python_environment import ROOT
 
 _PAGE = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.reset.scenario import ToLatest
-from airflow_kstreams.batch.inspect.conditions import NewData
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
+from airflow_kstreams.batch.inspect.conditions import NewData
+from airflow_kstreams.batch.reset.scenario import ToLatest
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka

@@ -19,15 +19,13 @@ from airflow.sdk import DAG, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_kstreams.batch.protocol import ledger
-
-from airflow_kstreams.batch.protocol import metadata
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.protocol import ledger, metadata
 from airflow_kstreams.batch.protocol.log_read import read_log
 from airflow_kstreams.batch.protocol.model import BeginResult, RunPlan, RunSummary, Slice
-from airflow_kstreams.launch.run_spec import RunSpec
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators import capture_stop_offsets
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.batch_settings import batch_settings
@@ -41,8 +39,8 @@ from airflow_kstreams.operators.run_state import subtopology_id
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, ReportedError, RunError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 from airflow_kstreams.testing import InMemoryKafka
 from tests.reset_scene import APP, ResetScene
 

@@ -17,7 +17,7 @@ from airflow_kstreams.hooks.results import (
     result_of_summary,
     stop_offsets_result,
 )
-from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.streams.plan import TopologyPlan
 
 
 def _inputs(topics: int, partitions: int = 2) -> tuple[FrozenPartition, ...]:

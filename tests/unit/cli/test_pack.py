@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow
 import pytest
 
-from airflow_kstreams.spark.archive import build_archive
+from airflow_kstreams.spark.driver.archive import build_archive
 from airflow_kstreams.streams.errors import ConfigError
 from tests.unit.cli.test_app import invoke
 
@@ -21,7 +21,7 @@ sys.path[:0] = [{archive!r}]
 import airflow_kstreams, confluent_kafka, rocksdict
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.spark.task_host import TaskHost
+from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams import KStreamBuilder, serdes
 KafkaCluster({{"bootstrap.servers": "h:1"}})
 builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())

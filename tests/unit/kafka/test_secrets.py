@@ -22,7 +22,7 @@ from airflow_kstreams.kafka.config_file import read_client_config
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.secrets import Secret, is_secret, sealed
 from airflow_kstreams.kafka.settings import check_client_settings
-from airflow_kstreams.spark.task_host import load_client_config
+from airflow_kstreams.spark.executor.local_files import load_client_config
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
 from airflow_kstreams.streams.settings import ApplicationSettings
 

@@ -5,7 +5,7 @@ Only looks: it claims nothing, commits nothing and creates nothing.
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.doctor.diagnosis import Subject, diagnose
-from airflow_kstreams.batch.doctor.findings import Finding, Level
+from airflow_kstreams.batch.inspect.doctor.diagnosis import Subject, diagnose
+from airflow_kstreams.batch.inspect.doctor.findings import Finding, Level
 
 __all__ = ["Finding", "Level", "Subject", "diagnose"]

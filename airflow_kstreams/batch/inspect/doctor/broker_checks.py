@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from airflow_kstreams.batch.doctor.findings import Finding, duration, error, number, ok, warning
+from airflow_kstreams.batch.inspect.doctor.findings import Finding, duration, error, number, ok, warning
 from airflow_kstreams.batch.protocol.transaction_timeouts import MAX_TIMEOUT, refuse_unfit_timeouts
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import AdminPort

@@ -6,18 +6,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.doctor.broker_checks import check_broker, check_transactions
-from airflow_kstreams.batch.doctor.findings import Finding, error, ok, warning
-from airflow_kstreams.batch.doctor.run_checks import (
+from airflow_kstreams.batch.inspect.doctor.broker_checks import check_broker, check_transactions
+from airflow_kstreams.batch.inspect.doctor.findings import Finding, error, ok, warning
+from airflow_kstreams.batch.inspect.doctor.run_checks import (
     check_losses,
     check_state,
     check_transactions_open,
     longest_gap_ms,
     record_times,
 )
-from airflow_kstreams.batch.doctor.topic_checks import (
+from airflow_kstreams.batch.inspect.doctor.topic_checks import (
     Expectations,
     Topics,
     check_internal,
@@ -25,16 +24,17 @@ from airflow_kstreams.batch.doctor.topic_checks import (
     check_replication,
     check_retention,
 )
-from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import read_metadata
 from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
+from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.topics import check_topics, internal_configs
 from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 #: ``message.max.bytes`` of the client library.
 CLIENT_MAX_BYTES = 1_000_000

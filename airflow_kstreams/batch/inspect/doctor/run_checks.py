@@ -6,19 +6,20 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from airflow_kstreams.batch.inspect.doctor.findings import Finding, duration, error, ok, warning
+from airflow_kstreams.batch.inspect.doctor.topic_checks import RecordTimes
 from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss
-from airflow_kstreams.batch.doctor.findings import Finding, duration, error, ok, warning
-from airflow_kstreams.batch.doctor.topic_checks import RecordTimes
-from airflow_kstreams.batch.run.prior_runs import known_now, recall
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import RunState, Slice
-from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished, log_bounds
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.stops import partitions_of, slice_starts
-from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
+from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished, log_bounds
+from airflow_kstreams.batch.run.prior_runs import known_now, recall
 from airflow_kstreams.batch.run.topics import refuse_other_topics
+from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -28,7 +29,6 @@ from airflow_kstreams.streams.ports import (
     TopicDescription,
     TopicPartition,
 )
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 _FIRST_GAP_MS = 24 * 3_600_000
 _GAPS = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from airflow_kstreams.batch.doctor.findings import (
+from airflow_kstreams.batch.inspect.doctor.findings import (
     Finding,
     duration,
     error,

@@ -14,8 +14,8 @@ from airflow_kstreams.batch.continuous.coordinator import ContinuousCoordinator
 from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch, Verdict
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
-from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.plan import ResetRequest
+from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import ToLatest
 from airflow_kstreams.streams import (
     KStreamBuilder,

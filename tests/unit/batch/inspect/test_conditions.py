@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import (
     Condition,
     NewData,
@@ -19,7 +17,9 @@ from airflow_kstreams.batch.inspect.conditions import (
     condition_from_json,
     condition_to_json,
 )
-from airflow_kstreams.batch.inspect.cluster_view import ClusterView
+from airflow_kstreams.batch.protocol.ledger import ledger_topic
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.testing import InMemoryKafka

@@ -11,8 +11,8 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     tombstone,
 )
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 from tests.metadata_log import APP, INPUTS, a_slice, frozen, records_of
 
 

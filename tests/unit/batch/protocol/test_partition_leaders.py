@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_kstreams.batch.task import attempt as task_attempt
-
-from airflow_kstreams.batch.task import commit as task_commit
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.inspect.status import read_status
+from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.task import attempt as task_attempt
+from airflow_kstreams.batch.task import commit as task_commit
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

@@ -5,7 +5,12 @@ import pytest
 
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import RunState
-from airflow_kstreams.batch.protocol.stops import all_stops, intermediate_stops, notifications_for, task_partitions
+from airflow_kstreams.batch.protocol.stops import (
+    all_stops,
+    intermediate_stops,
+    notifications_for,
+    task_partitions,
+)
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.metadata_log import a_slice

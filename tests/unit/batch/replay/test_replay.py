@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.batch.protocol.replay_records import Replay
+from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, RunBusyError, TaskFencedError
 from airflow_kstreams.streams.ports import ClusterPort, Headers, TopicPartition
-from airflow_kstreams.streams.runtime.error_handling import dead_letter_headers, origin_of
+from airflow_kstreams.streams.records.error_handling import dead_letter_headers, origin_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
 from airflow_kstreams.testing.in_memory_kafka.log import LogRecord

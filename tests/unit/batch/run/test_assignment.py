@@ -5,17 +5,17 @@ import logging
 import msgspec
 import pytest
 
+from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.assignment import (
     group_sources,
     next_assignment,
     refuse_regrouping,
     with_changelogs,
 )
-from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 Group = dict[str, tuple[int, ...]]
 EVEN: Group = {"in": (0, 2)}

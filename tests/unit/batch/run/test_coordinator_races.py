@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.protocol.ledger import ledger_topic
 from airflow_kstreams.batch.protocol.metadata_records import FINISHED, metadata_topic
 from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.streams import KStreamBuilder, Topology

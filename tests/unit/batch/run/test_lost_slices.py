@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.doctor import Subject, diagnose
+from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
-from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.plan import ResetRequest
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import DataLossError, RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka

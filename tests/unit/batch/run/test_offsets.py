@@ -8,9 +8,9 @@ import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.data_loss import data_loss
-from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.run.offsets import LogBounds, any_record, find_losses, freeze_inputs, start_of
+from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings

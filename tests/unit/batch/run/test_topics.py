@@ -10,9 +10,9 @@ from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.topics import ensure_protocol_topics, ensure_topics
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition, TopicSpec
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
 
 SETTINGS = ApplicationSettings.parse("app")
 

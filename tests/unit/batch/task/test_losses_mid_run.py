@@ -8,8 +8,8 @@ import pytest
 
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
-from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.plan import ResetRequest
+from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams import KStreamBuilder, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import DataLossError, StopOffsetUnreachableError
 from airflow_kstreams.streams.ports import TopicPartition

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.doctor import Subject, diagnose
+from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.protocol.metadata_records import H_PLAN, metadata_topic
 from airflow_kstreams.batch.protocol.model import Slice
-from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.plan import ResetRequest
+from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import Headers, TopicSpec
 from airflow_kstreams.testing import InMemoryKafka

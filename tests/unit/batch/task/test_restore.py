@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
-from airflow_kstreams.batch.task.restore_progress import RestoreProgress
 from airflow_kstreams.batch.task.restore import restore_stores
+from airflow_kstreams.batch.task.restore_progress import RestoreProgress
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams import StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError, StateStoreError
+from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.ports import Fetched, TopicDescription, TopicPartition
 from airflow_kstreams.streams.processor.processor import Processor
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.state import restore_each
-from airflow_kstreams.streams.topology.nodes import Storage
+from airflow_kstreams.streams.state.stores.state_store import restore_each
 from tests.printed_commands import printed_commands
 from tests.records import FakeRecord
 

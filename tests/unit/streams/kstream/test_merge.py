@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStream, KStreamBuilder, TopologyError, serdes
-from airflow_kstreams.streams.topology.nodes import SinkNode
+from airflow_kstreams.streams.graph.nodes import SinkNode
 from tests.bound_topology import BoundTopology, Output
 
 

@@ -11,7 +11,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from airflow_kstreams.streams.topology.nodes import SourceNode
+from airflow_kstreams.streams.graph.nodes import SourceNode
 from tests.bound_topology import BoundTopology, Output
 
 

@@ -10,7 +10,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from airflow_kstreams.streams.topology.nodes import SinkNode
+from airflow_kstreams.streams.graph.nodes import SinkNode
 
 
 class Silent(Processor):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, TopologyError, serdes
-from airflow_kstreams.streams.topology.nodes import SourceNode
+from airflow_kstreams.streams.graph.nodes import SourceNode
 from tests.bound_topology import BoundTopology, Output
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, KTable, StoreSpec, TopologyError, serdes
-from airflow_kstreams.streams.topology.nodes import SourceNode
+from airflow_kstreams.streams.graph.nodes import SourceNode
 from tests.bound_topology import BoundTopology, Output
 
 

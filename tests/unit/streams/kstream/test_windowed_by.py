@@ -18,7 +18,7 @@ from airflow_kstreams.streams import (
     WindowStoreSpec,
     serdes,
 )
-from airflow_kstreams.streams.kstream.windows import RunEnd
+from airflow_kstreams.streams.windows import RunEnd
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.window_runs import WindowRuns
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStream, KStreamBuilder, SlidingWindow, TopologyError, serdes
+from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.nodes import JoinStoreSpec
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.bound_topology import BoundTopology, Output
 from tests.records import FakeRecord

@@ -4,7 +4,7 @@ import pytest
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
-from airflow_kstreams.streams.topology.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 
 
 def plan(*subs: SubtopologyPlan, **repartition: int | None) -> TopologyPlan:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import (
     GroupingRequest,
@@ -17,7 +18,6 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
     partitions_in,
 )
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.topology.call_site import CallSite
 
 COUNTS = {"left": 3, "right": 3}
 SITE = CallSite(file="app.py", line=7)

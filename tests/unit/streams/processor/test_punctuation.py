@@ -11,7 +11,7 @@ from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorContext
 from airflow_kstreams.streams.errors import RecordError, TopologyError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.processor.punctuation import Punctuation
-from airflow_kstreams.streams.runtime.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology

@@ -7,9 +7,10 @@ import pytest
 
 from airflow_kstreams.streams import serdes
 from airflow_kstreams.streams.errors import StateStoreError
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.state import JoinStore, make_store
-from airflow_kstreams.streams.topology.nodes import JoinStoreSpec
+from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.state.stores.join_store import JoinStore
+from airflow_kstreams.streams.state.stores.making import make_store
 
 FAR_MS = 2**62
 

@@ -7,14 +7,12 @@ import pytest
 
 from airflow_kstreams.streams import StoreSpec, serdes
 from airflow_kstreams.streams.errors import StateStoreError
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.state import (
-    KeyValueStore,
-    PersistentStore,
-    RocksDBKeyValueStore,
-    make_store,
-)
-from airflow_kstreams.streams.topology.nodes import Storage
+from airflow_kstreams.streams.graph.store_specs import Storage
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
+from airflow_kstreams.streams.state.stores.making import make_store
+from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
+from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 from tests.records import FakeRecord
 
 

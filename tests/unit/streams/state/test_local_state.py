@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams.streams.errors import StateStoreError
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
-from airflow_kstreams.streams.state import RocksDBKeyValueStore
-from airflow_kstreams.streams.state.local_files import LocalFiles
-from airflow_kstreams.streams.state.local_state import LocalState
-from airflow_kstreams.streams.state.state_folder import StateFolder
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.state.files.local_files import LocalFiles
+from airflow_kstreams.streams.state.files.local_state import LocalState
+from airflow_kstreams.streams.state.files.state_folder import StateFolder
+from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
 from tests.crashing_files import Crash, CrashingFiles, let_go_of_locks
 from tests.records import FakeRecord
 from tests.task_life import OWNER, RETENTION_MS, SPEC, Life
@@ -185,8 +185,8 @@ def test_folder_of_a_living_attempt_stays_when_a_dead_ones_is_swept(tmp_path: Pa
 def test_kernel_lets_go_of_the_claim_when_a_process_is_killed(tmp_path: Path) -> None:
     claiming = (
         "import sys, pathlib\n"
-        "from airflow_kstreams.streams.state.local_files import LocalFiles\n"
-        "from airflow_kstreams.streams.state.state_folder import StateFolder\n"
+        "from airflow_kstreams.streams.state.files.local_files import LocalFiles\n"
+        "from airflow_kstreams.streams.state.files.state_folder import StateFolder\n"
         "folder = StateFolder.claim(pathlib.Path(sys.argv[1]), LocalFiles())\n"
         "print(folder.path, flush=True)\n"
         "sys.stdin.read()\n"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.streams import SessionStore, SessionStoreSpec, StateStoreError, Windowed, serdes
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
 
 
 @pytest.fixture

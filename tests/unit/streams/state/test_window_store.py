@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import StateStoreError, WindowStore, WindowStoreSpec, serdes
-from airflow_kstreams.streams.runtime.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
 
 
 @pytest.fixture

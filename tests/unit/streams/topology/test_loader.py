@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from airflow_kstreams.streams.errors import ERROR_MARKER, TopologyError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.topology.loader import GROUPS_MARKER, PLAN_MARKER, LoadedGroups, load_topology
-from airflow_kstreams.streams.topology.plan import TopologyPlan
 
 _ROOT = Path(__file__).resolve().parents[4]
 _GOOD = """

@@ -16,10 +16,10 @@ from airflow_kstreams.streams import (
     Topology,
     TopologyBuilder,
     TopologyError,
+    names,
     serdes,
 )
-from airflow_kstreams.streams.topology import names
-from airflow_kstreams.streams.topology.plan import TopologyPlan
+from airflow_kstreams.streams.plan import TopologyPlan
 from tests import drawn_topologies as drawn
 
 

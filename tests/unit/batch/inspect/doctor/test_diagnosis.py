@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
-from airflow_kstreams.batch.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import KafkaClientError

@@ -1,0 +1,188 @@
+"""The main of an application file.
+
+::
+
+    if __name__ == "__main__":
+        from airflow_kstreams.spark import run
+
+        run(topology)
+
+Under Airflow, the operator passes ``--run-spec``; by hand, the options below say the same. With
+``autostop.at`` set (to ``eol``, by hand) it runs a batch, else continuously until SIGTERM or SIGINT
+(``docs/continuous.md``). Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry cannot help.
+A failure prints its cause and what to do, and the same as JSON after ``KSTREAMS-ERROR`` for the operator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.launch.client_config_file import client_file
+from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
+from airflow_kstreams.spark.driver.continuous_driver import ContinuousDriver
+from airflow_kstreams.spark.driver.driver import Driver
+from airflow_kstreams.spark.driver.executors import SparkExecutors
+from airflow_kstreams.spark.executor.local_files import load_client_config
+from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError
+from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from airflow_kstreams.streams.topology.outputs import with_outputs
+from airflow_kstreams.streams.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+#: Exit codes, see the module's docstring.
+DONE, RETRY_MAY_HELP, RETRY_CANNOT_HELP = 0, 1, 2
+
+
+def run(topology: Callable[[], Topology], argv: Sequence[str] | None = None) -> None:
+    """Run a topology until its stop offsets, or continuously until SIGTERM, as its settings say; then exit
+    the process. The last lines of an application file.
+
+    ::
+
+        if __name__ == "__main__":
+            from airflow_kstreams.spark import run
+
+            run(topology)
+
+    Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry cannot help.
+
+    :param topology: the top-level function of the application file that returns the topology.
+    :param argv: command line; ``sys.argv`` by default.
+    """
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    sys.exit(main(topology, sys.argv[1:] if argv is None else argv))
+
+
+def main(topology: Callable[[], Topology], argv: Sequence[str]) -> int:
+    """Run a topology and return the exit code; errors are printed, not raised."""
+    options = _parser().parse_args(argv)
+    try:
+        spec = _spec(options)
+        with _client_config_path(options) as path:
+            outcome = _run(spec, ApplicationFile.of(topology), path)
+    except KStreamsError as error:
+        sys.stderr.write(f"{error}\n{ERROR_MARKER}{json.dumps(error.to_dict())}\n")
+        return RETRY_MAY_HELP if error.is_retriable else RETRY_CANNOT_HELP
+    if outcome:
+        sys.stdout.write(f"{outcome}\n")
+    return DONE
+
+
+def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str:
+    """Run a batch, or continuously, as the settings say; return the last line to print."""
+    require("spark", "pyspark", "pandas", "pyarrow", what="a run")
+    settings = ApplicationSettings.parse(spec.application_id, spec.settings)
+    cluster = KafkaCluster(load_client_config(client_config_path), settings=settings)
+    topology = with_outputs(source.topology(), settings)
+    executors = SparkExecutors(
+        f"{spec.application_id} {spec.run_id}",
+        source,
+        settings=settings,
+        client_config_path=client_config_path,
+    )
+    if settings.continuous:
+        driver = ContinuousDriver(spec, topology, settings=settings, cluster=cluster, executors=executors)
+        return f"continuous run {spec.run_id} stopped: {len(driver.run())} tasks"
+    summary = Driver(spec, topology, settings=settings, cluster=cluster, executors=executors).run()
+    if summary is None:
+        return ""
+    return (
+        f"run {summary.run_id} finished: {summary.records_in} records in, {summary.records_out} out, "
+        f"{len(summary.tasks)} tasks"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description="Run this topology: continuously, until SIGTERM, or with --autostop-at eol until the "
+        "end that its input topics have now."
+    )
+    parser.add_argument("--run-spec", help="run spec as JSON (what the Airflow operator passes)")
+    parser.add_argument("--application-id", help="names the consumer group and the internal topics")
+    parser.add_argument("--run-id", help="a new one by default; give the old one to resume a run that failed")
+    parser.add_argument("--bootstrap-servers", help="Kafka brokers, host:port[,host:port]")
+    parser.add_argument("--client-config", help="JSON file with further client settings (librdkafka names)")
+    parser.add_argument(
+        "--autostop-at",
+        metavar="eol",
+        help="stop where the input topics end now; the same as --setting autostop.at=eol",
+    )
+    parser.add_argument(
+        "--setting",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="application setting, may be repeated",
+    )
+    return parser
+
+
+def _spec(options: argparse.Namespace) -> RunSpec:
+    if options.run_spec:
+        return RunSpec.from_json(options.run_spec)
+    if not options.application_id:
+        raise ConfigError(
+            "neither --run-spec nor --application-id was given", fix="give --application-id NAME"
+        )
+    settings: dict[str, str | int] = {}
+    for pair in options.setting:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--setting {pair!r} has no value", fix="write --setting NAME=VALUE")
+        settings[name] = value
+    if options.autostop_at is not None:
+        settings["autostop.at"] = options.autostop_at
+    run_id = options.run_id or f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
+    # By hand, whoever starts later wins: the start time orders attempts of the same run.
+    return RunSpec(
+        application_id=options.application_id,
+        run_id=run_id,
+        order=(0, time.time_ns() // 1_000_000),
+        owner=f"process {os.getpid()} of {os.uname().nodename}",
+        settings=settings,
+        finish=True,
+    )
+
+
+@contextmanager
+def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
+    """Yield the path of the file with the client's configuration; one that was made for this process is
+    removed after the block.
+    """
+    path = options.client_config or os.environ.get(CLIENT_CONFIG_FILE)
+    if path and not Path(path).exists():
+        raise ConfigError(
+            f"the Kafka client configuration {path!r} does not exist", fix="name an existing JSON file"
+        )
+    if path and not options.bootstrap_servers:
+        try:
+            yield path
+        finally:
+            # Whoever made it removes it, too, unless it was killed.
+            if not options.client_config and os.environ.get(CLIENT_CONFIG_IS_TEMPORARY):
+                Path(path).unlink(missing_ok=True)
+        return
+    if not options.bootstrap_servers:
+        raise ConfigError(
+            "no Kafka client configuration",
+            fix=f"give --bootstrap-servers, --client-config, or name a JSON file in {CLIENT_CONFIG_FILE}",
+        )
+    config = load_client_config(path) if path else {}
+    config["bootstrap.servers"] = options.bootstrap_servers
+    with client_file(config) as made:
+        yield made.path

@@ -1,0 +1,106 @@
+"""Keeps the classes of a Spark driver, so that later ones start sooner (``launch/jvm_options.py``).
+
+A driver is started on this machine, does what the driver of a run does, and writes what it has loaded as it
+ends. The archive appears whole or not at all, so that it can be made while runs go on: until its size is
+written, too, the one that is there, old or new, is not used.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, COMPILER, VARIABLE, keeping, size_file
+from airflow_kstreams.spark.driver.session import STATIC_SETTINGS, plan_quickly
+from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Of what Java said last.
+_LINES = 4
+#: Long enough for any machine on which runs are possible.
+_JAVA_ENDS_SECONDS = 300
+
+
+def keep_classes(archive: Path) -> None:
+    """Write an archive, in place of an older one.
+
+    :raises ConfigError: it cannot be written there, or not be named to Java.
+    :raises SparkSessionError: Spark did not start, or ended without it.
+    """
+    if " " in str(archive):
+        raise ConfigError(
+            f"{str(archive)!r} cannot be named to Java: Spark's launcher splits its options at spaces",
+            fix=f"name a file without spaces by --output, and in {ARCHIVE_VARIABLE} where runs are started",
+        )
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix=f"{archive.name}-", dir=archive.parent)
+    except OSError as error:
+        raise _unwritable(archive, error) from None
+    with folder:
+        partial = Path(folder.name, "partial.jsa")
+        _run_driver(partial)
+        try:
+            size = Path(folder.name, "size")
+            size.write_text(str(partial.stat().st_size), encoding="ascii")
+            partial.replace(archive)
+            size.replace(size_file(archive))
+        except OSError as error:
+            raise _unwritable(archive, error) from None
+
+
+def _run_driver(partial: Path) -> None:
+    environment = os.environ | {
+        VARIABLE: f"{COMPILER} {keeping(partial)}",
+        ARCHIVE_VARIABLE: str(partial),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    command = [sys.executable, "-m", __name__]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode or not partial.exists():
+        # What Java has against it stands in its standard output.
+        lines = [line.strip() for line in (done.stdout.strip() or done.stderr).splitlines() if line.strip()]
+        raise SparkSessionError(
+            f"Spark ended without an archive of its classes: {' / '.join(lines[-_LINES:]) or 'no output'}",
+            fix="check that Java 17 or newer is on the PATH and that a run starts here, then try again",
+        )
+
+
+def _unwritable(archive: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{str(archive)!r} cannot be written: {error.strerror}",
+        fix=f"name a file that you may write by --output, and in {ARCHIVE_VARIABLE} where runs are started",
+    )
+
+
+def _work() -> int:
+    """Do what the driver of a run does, and end Java in order; return its exit code."""
+    from pyspark.sql import SparkSession
+
+    settings = {**STATIC_SETTINGS, "spark.master": "local[2]", "spark.driver.host": "127.0.0.1"}
+    session = SparkSession.builder.appName("prepare-spark").config(map=settings).getOrCreate()
+    plan_quickly(session)
+    session.range(0, 2, 1, 2).mapInArrow(_unchanged, "id long").collect()
+    gateway = session.sparkContext._gateway
+    session.stop()
+    if gateway is None:
+        return 1
+    gateway.shutdown()
+    # Java ends with its standard input.
+    gateway.proc.stdin.close()
+    return int(gateway.proc.wait(_JAVA_ENDS_SECONDS))
+
+
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+if __name__ == "__main__":
+    sys.exit(_work())

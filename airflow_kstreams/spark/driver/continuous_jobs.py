@@ -1,0 +1,143 @@
+"""The Spark jobs of a continuous run: one for each slot, all at once, kept running until a stop is asked for.
+
+Every task has its slot from the beginning, tasks of one subtopology are spread over the slots, and nothing
+moves while the run lasts. A job whose tasks failed is launched again, alone, a bounded number of times in a
+row; when that does not help, the others are stopped cleanly and the run fails with the error.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.protocol.model import TaskReport
+from airflow_kstreams.spark.driver.jobs import MAX_LAUNCHES, pause_seconds, worth_another_launch
+from airflow_kstreams.streams.errors import KStreamsError, RunSupersededError
+from airflow_kstreams.streams.ports import Clock
+from airflow_kstreams.streams.runtime.stream_task import TaskId
+
+log = logging.getLogger(__name__)
+
+#: A job that ran for so long before it failed was well: its failure is the first one again.
+_WELL_SECONDS = 600.0
+_LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """How a run is ended.
+
+    :param requested: set when it is to end.
+    :param announce: tells the tasks, through Kafka.
+    :param patience_seconds: how long they may take, after which they are cancelled.
+    """
+
+    requested: threading.Event
+    announce: Callable[[], None]
+    patience_seconds: float
+
+
+class ContinuousJobs:
+    """The jobs of one continuous run.
+
+    :param hosts: the tasks of each slot.
+    :param launch: runs the tasks of one slot until they are told to stop.
+    :param cancel: cancels what runs.
+    :param check: raises when this driver was superseded; called before every launch but the first.
+    :param stopping: how the run is ended.
+    :param keep_house: called again and again while the run lasts; must not raise.
+    """
+
+    def __init__(
+        self,
+        *,
+        hosts: Sequence[Sequence[TaskId]],
+        launch: Callable[[Sequence[TaskId]], list[TaskReport]],
+        cancel: Callable[[], None],
+        check: Callable[[], None],
+        stopping: Stopping,
+        keep_house: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        self._hosts = hosts
+        self._launch = launch
+        self._cancel = cancel
+        self._check = check
+        self._stopping = stopping
+        self._stop = stopping.requested
+        self._keep_house = keep_house
+        self._clock = clock
+        self._told_at: float | None = None
+
+    def run(self) -> list[TaskReport]:
+        """Run all tasks until a stop is asked for.
+
+        :return: what each task did since it was launched last.
+        :raises KStreamsError: a task failed for good, or did not stop in time.
+        """
+        reports: list[TaskReport] = []
+        failure: KStreamsError | None = None
+        with ThreadPoolExecutor(max_workers=len(self._hosts), thread_name_prefix="slot") as pool:
+            running = {pool.submit(self._keep, tasks) for tasks in self._hosts}
+            try:
+                while running:
+                    done, running = wait(running, timeout=_LOOK_SECONDS, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        try:
+                            reports.extend(future.result())
+                        except KStreamsError as error:
+                            failure = failure or error
+                    # Tasks end only when they are told to, or fail: in either case the others end, too.
+                    if done or self._stop.is_set():
+                        self._stop.set()
+                        self._end()
+                    else:
+                        self._keep_house()
+            except BaseException:
+                self._stop.set()
+                self._cancel()
+                raise
+        if failure is not None:
+            raise failure
+        return reports
+
+    def _keep(self, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        """Keep the tasks of one slot running."""
+        failures = 0
+        while True:
+            launched = self._clock.monotonic_seconds()
+            try:
+                if failures:
+                    self._check()
+                return self._launch(tasks)
+            except KStreamsError as error:
+                if self._stop.is_set() or not worth_another_launch(error):
+                    raise
+                well = self._clock.monotonic_seconds() - launched >= _WELL_SECONDS
+                failures = 1 if well else failures + 1
+                if failures >= MAX_LAUNCHES:
+                    raise
+                names = ", ".join(map(str, tasks))
+                log.warning("launching tasks %s again: %s", names, error.cause)
+            if self._stop.wait(pause_seconds(failures)):
+                return []
+
+    def _end(self) -> None:
+        """Tell the tasks to stop, once; cancel them when that takes too long."""
+        now = self._clock.monotonic_seconds()
+        if self._told_at is None:
+            self._told_at = now
+            try:
+                self._stopping.announce()
+            except RunSupersededError:
+                self._cancel()
+                raise
+            except KStreamsError as error:
+                log.warning("the stop is announced with the next renewal of the lease: %s", error.cause)
+        elif now - self._told_at > self._stopping.patience_seconds:
+            self._told_at = now
+            log.warning("tasks did not stop in %.0f s: cancelled", self._stopping.patience_seconds)
+            self._cancel()

@@ -1,0 +1,134 @@
+"""The driver of a run: takes the lease, runs the jobs, lets go.
+
+Everything that decides lives in Kafka. A driver that dies at any line leaves a slice that the next driver
+takes over with the same stop offsets; a driver that was taken over finds its coordinator's transactional id
+fenced at its next lease renewal or before its next job, cancels its jobs and leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from airflow_kstreams.batch.protocol.model import RunSummary, Slice
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.lease_keeper import LeaseKeeper
+from airflow_kstreams.launch.run_spec import RunSpec
+from airflow_kstreams.spark.driver.executors import Executors, close_all
+from airflow_kstreams.spark.driver.jobs import RunJobs
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+
+class Driver:
+    """Runs one run spec.
+
+    :param spec: what to run.
+    :param topology: built by the application file.
+    :param settings: of the application, checked.
+    :param cluster: where everything is kept.
+    :param executors: where tasks run.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        topology: Topology,
+        *,
+        settings: ApplicationSettings,
+        cluster: ClusterPort,
+        executors: Executors,
+        clock: Clock | None = None,
+    ) -> None:
+        self._spec = spec
+        self._topology = topology
+        self._settings = settings
+        self._cluster = cluster
+        self._executors = executors
+        self._clock = clock
+
+    def run(self) -> RunSummary | None:
+        """Run until this run's slice is processed, finishing any older unfinished slice first.
+
+        :return: the ledger's summary when the run is finished (now or before); None when a finish operator
+            follows.
+        :raises KStreamsError: with cause and remedy.
+        """
+        plan = self._topology.plan(self._spec.application_id)
+        if self._spec.topology_hash and self._spec.topology_hash != plan.topology_hash:
+            raise TopologyError(
+                f"the application file builds topology {plan.topology_hash[:12]}, capture saw "
+                f"{self._spec.topology_hash[:12]}",
+                fix="deploy one version of the application file everywhere, then retry the run",
+            )
+        self._refuse_unknown_subtopology(plan)
+        coordinator = Coordinator(self._cluster, self._settings, clock=self._clock)
+        try:
+            while True:
+                begun = coordinator.begin(
+                    self._spec.run_id,
+                    plan,
+                    order=self._spec.order,
+                    interval_ms=self._spec.interval_ms,
+                    owner=self._spec.owner,
+                    hold_lease=True,
+                    groups=partial(self._topology.partition_groups, self._spec.application_id),
+                )
+                if begun.finished is not None:
+                    log.info("run %s is already finished", self._spec.run_id)
+                    return begun.finished
+                if begun.slice is None:
+                    raise KStreamsError(
+                        "begin returned neither a slice nor a summary", fix="report this as a bug"
+                    )
+                own = begun.slice.run_id == self._spec.run_id
+                if not own:
+                    log.warning("finishing the unfinished run %s first", begun.slice.run_id)
+                summary = self._process(begun.slice, coordinator, own=own)
+                if own:
+                    return summary
+        finally:
+            close_all(coordinator, self._executors)
+
+    def _refuse_unknown_subtopology(self, plan: TopologyPlan) -> None:
+        ids = [sub.id for sub in plan.subtopologies]
+        if self._spec.subtopology is not None and self._spec.subtopology not in ids:
+            raise ConfigError(
+                f"application {plan.application_id!r} has no subtopology {self._spec.subtopology}",
+                fix=f"use one of {', '.join(map(str, ids))} (airflow-kstreams describe shows them)",
+            )
+
+    def _process(self, slice_: Slice, coordinator: Coordinator, *, own: bool) -> RunSummary | None:
+        """Process a slice under the lease that begin took, which is given up at the end.
+
+        :param own: whether it is this run's; one that an earlier run has left is always finished.
+        """
+        finish = self._spec.finish or not own
+        with coordinator.keep_lease(on_superseded=self._executors.cancel) as lease:
+            if slice_.plan.empty:
+                log.info("run %s has nothing new: Spark is not started", slice_.run_id)
+            else:
+                self._run_jobs(slice_, coordinator, lease, only=self._spec.subtopology if own else None)
+            lease.stop_renewing()
+            lease.check()
+            return coordinator.finish(slice_.run_id) if finish else None
+
+    def _run_jobs(
+        self, slice_: Slice, coordinator: Coordinator, lease: LeaseKeeper, *, only: int | None
+    ) -> None:
+        self._executors.start()
+        jobs = RunJobs(
+            slice_=slice_,
+            launch=partial(self._executors.launch, slice_),
+            cancel=self._executors.cancel,
+            unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
+            check=lease.check,
+            only=only,
+        )
+        with lease.outranking():
+            jobs.run()

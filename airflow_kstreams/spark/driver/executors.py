@@ -1,0 +1,210 @@
+"""Where a driver's tasks run: the port, and Spark behind it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice, TaskReport
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.kafka.code_settings import AllowedSettings
+from airflow_kstreams.spark.driver.failures import failure_of, first_line
+from airflow_kstreams.spark.driver.session import cancel_jobs, open_session, ship_file
+from airflow_kstreams.spark.driver.shipped import shipped
+from airflow_kstreams.spark.driver.slots import slots_of
+from airflow_kstreams.spark.executor.continuous_host import ContinuousHost
+from airflow_kstreams.spark.executor.reports import REPORT_SCHEMA, HostReport
+from airflow_kstreams.spark.executor.task_host import TaskHost
+from airflow_kstreams.streams.errors import KStreamsError, ReportedError, SparkSessionError
+from airflow_kstreams.streams.runtime.stream_task import TaskId
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+class Executors(Protocol):
+    """Runs tasks somewhere else, several launches side by side if asked from several threads."""
+
+    def start(self) -> None:
+        """Make ready; once started, nothing happens."""
+        ...
+
+    def launch(self, slice_: Slice, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
+        """Run tasks of one subtopology to their stop offsets.
+
+        :raises KStreamsError: a task failed.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Cancel what runs; best effort."""
+        ...
+
+    def close(self) -> None:
+        """End it all; never raises."""
+        ...
+
+
+class ContinuousExecutors(Executors, Protocol):
+    """Runs the tasks of continuous runs, too."""
+
+    def slots(self) -> int:
+        """Return how many launches can run at once; once started."""
+        ...
+
+    def run_continuously(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        """Run tasks in one slot until the ledger tells them to stop.
+
+        :raises KStreamsError: a task failed.
+        """
+        ...
+
+
+class SparkExecutors:
+    """The executors of one Spark session, which is opened when it is needed.
+
+    :param name: of the session, shown in Spark's UI.
+    :param source: the application file.
+    :param client_config_path: where the Kafka client's configuration lies; executors read it too.
+    :param session: one that is open already.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: ApplicationFile,
+        *,
+        settings: ApplicationSettings,
+        client_config_path: str,
+        session: SparkSession | None = None,
+    ) -> None:
+        self._name = name
+        self._source = source
+        self._settings = settings
+        self._client_config_path = client_config_path
+        self._opened = session
+
+    def start(self) -> None:
+        """Open the session.
+
+        :raises ConfigError: Spark is configured in a way that breaks the task protocol.
+        :raises SparkSessionError: Spark did not start.
+        """
+        if self._opened is None:
+            try:
+                self._opened = open_session(self._name)
+            except KStreamsError:
+                raise
+            except Exception as error:  # whatever Spark, its launcher or py4j raised
+                raise SparkSessionError(
+                    f"Spark did not start for {self._name!r}: {first_line(error)}",
+                    fix="read Spark's own words in the driver's log, mend its settings, then retry the run",
+                ) from error
+            log.info("Spark session ready")
+            ship_file(self._opened, self._client_config_path)
+
+    def launch(self, slice_: Slice, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
+        """Run tasks of one subtopology to their stop offsets, as one Spark job.
+
+        :raises SparkSessionError: the session's JVM is gone.
+        :raises KStreamsError: a task failed.
+        """
+        assignment = spread(groups, self._settings.num_stream_threads)
+        host = TaskHost(
+            source=self._source,
+            settings=self._settings,
+            subtopology=subtopology,
+            assignment=assignment,
+            run_id=slice_.run_id,
+            generation=slice_.generation,
+            client_config_path=self._client_config_path,
+            allowed=AllowedSettings.of_environment().to_text(),
+        )
+        return self._run_job(shipped(host), partitions=len(assignment), run_id=slice_.run_id)
+
+    def slots(self) -> int:
+        """Return how many Spark tasks can run at once.
+
+        :raises ConfigError: Spark does not tell.
+        """
+        return slots_of(self._session())
+
+    def run_continuously(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        """Run tasks in one slot until the ledger tells them to stop, as one Spark job of one Spark task.
+
+        A job of its own for every slot: what happens in one is known at once, and launched again alone.
+
+        :raises KStreamsError: a task failed.
+        """
+        host = ContinuousHost(
+            source=self._source,
+            settings=self._settings,
+            tasks=tuple(tasks),
+            run_id=run.run_id,
+            generation=run.generation,
+            client_config_path=self._client_config_path,
+            allowed=AllowedSettings.of_environment().to_text(),
+        )
+        return self._run_job(shipped(host), partitions=1, run_id=run.run_id)
+
+    def cancel(self) -> None:
+        """Cancel the session's jobs."""
+        if self._opened is not None:
+            cancel_jobs(self._opened)
+
+    def close(self) -> None:
+        """Stop the session; what fails here is told and must not hide why the run ended."""
+        if self._opened is not None:
+            try:
+                self._opened.stop()
+            except Exception as error:  # py4j raises whatever the lost connection to the JVM raised
+                log.warning("the Spark session could not be stopped: %s", type(error).__name__)
+
+    def _run_job(
+        self,
+        function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        *,
+        partitions: int,
+        run_id: str,
+    ) -> list[TaskReport]:
+        session = self._session()
+        try:
+            frame = session.range(0, partitions, 1, partitions).mapInArrow(function, REPORT_SCHEMA)
+            rows = frame.collect()
+        except Exception as error:  # whatever Spark or py4j raised
+            raise failure_of(error, run_id) from error
+        outcomes = [msgspec.json.decode(row.report, type=HostReport) for row in rows]
+        failed = [outcome.error for outcome in outcomes if outcome.error is not None]
+        if failed:
+            raise ReportedError.from_dict(failed[0])
+        return [outcome.report for outcome in outcomes if outcome.report is not None]
+
+    def _session(self) -> SparkSession:
+        if self._opened is None:
+            raise RuntimeError("start the executors first")
+        return self._opened
+
+
+def spread(groups: Sequence[int], threads: int) -> tuple[tuple[int, ...], ...]:
+    """Spread task groups over as few Spark partitions as ``num.stream.threads`` allows."""
+    count = -(-len(groups) // threads)
+    return tuple(tuple(groups[index::count]) for index in range(count))
+
+
+def close_all(coordinator: Coordinator, executors: Executors) -> None:
+    """Let go of everything; what fails here is told and must not hide why the run ended."""
+    try:
+        coordinator.close()
+    except KStreamsError as error:
+        log.warning("the coordinator could not be closed: %s", error.cause)
+    executors.close()

@@ -1,0 +1,148 @@
+"""One Spark job per subtopology, launched in topological order, independent ones side by side.
+
+A job is launched again for the tasks that Kafka says are unfinished (committed offsets and done notifications
+decide, never Spark's own word), a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from graphlib import TopologicalSorter
+
+from airflow_kstreams.batch.protocol.model import Slice, TaskReport
+from airflow_kstreams.streams.errors import (
+    DataLossError,
+    KStreamsError,
+    RecordError,
+    ReportedError,
+    RunError,
+    RunSupersededError,
+    SparkSessionError,
+)
+from airflow_kstreams.streams.plan import TopologyPlan
+
+log = logging.getLogger(__name__)
+
+#: How often a job is launched for the same unfinished tasks before the run fails.
+MAX_LAUNCHES = 3
+
+
+class RunJobs:
+    """The jobs of one slice.
+
+    :param launch: runs tasks, given their subtopology and groups, and returns their reports.
+    :param cancel: cancels what runs.
+    :param unfinished: asks Kafka which groups of a subtopology are not done yet.
+    :param check: raises when this driver was superseded; called before every launch.
+    :param only: the one subtopology to run, None for all.
+    """
+
+    def __init__(
+        self,
+        *,
+        slice_: Slice,
+        launch: Callable[[int, Sequence[int]], list[TaskReport]],
+        cancel: Callable[[], None],
+        unfinished: Callable[[int], Sequence[int]],
+        check: Callable[[], None],
+        only: int | None = None,
+    ) -> None:
+        self._slice = slice_
+        self._launch = launch
+        self._cancel = cancel
+        self._unfinished = unfinished
+        self._check = check
+        self._only = only
+        self._stopping = threading.Event()
+
+    def run(self) -> list[TaskReport]:
+        """Run every subtopology, or the one that was asked for, to its stop offsets.
+
+        :return: the reports of the tasks that this driver ran; tasks found done are not among them.
+        :raises KStreamsError: a task failed for good.
+        """
+        graph = dependencies(self._slice.plan.topology) if self._only is None else {self._only: set()}
+        order = TopologicalSorter(graph)
+        order.prepare()
+        reports: list[TaskReport] = []
+        running: dict[Future[list[TaskReport]], int] = {}
+        with ThreadPoolExecutor(max_workers=max(1, len(graph)), thread_name_prefix="subtopology") as pool:
+            try:
+                while order.is_active():
+                    for subtopology in order.get_ready():
+                        running[pool.submit(self._run_subtopology, subtopology)] = subtopology
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        reports.extend(future.result())
+                        order.done(running.pop(future))
+            except BaseException:
+                # What runs beside the failed subtopology would only delay the news; it resumes with the
+                # retry.
+                self._stopping.set()
+                self._cancel()
+                raise
+        return reports
+
+    def _run_subtopology(self, subtopology: int) -> list[TaskReport]:
+        """Launch a subtopology's unfinished tasks until Kafka says that there are none, a bounded number of
+        times.
+
+        :raises KStreamsError: a task failed in a way that a launch cannot mend, or the last launch failed,
+            too.
+        """
+        reports: list[TaskReport] = []
+        failure: KStreamsError | None = None
+        for launch in range(MAX_LAUNCHES):
+            groups = self._unfinished(subtopology)
+            if not groups:
+                return reports
+            if launch and self._stopping.wait(pause_seconds(launch)):
+                break
+            self._check()
+            try:
+                reports.extend(self._launch(subtopology, groups))
+            except KStreamsError as error:
+                if self._stopping.is_set() or not worth_another_launch(error):
+                    raise
+                failure = error
+                log.warning(
+                    "subtopology %d: launching its unfinished tasks again: %s", subtopology, error.cause
+                )
+        left = self._unfinished(subtopology)
+        if left:
+            raise failure or self._given_up(subtopology, left)
+        return reports
+
+    def _given_up(self, subtopology: int, left: Sequence[int]) -> RunError:
+        names = ", ".join(f"{subtopology}_{group}" for group in left)
+        return RunError(
+            f"tasks {names} of application {self._slice.plan.topology.application_id!r} did not reach their "
+            f"stop offsets in {MAX_LAUNCHES} launches",
+            fix="read the executors' logs for what stopped them, then retry the run: its slice is kept",
+            run_id=self._slice.run_id,
+        )
+
+
+def dependencies(plan: TopologyPlan) -> dict[int, set[int]]:
+    """Return for each subtopology the ones that write what it reads."""
+    return {
+        sub.id: {writer.id for topic in sub.sources for writer in plan.writers_of(topic)}
+        for sub in plan.subtopologies
+    }
+
+
+def worth_another_launch(error: KStreamsError) -> bool:
+    """Say whether the same driver should launch the tasks again."""
+    decided = isinstance(error, RunSupersededError | SparkSessionError | DataLossError | RecordError) or (
+        isinstance(error, ReportedError) and error.error_type == "RecordError"
+    )
+    return error.is_retriable and not decided
+
+
+def pause_seconds(launch: int) -> float:
+    """Return how long to wait before the n-th launch after the first."""
+    return random.uniform(0.5, 1.0) * (1 << launch)  # noqa: S311 - jitter, no secret

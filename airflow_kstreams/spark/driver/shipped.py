@@ -1,0 +1,85 @@
+"""The function that Spark ships to executors.
+
+Rule: nothing of this package is needed to unpickle it. Spark pickles a function inside another one by value,
+so it arrives whole where this package is missing or another version, and what it carries is text. It looks
+first, and imports then: an executor on which a task cannot begin says so in one line, as a row that the
+driver raises, instead of failing in Spark's own words once for every retry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from airflow_kstreams import __version__
+from airflow_kstreams.streams.errors import ExecutorSetupError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_kstreams.spark.executor.continuous_host import ContinuousHost
+    from airflow_kstreams.spark.executor.reports import ArrowFunction
+    from airflow_kstreams.spark.executor.task_host import TaskHost
+
+
+def shipped(host: TaskHost | ContinuousHost) -> ArrowFunction:
+    """Return the function for ``mapInArrow``: Spark partition ids in, reports out.
+
+    :param host: travels as JSON.
+    """
+    version, kind, text = __version__, type(host).__name__, msgspec.json.encode(host).decode()
+    fix, error_type = remedy(), ExecutorSetupError.__name__
+
+    # From here on: the standard library only, and no name from outside this function.
+
+    def lacking() -> str:
+        """Return in one line why no task can run here, "" if there is nothing to say."""
+        import os
+        import sys
+
+        here = f"executor {os.uname().nodename} (Python {sys.version.split()[0]} at {sys.executable})"
+        try:
+            import airflow_kstreams
+        except ImportError:
+            return f"{here} has no airflow_kstreams, the driver has {version}"
+        found = getattr(airflow_kstreams, "__version__", "without a version")
+        if found != version:
+            path = next(iter(airflow_kstreams.__path__))
+            return f"{here} has airflow_kstreams {found} at {path}, the driver has {version}"
+        try:
+            import airflow_kstreams.spark.executor.entry  # imports all that a task needs
+        except ImportError as error:
+            missing = error.name or "a module"
+            return f"{here} has airflow_kstreams {version}, but {missing} cannot be imported there: {error}"
+        return ""
+
+    def run_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        cause = lacking()
+        if not cause:
+            from airflow_kstreams.spark.executor.entry import run_shipped
+
+            yield from run_shipped(kind, text)(batches)
+            return
+        import json
+
+        import pyarrow as pa
+
+        error = {"type": error_type, "cause": " ".join(cause.split()), "fix": fix, "retriable": False}
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"report": [json.dumps({"error": error})]})
+
+    return run_tasks
+
+
+def remedy() -> str:
+    """Return how executors get this package, in the driver's version."""
+    from airflow_kstreams.spark.driver.archive import spark_conf
+
+    settings = " and ".join(f"{name}={value}" for name, value in spark_conf("kstreams.tar.gz").items())
+    return (
+        "run `airflow-kstreams pack --output kstreams.tar.gz` with the driver's Python on a machine like the "
+        f"executors and set {settings} (conf= of the operators), or install airflow-kstreams=={__version__} "
+        "in the executors' Python"
+    )

@@ -1,0 +1,137 @@
+"""Folds as lines of a loop, for tables in memory that emit at commit points.
+
+The lines change an entry where it is, one lookup a record. A change is noted once between two commit points,
+among those to emit and those to log; the cell remembers that it is (``Cell.noted``). Every other table folds
+by its operator's closure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from airflow_kstreams.streams.graph.inlining import LoopCode
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
+
+#: Expression for an aggregate, given code, key and value, and the aggregate so far: "" when there is none.
+AggregateCode = Callable[[LoopCode, str, str, str], str]
+
+
+class TableChanges(Protocol):
+    """What a table remembers until its next commit point.
+
+    :ivar dirty: serialized key -> key of what changed.
+    :ivar born: those among them that were not in the table at the last commit point.
+    """
+
+    dirty: dict[Any, Any]
+    born: set[Any]
+
+    def delete(self, key_bytes: Any, key: Any, timestamp_ms: int) -> None:
+        """Delete a key that is in the table."""
+        ...
+
+
+def write_reading(code: LoopCode, store: Any) -> None:
+    """Write ``if`` an entry is there, how its ``value`` and its time ``entry_ms`` are read.
+
+    :param store: of any kind; the entry is that of ``key_bytes``.
+    """
+    if isinstance(store, KeyedAccess):
+        code.has_bytes("key", "key_bytes", store.spec.key_serde)
+    if isinstance(store, InMemoryKeyValueStore):
+        code.line(f"entry = {code.name(store.cells.get, 'find')}(key_bytes)")
+    else:
+        code.line(f"entry = {code.name(store.get_entry, 'get_entry')}(key_bytes)")
+    with code.block("if entry is not None"):
+        if isinstance(store, InMemoryKeyValueStore):
+            code.line("entry.noted = False")
+            code.line("value, entry_ms = entry.value, entry.timestamp_ms")
+        else:
+            code.line("value, entry_ms = entry")
+
+
+def folding(
+    run: Forward,
+    aggregate: AggregateCode,
+    changes: TableChanges,
+    context: NodeContext,
+    children: Mapping[str, Forward],
+    spec: StoreSpec,
+) -> Forward:
+    """Tell how a fold's closure is written into a loop, if it can be, and return the closure.
+
+    :param aggregate: the aggregate of a record's value and the aggregate so far.
+    """
+    store = context.store(spec.name)
+    if not spec.cached or not isinstance(store, InMemoryKeyValueStore):
+        return run
+
+    def write(code: LoopCode, key: str, value: str) -> None:
+        with code.block(f"if {key} is None or {value} is None"):
+            code.line(f"{code.name(context.count_dropped, 'count_dropped')}()")
+        with code.block("else"):
+            _write_fold(code, key, value, aggregate, changes, store)
+
+    return context.inlined(run, write, children)
+
+
+def _write_fold(
+    code: LoopCode,
+    key: str,
+    value: str,
+    aggregate: AggregateCode,
+    changes: TableChanges,
+    store: InMemoryKeyValueStore,
+) -> None:
+    find, restored = code.name(store.cells.get, "find"), code.name(store.restored, "restored")
+    key_bytes, cell, result = (code.variable(hint) for hint in ("key_bytes", "cell", "result"))
+    code.line(f"{key_bytes} = {code.serialized(key, store.spec.key_serde)}")
+    code.line(f"{cell} = {find}({key_bytes})")
+    with code.block(f"if {cell} is None and {restored}"):
+        code.line(f"{cell} = {code.name(store.load, 'load')}({key_bytes})")
+    with code.block(f"if {cell} is None"):
+        code.line(f"{result} = {aggregate(code, key, value, '')}")
+        with code.block(f"if {result} is not None"):
+            _write_birth(code, key, (key_bytes, cell, result), store, changes)
+    with code.block("else"):
+        code.line(f"{result} = {aggregate(code, key, value, f'{cell}.value')}")
+        with code.block(f"if {result} is None"):
+            _write_deletion(code, key, (key_bytes, cell), changes)
+        with code.block("else"):
+            code.line(f"{cell}.value = {result}")
+            with code.block(f"if {code.timestamp_ms} > {cell}.timestamp_ms"):
+                code.line(f"{cell}.timestamp_ms = {code.timestamp_ms}")
+            with code.block(f"if not {cell}.noted"):
+                code.line(f"{cell}.noted = True")
+                if store.spec.logged:
+                    code.line(f"{code.name(store.changed, 'changed')}[{key_bytes}] = {cell}")
+                code.line(f"{code.name(changes.dirty, 'dirty')}[{key_bytes}] = {key}")
+
+
+def _write_birth(
+    code: LoopCode,
+    key: str,
+    found: tuple[str, str, str],
+    store: InMemoryKeyValueStore,
+    changes: TableChanges,
+) -> None:
+    key_bytes, cell, result = found
+    dirty = code.name(changes.dirty, "dirty")
+    with code.block(f"if {key_bytes} not in {dirty}"):
+        code.line(f"{code.name(changes.born, 'born')}.add({key_bytes})")
+    code.line(f"{cell} = {code.name(store.add, 'add')}({key_bytes}, {result}, {code.timestamp_ms})")
+    code.line(f"{cell}.noted = True")
+    code.line(f"{dirty}[{key_bytes}] = {key}")
+
+
+def _write_deletion(code: LoopCode, key: str, found: tuple[str, str], changes: TableChanges) -> None:
+    key_bytes, cell = found
+    # The store dates the deletion by the record being processed.
+    code.place()
+    newest_ms = f"max({code.timestamp_ms}, {cell}.timestamp_ms)"
+    code.line(f"{code.name(changes.delete, 'delete')}({key_bytes}, {key}, {newest_ms})")

@@ -1,0 +1,62 @@
+"""The loop of a source as one function: decode, every operator that can be written as code, encode, produce.
+
+Rule: the loop gives what :func:`~.source_loop.stepping_loop` over the nodes' closures gives, byte for byte
+and in the same order, and fails at the same record and node. It is made for tasks that need neither stream
+time nor commit requests, and read no timestamps from values; every other task has the stepping loop.
+
+What it saves, per record: a call for each node; writing the record into the task's record context, unless a
+node that runs as a closure reads it there; encoding a key or value again that was read in the very same
+bytes. What it never saves is decoding: a record that cannot be decoded fails, whoever would have used it.
+
+Errors: the loop's argument ``_node`` tells from the line of the text at which node it was; the record context
+is set on the way out, and before a handler is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_kstreams.streams.codegen.loop_code import Inlining, TaskLoopCode
+from airflow_kstreams.streams.codegen.source_loop import RunBatch
+from airflow_kstreams.streams.graph.nodes import Forward, SourceNode
+from airflow_kstreams.streams.records.error_handling import ErrorHandling
+from airflow_kstreams.streams.records.timestamp_reading import as_consumed
+
+
+def fused_loop(
+    node: SourceNode, children: Mapping[str, Forward], errors: ErrorHandling, inlining: Inlining
+) -> RunBatch:
+    """Make the loop of a task that needs neither stream time nor commit requests.
+
+    :param children: of the source, by name.
+    :param inlining: every node of the task is bound by now.
+    """
+    place = {"record": "record", "timestamp_ms": "timestamp_ms"}
+    code = TaskLoopCode(inlining, node.name, children, place, headers="record.headers()")
+    with code.block("def run_batch(records, timestamps_ms, stream_times_ms, _node=_node_of_line)"):
+        code.line("record, timestamp_ms = context.record, context.timestamp_ms")
+        with code.counted():
+            with code.block("try"), code.block("for record, timestamp_ms in zip(records, timestamps_ms)"):
+                code.place(for_closures=True)
+                key, value = _decoded(code, node, errors)
+                code.forward(key, value)
+            with code.block("finally"):
+                code.place()
+        code.line("return len(records)")
+    run_batch: RunBatch = code.function("run_batch")
+    return run_batch
+
+
+def _decoded(code: TaskLoopCode, node: SourceNode, errors: ErrorHandling) -> tuple[str, str]:
+    """Write how a record is decoded, and return the variables that hold its key and value."""
+    with code.block("try"):
+        code.line("key_bytes = record.key()")
+        code.line("value_bytes = record.value()")
+        key = code.deserialized("key_bytes", node.key_serde, "key")
+        value = code.deserialized("value_bytes", node.value_serde, "value")
+    with code.block("except Exception as error"):
+        code.line(f"record = {code.name(as_consumed, 'as_consumed')}(record)")
+        code.place()
+        code.line(f"{code.name(errors.undecodable, 'undecodable')}(error, {code.name(node.name, 'node')})")
+        code.line("continue")
+    return key, value

@@ -1,0 +1,233 @@
+"""The text of a loop, written node by node; the other side of ``topology/inlining.py``.
+
+A node is written into the loop once for each way that leads to it. Where that would be too much, or too deep
+for Python's compiler, its closure is called instead, which does the same. The closure is also what a node is
+known by: whatever is wrapped around it (such as a tap) is another one, which nobody knows how to write, and
+so it is called. Only the task's own error handler is known to the loop, which writes it around the node's
+lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType
+from typing import Any, NamedTuple
+
+from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.graph.inlining import WriteCode
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.records.failing_node import NodeOfLine, failing_node
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serdes import gives_back
+
+#: Python's compiler takes 20 loops in each other.
+_DEEPEST = 12
+#: Nodes in one loop; every two branches that meet again double what lies below.
+_MOST_NODES = 100
+#: Texts that are kept compiled: a worker runs the same topology for many tasks.
+_COMPILED = 64
+_INDENT = "    "
+
+
+#: Does something with an error of a node, given the node's name.
+Handle = Callable[[Exception, str], None]
+
+
+class NodeCode(NamedTuple):
+    """How a node is written.
+
+    :param children: names and closures, in the order in which they get a record.
+    :param handle: takes the node's errors; None if they end the task.
+    """
+
+    node: str
+    children: Mapping[str, Forward]
+    write: WriteCode
+    handle: Handle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inlining:
+    """What the loops of one task share.
+
+    :param context: of the task.
+    :param sent: holds the number of records handed to sinks.
+    :param codes: closure -> how it is written.
+    """
+
+    context: TaskRecordContext
+    sent: list[int]
+    codes: dict[Forward, NodeCode] = field(default_factory=dict)
+
+    def guarded(self, run: Forward, handled: Forward, handle: Handle | None) -> None:
+        """Take note of a closure with the task's error handler around another one."""
+        code = self.codes.get(run)
+        if code is not None and handled is not run:
+            self.codes[handled] = code._replace(handle=handle)
+
+
+class _Line(NamedTuple):
+    depth: int
+    text: str
+    node: str
+    for_closures: bool = False
+
+
+class TaskLoopCode:
+    """The port ``LoopCode`` over the nodes of a task.
+
+    :param node: the node that begins to write.
+    :param children: its children.
+    :param place: expressions for the attributes of the record context while the function processes something,
+        by name.
+    """
+
+    def __init__(
+        self,
+        inlining: Inlining,
+        node: str,
+        children: Mapping[str, Forward],
+        place: Mapping[str, str],
+        *,
+        headers: str,
+    ) -> None:
+        self.timestamp_ms = place["timestamp_ms"]
+        self.headers = headers
+        self._place = "; ".join(f"context.{name} = {held}" for name, held in place.items())
+        self._codes = inlining.codes
+        self._node = node
+        self._children = children
+        self._lines: list[_Line] = []
+        self._depth = 0
+        self._inlined = 0
+        self._count = 0
+        self._calls_closures = False
+        #: What the text refers to.
+        self._names: dict[str, object] = {
+            "sent_before": inlining.sent,
+            "context": inlining.context,
+            "failing_node": failing_node,
+            "EngineError": KStreamsError,
+        }
+        self._known: dict[int, str] = {}
+        #: Variable -> the variable that holds its bytes, and the serde they are of.
+        self._bytes: dict[str, tuple[str, Serde]] = {}
+
+    def name(self, held: object, hint: str) -> str:
+        """Return the name under which the function finds an object."""
+        known = self._known.get(id(held))
+        if known is None:
+            known = self._known[id(held)] = self.variable(hint)
+            self._names[known] = held  # and so it lives, and its id is nobody else's
+        return known
+
+    def variable(self, hint: str) -> str:
+        """Return the name of a new variable."""
+        self._count += 1
+        return f"{hint}_{self._count}"
+
+    def line(self, text: str) -> None:
+        """Write a statement."""
+        self._lines.append(_Line(self._depth, text, self._node))
+
+    def place(self, *, for_closures: bool = False) -> None:
+        """Write how the record context is set.
+
+        :param for_closures: whether only nodes that run as closures need it here.
+        """
+        self._lines.append(_Line(self._depth, self._place, self._node, for_closures))
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Write a compound statement's head; what is written meanwhile is its body."""
+        self.line(f"{head}:")
+        before = len(self._lines)
+        self._depth += 1
+        yield
+        if all(line.for_closures for line in self._lines[before:]):
+            self.line("pass")
+        self._depth -= 1
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Write what counts the records that sinks in the body send."""
+        self.line("sent = 0")
+        with self.block("try"):
+            yield
+        with self.block("finally"):
+            self.line("sent_before[0] += sent")
+
+    def deserialized(self, data: str, serde: Serde, hint: str) -> str:
+        """Write how an object is made of bytes.
+
+        :param data: variable that holds the bytes, or None.
+        :return: the variable that holds the object.
+        """
+        made = data
+        if serde.deserialize is not bytes:
+            made = self.variable(hint)
+            deserialize = self.name(serde.deserialize, "deserialize")
+            self.line(f"{made} = None if {data} is None else {deserialize}({data})")
+        self.has_bytes(made, data, serde)
+        return made
+
+    def has_bytes(self, variable: str, data: str, serde: Serde) -> None:
+        """Take note of which variable holds the bytes of another one's object."""
+        self._bytes[variable] = (data, serde)
+
+    def serialized(self, variable: str, serde: Serde) -> str:
+        """Return the expression for a variable's bytes, None where it holds None.
+
+        Bytes that would be made the same way again are not made anew.
+        """
+        known, of = self._bytes.get(variable, ("", None))
+        if of is not None and gives_back(of, serde):
+            return known
+        return f"None if {variable} is None else {self.name(serde.serialize, 'serialize')}({variable})"
+
+    def forward(self, key: str, value: str, to: str | None = None) -> None:
+        """Write what the children of the node do with a key and a value."""
+        node, children = self._node, self._children
+        for name, closure in children.items():
+            if to is not None and name != to:
+                continue
+            code = self._codes.get(closure)
+            if code is None or self._depth > _DEEPEST or self._inlined >= _MOST_NODES:
+                self._calls_closures = True
+                self.line(f"{self.name(closure, 'run')}({key}, {value})")
+                continue
+            self._inlined += 1
+            self._node, self._children = code.node, code.children
+            if code.handle is None:
+                code.write(self, key, value)
+            else:
+                self._write_handled(code, code.handle, key, value)
+            self._node, self._children = node, children
+
+    def _write_handled(self, code: NodeCode, handle: Handle, key: str, value: str) -> None:
+        """Write a node with the error handler around it."""
+        with self.block("try"):
+            code.write(self, key, value)
+        with self.block("except EngineError"):
+            self.line("raise")
+        with self.block("except Exception as error"):
+            self.place()
+            node = self.name(code.node, "node")
+            self.line(f"{self.name(handle, 'handle')}(error, failing_node(error, {node}))")
+
+    def function(self, name: str) -> Any:
+        """Compile the text and return the function of that name that it defines."""
+        lines = [line for line in self._lines if self._calls_closures or not line.for_closures]
+        text = "".join(f"{_INDENT * line.depth}{line.text}\n" for line in lines)
+        names = {**self._names, "_node_of_line": NodeOfLine([line.node for line in lines])}
+        exec(_compiled(text), names)  # noqa: S102 - made of this package's own words only
+        return names[name]
+
+
+@lru_cache(_COMPILED)
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<fused loop>", "exec")

@@ -1,0 +1,167 @@
+"""What a task offers to its nodes, while they are bound and while they run. ``runtime`` implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.ports import Headers, Record
+
+
+class RecordContext(Protocol):
+    """The record being processed; one mutable object per task, updated in place for every record."""
+
+    record: Record | None
+    timestamp_ms: int
+    #: Headers that a processor gave its result, None to inherit the record's.
+    replaced_headers: Headers | None
+
+    def headers(self) -> Headers | None:
+        """Return the headers that results have."""
+        ...
+
+
+class WallClock(Protocol):
+    """The time of day, and timers on it."""
+
+    @property
+    def now_ms(self) -> Callable[[], int]:
+        """Give the time, epoch milliseconds."""
+        ...
+
+    def every(self, interval_ms: int, callback: Callable[[int], None]) -> Callable[[], None]:
+        """Call back every so often; the returned function cancels that."""
+        ...
+
+
+class StoreView(Protocol):
+    """What operators use of a key-value store. Entries are ``(value, timestamp_ms)``; keys are serialized
+    bytes.
+    """
+
+    def get_entry(self, key: bytes) -> tuple[Any, int] | None: ...
+    def put_entry(self, key: bytes, entry: tuple[Any, int] | None) -> None: ...
+
+
+class StreamTimer(Protocol):
+    """Calls back once when a node's stream time reaches a moment; made by ``NodeContext.stream_timer``."""
+
+    def set(self, due_ms: int | None) -> None:
+        """Arm the timer for a moment, in place of an earlier one; None disarms it.
+
+        The callback comes after the record that brought the node's stream time to ``due_ms`` or past it; a
+        moment already reached counts with the next record.
+        """
+        ...
+
+    def end(self) -> None:
+        """Disarm the timer for good, and have it forgotten."""
+        ...
+
+
+class NodeContext(Protocol):
+    """What a node may use while it is bound into a task."""
+
+    #: The task, printed ``<subtopology>_<group>``.
+    task_id: str
+    #: Name of the node being bound.
+    node: str
+
+    @property
+    def record_context(self) -> RecordContext:
+        """The record being processed."""
+        ...
+
+    def store(self, name: str) -> Any:
+        """Return the task's instance of a store that this node is connected to."""
+        ...
+
+    def on_open(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the start: after the stores are restored, before the first record, in
+        topological order.
+        """
+        ...
+
+    def on_flush(self, callback: Callable[[], None]) -> None:
+        """Register a callback for every commit point; callbacks run in topological order of their nodes.
+
+        A callback may set ``record_context.timestamp_ms`` and forward; ``record_context.record`` is None
+        meanwhile.
+        """
+        ...
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the orderly end of the task, the end of its run; it may forward."""
+        ...
+
+    def stream_time(self) -> Callable[[], int]:
+        """Return a function that gives the node's stream time, epoch ms, -1 before the first record.
+
+        It is the larger one of its parents' and never goes back, not from run to run either. Call this while
+        binding; call the function for every record.
+        """
+        ...
+
+    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
+        """Make a timer on the node's stream time, while binding.
+
+        :param callback: gets the stream time; may set ``record_context.timestamp_ms`` and forward;
+            ``record_context.record`` is None meanwhile.
+        """
+        ...
+
+    def inlined(self, run: Forward, write: WriteCode, children: Mapping[str, Forward]) -> Forward:
+        """Take note of how a closure's work is written as code, so that a loop may hold it; while binding.
+
+        :param run: what ``bind`` is about to return; anything wrapped around it counts as another closure.
+        :param children: those that ``bind`` was given.
+        :return: the closure.
+        """
+        ...
+
+    def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
+        """Return the beginnings of a function that forwards at commit points, when there is no record.
+
+        :param children: those that ``bind`` was given.
+        :param timestamp_ms: expression for the timestamp of what the function forwards.
+        """
+        ...
+
+    def guarded(self, run: Forward) -> Forward:
+        """Return a closure with the processing error handler around it.
+
+        The node's own closure has it anyway; this is for user functions that timers call.
+
+        :param run: as the node's own closure.
+        """
+        ...
+
+    def count_dropped(self) -> None:
+        """Count one record that was dropped by rule."""
+        ...
+
+
+class ProcessorServices(NodeContext, Protocol):
+    """What a task offers to user code beyond that."""
+
+    def wall_clock(self) -> WallClock:
+        """Return the task's wall clock."""
+        ...
+
+    def allow_commit_requests(self) -> None:
+        """Announce, while binding, that the node may ask for commits."""
+        ...
+
+    def request_commit(self) -> None:
+        """Ask for a commit after the record being processed."""
+        ...
+
+    def send_target(self, topic: str) -> Any:
+        """Return where and how to send to a topic by name, a ``SendTarget``."""
+        ...
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        """Produce a record to a topic, its real name, with the timestamp and headers of the moment."""
+        ...

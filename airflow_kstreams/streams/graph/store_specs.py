@@ -1,0 +1,119 @@
+"""The stores that a topology asks for, one instance per task. Definitions only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.graph.changelog_configs import check_changelog_configs
+from airflow_kstreams.streams.serde.base import Serde
+
+#: Where a store keeps its entries.
+Storage = Literal["memory", "rocksdb"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSpec:
+    """A state store to make, one instance per task.
+
+    :param name: unique in the topology; names the changelog ``<application id>-<name>-changelog``.
+    :param key_serde: of keys.
+    :param value_serde: of values.
+    :param logged: whether the store has a changelog (without one its content does not survive the run).
+    :param cached: whether a table operator emits once per dirty key and commit point, rather than per record.
+    :param storage: where entries live: ``memory``, or ``rocksdb`` for more keys than memory holds
+        (needs the extra ``rocksdb``).
+    :param changelog_configs: settings of the changelog topic, by Kafka's names; they win over the engine's.
+    :raises TopologyError: one of them would break the changelog, e.g. ``cleanup.policy=delete``.
+
+    >>> class Basket(Processor):
+    ...     def init(self, context):
+    ...         self.context, self.items = context, context.state_store("items")
+    ...
+    ...     def process(self, record):
+    ...         if record.value == "checkout":
+    ...             self.context.forward(record.key, list(self.items.range("a", "m")))
+    ...             for item, _ in self.items.all():
+    ...                 self.items.delete(item)
+    ...         elif self.items.put_if_absent(record.value, 1) is not None:
+    ...             self.items.put(record.value, self.items.get(record.value) + 1)
+    >>> items = StoreSpec(name="items", key_serde=serdes.string(), value_serde=serdes.int64())
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    >>> sold = builder.stream("clicks").process(Basket, items)
+    >>> sold.send_to("sold", value_serde=serdes.json())
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     for click in ("apple", "pear", "apple", "checkout"):
+    ...         driver.pipe_input("clicks", key="ann", value=click, timestamp_ms=0)
+    ...     (
+    ...         [record.value for record in driver.read_output("sold")],
+    ...         driver.store("items").approximate_count(),
+    ...     )
+    ([[['apple', 2]]], 0)
+    """
+
+    name: str
+    key_serde: Serde
+    value_serde: Serde
+    logged: bool = True
+    cached: bool = True
+    storage: Storage = "memory"
+    changelog_configs: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.changelog_configs:
+            check_changelog_configs(
+                self.name, self.changelog_configs, logged=self.logged, where=str(call_site())
+            )
+
+    @property
+    def type(self) -> str:
+        """Kind of store; part of the topology hash."""
+        return "key_value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStoreSpec(StoreSpec):
+    """A store of one value per key and window start.
+
+    :param retention_ms: how long an entry is kept after its window's start, in stream time.
+    """
+
+    retention_ms: int
+
+    @property
+    def type(self) -> str:
+        """Kind of store."""
+        return "window"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStoreSpec(StoreSpec):
+    """A store of one value per key and session.
+
+    :param retention_ms: how long an entry is kept after its session's end, in stream time.
+    """
+
+    retention_ms: int
+
+    @property
+    def type(self) -> str:
+        """Kind of store."""
+        return "session"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinStoreSpec(StoreSpec):
+    """A store of the elements that one side of a windowed join keeps for the other: several per key, each
+    with its time.
+
+    :param retention_ms: how long an element is kept after its own time, in stream time.
+    """
+
+    retention_ms: int
+
+    @property
+    def type(self) -> str:
+        """Kind of store."""
+        return "join"

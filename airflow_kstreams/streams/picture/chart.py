@@ -1,0 +1,155 @@
+"""What a picture of a topology shows, whatever draws it: topics, nodes and stores, and what flows between
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_kstreams.streams.graph.components import Subtopology, connected_stores, parents
+from airflow_kstreams.streams.graph.nodes import (
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+)
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.names import printable
+from airflow_kstreams.streams.picture.description import TopicName
+
+ShapeKind = Literal["topic", "source", "processor", "sink", "store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A topic, a node or a store.
+
+    :param id: unique in the chart: a word of letters and digits that starts with a letter.
+    :param name: printable.
+    :param note: what it is, in a word or two.
+    :param subtopology: the one it belongs to; None for a topic, which stands between them.
+    """
+
+    id: str
+    kind: ShapeKind
+    name: str
+    note: str
+    subtopology: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """Where records flow, or a processor and a store it uses.
+
+    Arrows make no circle: a store stands below the first processor that uses it and above all others.
+
+    :param start: id of a shape.
+    :param end: id of a shape.
+    :param state: whether it connects a processor and a store, which has no direction.
+    """
+
+    start: str
+    end: str
+    state: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """The whole picture.
+
+    :param shapes: topics first; nodes parents before children, each followed by the stores it is the first to
+        use.
+    :param arrows: in order of their lower ends.
+    :param subtopologies: ids in running order.
+    """
+
+    shapes: tuple[Shape, ...]
+    arrows: tuple[Arrow, ...]
+    subtopologies: tuple[int, ...]
+
+    def of(self, subtopology: int) -> tuple[Shape, ...]:
+        """Return the shapes of one subtopology."""
+        return tuple(shape for shape in self.shapes if shape.subtopology == subtopology)
+
+    @property
+    def topics(self) -> tuple[Shape, ...]:
+        """The topics."""
+        return tuple(shape for shape in self.shapes if shape.kind == "topic")
+
+
+def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozenset[str]) -> Chart:
+    """Return what a picture of these subtopologies shows.
+
+    :param subs: in running order.
+    :param topic_name: what to call each topic.
+    :param internal: logical names of the repartition topics.
+    """
+    nodes = [node for sub in subs for node in sub.nodes]
+    topics = {
+        topic: Shape(
+            id=f"topic{number}",
+            kind="topic",
+            name=topic_name(topic),
+            note="repartition topic" if topic in internal else "topic",
+        )
+        for number, topic in enumerate(dict.fromkeys(topic for node in nodes for topic in _topics(node)))
+    }
+    node_ids = {node.name: f"node{number}" for number, node in enumerate(nodes)}
+    stores = {
+        store.name: Shape(
+            id=f"store{number}", kind="store", name=store.name, note=_store_note(store), subtopology=sub.id
+        )
+        for number, (sub, store) in enumerate((sub, store) for sub in subs for store in sub.stores)
+    }
+    shapes: list[Shape] = [*topics.values()]
+    arrows: list[Arrow] = []
+    drawn: set[str] = set()
+    for sub in subs:
+        for node in sub.nodes:
+            shapes.append(_node(node, node_ids[node.name], sub.id))
+            arrows += _flows(node, node_ids, {topic: shape.id for topic, shape in topics.items()})
+            for name in connected_stores(node):
+                ends = [node_ids[node.name], stores[name].id]
+                start, end = reversed(ends) if name in drawn else ends
+                arrows.append(Arrow(start=start, end=end, state=True))
+                if name not in drawn:
+                    shapes.append(stores[name])
+                    drawn.add(name)
+    return Chart(shapes=tuple(shapes), arrows=tuple(arrows), subtopologies=tuple(sub.id for sub in subs))
+
+
+def _node(node: Node, shape_id: str, subtopology: int) -> Shape:
+    name = printable(node.name)
+    match node:
+        case SourceNode():
+            return Shape(id=shape_id, kind="source", name=name, note="source", subtopology=subtopology)
+        case ProcessorNode():
+            note = node.operator.type.replace("_", " ")
+            return Shape(id=shape_id, kind="processor", name=name, note=note, subtopology=subtopology)
+        case SinkNode():
+            return Shape(id=shape_id, kind="sink", name=name, note="sink", subtopology=subtopology)
+
+
+def _flows(node: Node, node_ids: dict[str, str], topic_ids: dict[str, str]) -> Iterator[Arrow]:
+    me = node_ids[node.name]
+    for parent in parents(node):
+        yield Arrow(start=node_ids[parent], end=me)
+    for topic in _topics(node):
+        ends = (me, topic_ids[topic]) if isinstance(node, SinkNode) else (topic_ids[topic], me)
+        yield Arrow(start=ends[0], end=ends[1])
+
+
+def _topics(node: Node) -> tuple[str, ...]:
+    match node:
+        case SourceNode():
+            return node.topics
+        case ProcessorNode():
+            return ()
+        case SinkNode():
+            return (node.topic,)
+
+
+def _store_note(store: StoreSpec) -> str:
+    return f"{store.type.replace('_', '-')} store" + ("" if store.logged else ", not logged")

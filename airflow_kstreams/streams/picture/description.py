@@ -1,0 +1,56 @@
+"""A topology as text, in the shape of Kafka Streams' ``Topology#describe``, which its viewers read.
+
+The shape is that of ``TopologyDescription#toString`` to the last blank, blank line and line end. Where Kafka
+Streams promises no order (it prints sets), names stand in build order here: nodes, parents before children;
+the topics of a source and the stores of a processor as they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from airflow_kstreams.streams.graph.components import Subtopology, parents
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.names import printable
+
+#: Turns a topic's logical name into the one to show.
+TopicName = Callable[[str], str]
+
+
+def describe(subs: Sequence[Subtopology], topic_name: TopicName = str) -> str:
+    """Return the text.
+
+    :param subs: by id.
+    :param topic_name: what to call each topic.
+    """
+    return "Topologies:\n " + "".join(_subtopology(sub, topic_name) for sub in subs)
+
+
+def _subtopology(sub: Subtopology, topic_name: TopicName) -> str:
+    children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
+    for node in sub.nodes:
+        for parent in parents(node):
+            children[parent].append(node.name)
+    lines = [f"  Sub-topology: {sub.id}"]
+    for node in sub.nodes:
+        lines.append(f"    {_headline(node, topic_name)}")
+        if not isinstance(node, SinkNode):
+            lines.append(f"      --> {_names(children[node.name])}")
+        if parents(node):
+            lines.append(f"      <-- {_names(parents(node))}")
+    return "\n".join(lines) + "\n\n"
+
+
+def _headline(node: Node, topic_name: TopicName) -> str:
+    name = printable(node.name)
+    match node:
+        case SourceNode():
+            return f"Source: {name} (topics: [{', '.join(map(topic_name, node.topics))}])"
+        case ProcessorNode():
+            return f"Processor: {name} (stores: [{', '.join(node.stores)}])"
+        case SinkNode():
+            return f"Sink: {name} (topic: {topic_name(node.topic)})"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(printable, names)) or "none"

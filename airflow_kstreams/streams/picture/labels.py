@@ -1,0 +1,72 @@
+"""How large a shape must be for what stands in it.
+
+Names are set in a monospaced face, whose signs are 0.6 of the font size wide in every common family, so their
+width is known without asking a font.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from airflow_kstreams.streams.picture.chart import Shape
+
+NAME_SIZE = 12.0
+NOTE_SIZE = 10.0
+NOTE_HEIGHT = 13.0
+LINE_HEIGHT = 15.0
+PADDING = 9.0
+#: How far the round end of a topic, or the lid of a store, reaches into its shape.
+CAP = 8.0
+_SIGN = 0.6 * NAME_SIZE
+_NOTE_SIGN = 0.6 * NOTE_SIZE
+_LONGEST_LINE = 30
+_NARROWEST = 96.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """A shape's text and size.
+
+    :param lines: its name; joined they are the name again.
+    :param text_top: where the text begins, from the shape's top.
+    """
+
+    lines: tuple[str, ...]
+    width: float
+    height: float
+    text_top: float
+
+
+def label(shape: Shape) -> Label:
+    """Return the label and size of a shape."""
+    lines = tuple(_wrapped(shape.name))
+    widest = max(max(map(_columns, lines)) * _SIGN, _columns(shape.note) * _NOTE_SIGN)
+    text = NOTE_HEIGHT + LINE_HEIGHT * len(lines)
+    sides = CAP if shape.kind == "topic" else 0.0
+    lid = CAP if shape.kind == "store" else 0.0
+    return Label(
+        lines=lines,
+        width=max(_NARROWEST, widest + 2 * PADDING + 2 * sides + 6),
+        height=text + 2 * PADDING + 2.5 * lid - 4,
+        text_top=PADDING - 2 + lid * 1.5,
+    )
+
+
+def _columns(text: str) -> int:
+    """Return the width of a text in signs; those of East Asian scripts are two wide."""
+    return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
+
+
+def _wrapped(name: str) -> Iterator[str]:
+    """Cut a long name into lines, after a dash, dot or underscore where there is one in the second half."""
+    line = ""
+    for sign in name:
+        if line and _columns(line + sign) > _LONGEST_LINE:
+            cut = 1 + max(line.rfind(mark) for mark in "-._ /:")
+            cut = cut if cut > len(line) // 2 else len(line)
+            yield line[:cut]
+            line = line[cut:]
+        line += sign
+    yield line

@@ -1,0 +1,64 @@
+"""A topology as a Mermaid flowchart, which many viewers of Markdown draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow_kstreams.streams.picture.chart import Chart, Shape, ShapeKind
+
+#: What encloses the label of each kind: topics are pills, stores cylinders, nodes boxes.
+_BRACKETS: dict[ShapeKind, tuple[str, str]] = {
+    "topic": ("([", "])"),
+    "source": ("[", "]"),
+    "processor": ("[", "]"),
+    "sink": ("[", "]"),
+    "store": ("[(", ")]"),
+}
+#: Light boxes with dark text can be read on light and dark pages alike.
+_STYLES: dict[ShapeKind, str] = {
+    "topic": "fill:#fef3c7,stroke:#d97706,color:#1e293b",
+    "source": "fill:#dbeafe,stroke:#3b82f6,color:#1e293b",
+    "processor": "fill:#f1f5f9,stroke:#64748b,color:#1e293b",
+    "sink": "fill:#dcfce7,stroke:#16a34a,color:#1e293b",
+    "store": "fill:#ede9fe,stroke:#8b5cf6,color:#1e293b",
+}
+
+
+def mermaid(chart: Chart) -> str:
+    """Return the flowchart's text."""
+    return "\n".join(_lines(chart)) + "\n"
+
+
+def _lines(chart: Chart) -> Iterator[str]:
+    yield "flowchart TD"
+    for topic in chart.topics:
+        yield f"    {_vertex(topic)}"
+    for subtopology in chart.subtopologies:
+        yield f'    subgraph subtopology{subtopology}["Subtopology {subtopology}"]'
+        for shape in chart.of(subtopology):
+            yield f"        {_vertex(shape)}"
+        yield "    end"
+    for arrow in chart.arrows:
+        yield f"    {arrow.start} {'-.-' if arrow.state else '-->'} {arrow.end}"
+    for kind in dict.fromkeys(shape.kind for shape in chart.shapes):
+        yield f"    classDef {kind} {_STYLES[kind]}"
+
+
+def _vertex(shape: Shape) -> str:
+    opening, closing = _BRACKETS[shape.kind]
+    return f'{shape.id}{opening}"{_escaped(shape.name)}"{closing}:::{shape.kind}'
+
+
+def _escaped(label: str) -> str:
+    """Return a label in which nothing has a meaning to Mermaid, to Markdown or to HTML.
+
+    Whatever is not a letter or digit is written by its number, save what stands between two of them and then
+    means nothing: the dashes, dots and underscores of most names.
+    """
+    padded = f" {label} "
+    return "".join(
+        sign
+        if sign.isalnum() or (sign in "-._ " and before.isalnum() and after.isalnum())
+        else f"#{ord(sign)};"
+        for before, sign, after in zip(padded, padded[1:], padded[2:], strict=False)
+    )

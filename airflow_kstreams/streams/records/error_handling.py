@@ -1,0 +1,224 @@
+"""What becomes of a record that cannot be decoded or processed.
+
+Policies (``deserialization.exception.handler``, ``processing.exception.handler``): ``fail`` ends the task and
+names record and node; ``skip`` logs and counts; ``dead-letter`` sends the consumed record, its original bytes
+and headers, to the dead-letter topic, with headers that tell what happened, as Kafka Streams does
+(``__streams.errors.*``, KIP-1034). It is sent by the task's own producer, so it commits or vanishes with
+everything else the task did.
+
+Processing errors are caught at the node where they happen, innermost first: what the record's other paths
+through the topology gave stays, as in Kafka Streams. Errors of the engine itself (``KStreamsError``: a fenced
+producer, a broken store) are never handled here; they end the attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.graph.nodes import Forward, Node, SinkNode, SourceNode
+from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.records.failing_node import failing_node
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.timestamp_reading import as_consumed
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+log = logging.getLogger(__name__)
+
+#: ``produce(topic, value, key, partition, timestamp_ms, headers)``, see ``WriterPort``.
+Produce = Callable[..., None]
+
+#: What an error may repeat of a record: something in quotes, or a number.
+_REPEATED = re.compile(r"""(?P<mark>['"])(?P<quoted>(?:(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}""")
+#: Starts the names of the headers that say why a record is a dead letter; Kafka Streams has the same.
+_PREFIX = "__streams.errors."
+#: Longest stack trace that travels in a header; brokers limit the size of a record.
+_STACKTRACE_LIMIT = 8_000
+
+
+class ErrorHandling:
+    """The error handlers of one task.
+
+    :param task_id: for messages.
+    :param nodes: of the subtopology, by name.
+    :param produce: sends a record.
+    :param count_dropped: counts a record that was skipped.
+    :param count_dead_lettered: counts a record sent to the dead-letter topic.
+    """
+
+    def __init__(
+        self,
+        settings: ApplicationSettings,
+        *,
+        task_id: str,
+        nodes: Mapping[str, Node],
+        context: TaskRecordContext,
+        produce: Produce,
+        count_dropped: Callable[[], None],
+        count_dead_lettered: Callable[[], None],
+    ) -> None:
+        self._deserialization = settings.deserialization_exception_handler
+        self._processing = settings.processing_exception_handler
+        self._dead_letter_topic = settings.dead_letter_topic
+        self._task_id = task_id
+        self._nodes = nodes
+        self._context = context
+        self._produce = produce
+        self._count_dropped = count_dropped
+        self._count_dead_lettered = count_dead_lettered
+
+    def guarded(self, node: str, run: Forward) -> Forward:
+        """Return a node's closure with the processing handler around it."""
+        handle = self.handle
+        if handle is None:
+            return run
+
+        def guarded_run(key: Any, value: Any) -> None:
+            try:
+                run(key, value)
+            except KStreamsError:
+                raise
+            except Exception as error:
+                handle(error, failing_node(error, node))
+
+        return guarded_run
+
+    @property
+    def handle(self) -> Callable[[Exception, str], None] | None:
+        """What is done with an error of a node, given the node's name; None if it ends the task."""
+        policy = self._processing
+        return None if policy == "fail" else lambda error, node: self._handle(error, node, policy)
+
+    def undecodable(self, error: Exception, node: str) -> None:
+        """Handle what decoding a record raised.
+
+        :raises Exception: the error, if the policy is to fail.
+        """
+        if self._deserialization == "fail" or isinstance(error, KStreamsError):
+            raise error
+        self._handle(error, node, self._deserialization)
+
+    def record_error(self, error: Exception) -> RecordError:
+        """Describe what failed at which node and record."""
+        record = self._context.record
+        node = failing_node(error, "(commit point)")
+        what, fix = self._explain(error, node)
+        return RecordError(
+            what,
+            fix=f"{fix}, then retry the run: its slice is kept and nothing of it was lost",
+            topic=record.topic() if record is not None else "",
+            partition=record.partition() if record is not None else -1,
+            offset=record.offset() if record is not None else -1,
+            node=node,
+        )
+
+    def _explain(self, error: Exception, name: str) -> tuple[str, str]:
+        node = self._nodes.get(name)
+        if isinstance(node, SourceNode):
+            what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"
+        elif isinstance(node, SinkNode):
+            what = f"cannot encode the result for topic {node.topic!r} of"
+            fix = "mend the sink's serdes or its input"
+        else:
+            what, fix = "processing failed for", "mend the function at that node"
+        site = f" ({node.site})" if node is not None and node.site is not None else ""
+        log.debug("task %s: %s: %s", self._task_id, type(error).__name__, error)
+        text = without_values(" ".join(str(error).split()), self._context.record)
+        where = self._context.where()
+        return (
+            f"task {self._task_id}: {what} {where} at node {name!r}{site}: {type(error).__name__}: {text}",
+            fix,
+        )
+
+    def _handle(self, error: Exception, node: str, policy: str) -> None:
+        what, _ = self._explain(error, node)
+        if policy == "skip":
+            log.warning("%s; the record is skipped", what)
+            self._count_dropped()
+            return
+        log.warning("%s; the record goes to %s", what, self._dead_letter_topic)
+        self._count_dead_lettered()
+        record = self._context.record
+        # What an extractor said, or a table above the node, is not the consumed record's time.
+        time_ms = self._context.timestamp_ms if record is None else record.timestamp()[1]
+        self._produce(
+            self._dead_letter_topic,
+            None if record is None else record.value(),
+            None if record is None else record.key(),
+            -1,
+            max(time_ms, 0),
+            dead_letter_headers(record, error, node),
+        )
+
+
+def dead_letter_headers(record: Record | None, error: Exception, node: str) -> Headers:
+    """Return a dead letter's headers: the record's own, then why it is one, all as UTF-8 text.
+
+    :param record: None when the error came at a commit point or from a timer.
+    """
+    stacktrace = "".join(traceback.format_exception(error))[-_STACKTRACE_LIMIT:]
+    facts = {
+        "exception": f"{type(error).__module__}.{type(error).__qualname__}",
+        "message": str(error),
+        "stacktrace": stacktrace,
+        "topic": "" if record is None else record.topic(),
+        "partition": "-1" if record is None else str(record.partition()),
+        "offset": "-1" if record is None else str(record.offset()),
+        "node": node,
+    }
+    own = [] if record is None else record.headers() or []
+    return [*own, *((f"{_PREFIX}{name}", text.encode()) for name, text in facts.items())]
+
+
+class DeadLetterOrigin(NamedTuple):
+    """Where a dead letter was consumed, and the headers it had there."""
+
+    topic: str
+    partition: int
+    headers: Headers
+
+
+def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
+    """Undo :func:`dead_letter_headers`; None for what nobody consumed, as a timer's letter, or is no letter.
+
+    The newest letter's headers stand last, and each name once. What stands before them is the record's own,
+    though it may be called the same: of a letter of another application, say, that became one again.
+    """
+    own = list(headers or [])
+    facts: dict[str, bytes | None] = {}
+    while own and own[-1][0].startswith(_PREFIX) and own[-1][0] not in facts:
+        name, value = own.pop()
+        facts[name] = value
+    topic = (facts.get(f"{_PREFIX}topic") or b"").decode(errors="replace")
+    partition = (facts.get(f"{_PREFIX}partition") or b"").decode(errors="replace")
+    if not topic or not partition.isdecimal():
+        return None
+    return DeadLetterOrigin(topic, int(partition), own)
+
+
+def without_values(text: str, record: Record | None) -> str:
+    """Return an error's text without what it quotes of the record: texts of errors go into logs, where the
+    data of users must not be.
+
+    Quoted parts and longer numbers are taken out if the record holds them as whole words; that is what
+    Python's own errors and those of decoders repeat. What a user's function writes otherwise is its own
+    choice.
+
+    :param record: None when the error came at a commit point or from a timer: then any of it may be data.
+    """
+    consumed = None if record is None else as_consumed(record)
+    parts = () if consumed is None else (consumed.key(), consumed.value())
+    data = b" ".join(part for part in parts if part).decode("utf-8", "replace")
+
+    def shown(match: re.Match[str]) -> str:
+        quoted = match["quoted"] is not None
+        part = match["quoted"] if quoted else match[0]
+        if record is not None and not (part and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", data)):
+            return match[0]
+        return f"{match['mark']}***{match['mark']}" if quoted else "***"
+
+    return _REPEATED.sub(shown, text)

@@ -1,0 +1,184 @@
+"""The partitions of one task, and which record comes next.
+
+Rule (determinism): a record is chosen only when every unfinished partition holds
+``buffered.records.per.partition`` records or all up to its stop offset; the smallest head timestamp goes
+first, ties by (topic, partition). A finished, drained partition no longer counts.
+
+A partition that is read for ever (continuous mode) counts as finished while it has caught up: from the moment
+the reader says that its log ends until the next record comes. So a quiet input keeps no other one waiting, as
+with Kafka Streams' ``max.task.idle.ms=0``; the order then depends on what arrives when, too.
+
+Stream time of a topic is the smallest partition time of its undrained partitions; see ``record_queue.py`` for
+partition time.
+
+Invariant, up to stop offsets: the order of the chosen records, and stream time at each of them, are functions
+of the logs alone. What the network delivers first, how large the fetches are and where an earlier attempt
+crashed decide only *when* a record may be chosen, never *which*: the choice looks at heads and full buffers
+only.
+
+Records come out in runs of one partition (as many as the rule allows in a row), so that the hot loop pays for
+the choice once per run and a task with one live partition pays nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from airflow_kstreams.streams.ports import Record, TopicPartition
+from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps, RecordQueue
+from airflow_kstreams.streams.records.timestamp_reading import RecordTimestamps
+
+#: A partition is paused when it is so many full buffers ahead, and resumed when fewer than so many are left:
+#: a client that pauses a partition drops what it has fetched of it, and fetches it once more.
+PAUSED_BUFFERS, RESUMED_BUFFERS = 10, 5
+
+
+class RecordRun(NamedTuple):
+    """Records to process next, all of one partition, in processing order.
+
+    :param partition: theirs.
+    :param records: one or more.
+    :param timestamps_ms: of each.
+    :param stream_times_ms: what its topic's stream time is at each; empty unless the group is timed.
+    """
+
+    partition: TopicPartition
+    records: Sequence[Record]
+    timestamps_ms: Sequence[int]
+    stream_times_ms: Sequence[int]
+
+
+class PartitionGroup:
+    """The record queues of one task.
+
+    :param bounds: start and stop offset of each partition.
+    :param buffered: records an unfinished partition must hold before any record is chosen among several.
+    :param timed: whether stream time is asked for; then a partition alone waits for a full buffer, too.
+    :param times: what earlier attempts and runs left of each partition's time.
+    :param read_timestamps: of the topics whose timestamps are not simply the records' own.
+    """
+
+    def __init__(
+        self,
+        bounds: Mapping[TopicPartition, tuple[int, int]],
+        *,
+        buffered: int,
+        timed: bool = False,
+        times: Mapping[TopicPartition, PartitionTimes] | None = None,
+        read_timestamps: Mapping[TopicPartition, ReadTimestamps] | None = None,
+    ) -> None:
+        known = times or {}
+        self._timed = timed
+        self._buffered = buffered
+        self._queues: dict[TopicPartition, RecordQueue] = {}
+        for partition, start_and_stop in sorted(bounds.items()):
+            left = known.get(partition, PartitionTimes())
+            reading = (read_timestamps or {}).get(partition) or RecordTimestamps(latest_ms=left.latest_ms)
+            self._queues[partition] = RecordQueue(
+                partition, start_and_stop, buffered=buffered, times=left, read_timestamps=reading
+            )
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record of every partition was processed."""
+        return all(queue.drained for queue in self._queues.values())
+
+    @property
+    def skipped(self) -> int:
+        """Records that were left out because of their time, below the positions, by this attempt."""
+        return sum(queue.skipped for queue in self._queues.values())
+
+    def keep_only(self, partition: TopicPartition, interval_ms: tuple[int, int]) -> None:
+        """Leave out every record of a partition that is dated outside an interval, from the first one on."""
+        self._queues[partition].keep_only(interval_ms)
+
+    def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
+        """Buffer fetched records."""
+        self._queues[partition].add(records)
+
+    def reached(self, partition: TopicPartition, end: int) -> None:
+        """Take note that a partition has no more records below an offset."""
+        self._queues[partition].reached(end)
+
+    def add_live(self, partition: TopicPartition, records: Sequence[Record]) -> None:
+        """Buffer fetched records of a partition that is read for ever."""
+        queue = self._queues[partition]
+        queue.reopen()
+        queue.add(records)
+
+    def caught_up(self, partition: TopicPartition, end: int) -> None:
+        """Take note that a partition that is read for ever has no more records for now."""
+        self._queues[partition].caught_up(end)
+
+    def extend(self, partition: TopicPartition, stop: int) -> None:
+        """Move a partition's stop offset further; what lies before it must still be added or reached."""
+        self._queues[partition].extend(stop)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the committable offset of every partition."""
+        return {partition: queue.position for partition, queue in self._queues.items()}
+
+    def stops(self) -> dict[TopicPartition, int]:
+        """Return the stop offset of every partition."""
+        return {partition: queue.stop for partition, queue in self._queues.items()}
+
+    def partition_times(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Return (partition time, largest timestamp processed) of every partition."""
+        return {partition: (queue.time_ms, queue.latest_ms) for partition, queue in self._queues.items()}
+
+    def unfinished(self) -> list[TopicPartition]:
+        """Return the partitions that still have to be fetched."""
+        return [partition for partition, queue in self._queues.items() if not queue.complete]
+
+    def ahead(self, paused: Collection[TopicPartition] = ()) -> list[TopicPartition]:
+        """Return the partitions of which so much is buffered that nothing needs to be fetched for now, while
+        another one keeps the task waiting.
+
+        :param paused: those that are not fetched any more; they stay so until less is left.
+        """
+        if all(queue.ready for queue in self._queues.values()):
+            return []
+        return [
+            partition
+            for partition, queue in self._queues.items()
+            if not queue.complete
+            and len(queue) >= self._buffered * (RESUMED_BUFFERS if partition in paused else PAUSED_BUFFERS)
+        ]
+
+    def choose(self, limit: int) -> RecordRun | None:
+        """Choose the next records; they count as processed once ``advance`` says so.
+
+        :param limit: the most records to hand out.
+        :return: None when no record may be chosen now: more must be fetched, or all are processed.
+        """
+        live = [queue for queue in self._queues.values() if not queue.drained]
+        if not live:
+            return None
+        if len(live) == 1:
+            queue = live[0]
+            if not (queue.ready if self._timed else len(queue)):
+                return None
+            count = min(limit, queue.most_ready() if self._timed else len(queue))
+        else:
+            if not all(queue.ready for queue in live):
+                return None
+            (_, first), *others = sorted((queue.head_ms(), queue.partition) for queue in live)
+            queue = self._queues[first]
+            count = queue.count_below(others[0], min(limit, queue.most_ready()))
+        records, timestamps_ms = queue.head(count)
+        stream_times_ms = self._stream_times(queue, live, count) if self._timed else ()
+        return RecordRun(queue.partition, records, timestamps_ms, stream_times_ms)
+
+    def advance(self, partition: TopicPartition, count: int) -> None:
+        """Take note that so many of the records chosen last were processed."""
+        self._queues[partition].advance(count)
+
+    def _stream_times(self, queue: RecordQueue, live: Sequence[RecordQueue], count: int) -> Sequence[int]:
+        times = queue.head_times(count)
+        topic = queue.partition.topic
+        siblings = [q.floor_ms() for q in live if q is not queue and q.partition.topic == topic]
+        if not siblings:
+            return times
+        bound = min(siblings)
+        return [time_ms if time_ms < bound else bound for time_ms in times]

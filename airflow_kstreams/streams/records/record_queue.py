@@ -1,0 +1,270 @@
+"""The buffered records of one partition, and its partition time.
+
+Rule (KIP-28, "Stream Time"): partition time is the smallest timestamp among the records in the buffer, and it
+never goes back. The buffer that counts is the next ``buffered.records.per.partition`` records, or all up to
+the stop offset, whatever else a large fetch brought along: so partition time is a function of the log alone.
+A record counts as buffered until it is processed.
+
+Partition time moves when a record is taken and not before: a partition whose next record lies far ahead has
+not got there yet, and would otherwise make everything that is merged with it late.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate, islice
+from operator import le, methodcaller
+from typing import NamedTuple
+
+from airflow_kstreams.streams.ports import Record, TopicPartition
+from airflow_kstreams.streams.records.interval_filter import IntervalFilter
+
+_offset_of = methodcaller("offset")
+
+#: Stop offset of a partition that is read for ever.
+UNBOUNDED = (1 << 63) - 1
+
+#: Gives the records to buffer and their timestamps, epoch milliseconds; see ``timestamp_reading.py``.
+ReadTimestamps = Callable[[Sequence[Record]], tuple[Sequence[Record], list[int]]]
+
+
+class PartitionTimes(NamedTuple):
+    """What of a partition's time survives crashes and runs.
+
+    :param partition_time_ms: its partition time, -1 before its first record.
+    :param latest_ms: largest timestamp of the records before the committed offset, -1 when there was none.
+    :param stream_time_ms: stream time of its topic in the task, -1 before its first record.
+    """
+
+    partition_time_ms: int = -1
+    latest_ms: int = -1
+    stream_time_ms: int = -1
+
+
+class RecordQueue:
+    """The buffered records of one partition up to its stop offset.
+
+    :param partition: the partition.
+    :param bounds: offset of the first record to process, and the offset after the last one.
+    :param buffered: how many records make the buffer whose smallest timestamp is the partition time.
+    :param times: what earlier attempts and runs left.
+    :param read_timestamps: of its topic.
+    """
+
+    __slots__ = (
+        "_buffered",
+        "_cursor",
+        "_filter",
+        "_minima",
+        "_minima_at",
+        "_read_timestamps",
+        "_records",
+        "_run_times",
+        "_timestamps",
+        "complete",
+        "latest_ms",
+        "partition",
+        "position",
+        "stop",
+        "time_ms",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        bounds: tuple[int, int],
+        *,
+        buffered: int,
+        times: PartitionTimes,
+        read_timestamps: ReadTimestamps,
+    ) -> None:
+        start, self.stop = bounds
+        self.partition = partition
+        #: Offset after the last record processed; the committable offset.
+        self.position = start
+        #: Whether every record up to the stop offset is buffered or was processed.
+        self.complete = start >= self.stop
+        self.time_ms = times.partition_time_ms
+        self.latest_ms = times.latest_ms
+        self._buffered = buffered
+        self._filter: IntervalFilter | None = None
+        self._read_timestamps = read_timestamps
+        self._records: list[Record] = []
+        self._timestamps: list[int] = []
+        self._cursor = 0
+        #: Partition time at each record of the run that was chosen last.
+        self._run_times: Sequence[int] | None = None
+        #: Smallest timestamp of the buffers that start at ``_minima_at`` and behind it.
+        self._minima: Sequence[int] = ()
+        self._minima_at = 0
+
+    def __len__(self) -> int:
+        return len(self._records) - self._cursor
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is left to process, now or later."""
+        return self.complete and not len(self)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the buffer is full, or holds all that is left."""
+        return self.complete or len(self) >= self._buffered
+
+    @property
+    def skipped(self) -> int:
+        """Records below the position that were left out because of their time, by this attempt."""
+        return 0 if self._filter is None else self._filter.skipped
+
+    def keep_only(self, interval_ms: tuple[int, int]) -> None:
+        """Leave out every record, from the first one on, that is dated outside an interval."""
+        self._filter = IntervalFilter(interval_ms)
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Buffer records in offset order; whatever lies at or past the stop offset is left out."""
+        if self.complete or not records:
+            return
+        if records[-1].offset() >= self.stop - 1:
+            records = records[: bisect_left(records, self.stop, key=_offset_of)]
+            self.complete = True
+        if self._cursor:
+            del self._records[: self._cursor]
+            del self._timestamps[: self._cursor]
+            self._cursor = 0
+            self._minima, self._minima_at = (), 0
+        if self._filter is not None:
+            records = self._filter.keep(records)
+        if records:
+            kept, timestamps = self._read_timestamps(records)
+            self._records.extend(kept)
+            self._timestamps.extend(timestamps)
+        self._settle()
+
+    def reached(self, end: int) -> None:
+        """Take note that the reader sees nothing more below an offset: markers and aborted records leave such
+        gaps.
+        """
+        if end >= self.stop:
+            self.complete = True
+            self._settle()
+
+    def extend(self, stop: int) -> None:
+        """Move the stop offset further, for a host whose logs grow while the task runs."""
+        if stop > self.stop:
+            self.stop = stop
+            self.complete = False
+            self._minima, self._minima_at = (), 0
+
+    def caught_up(self, end: int) -> None:
+        """Take note that the log of a partition that is read for ever goes on no further than an offset for
+        now: until :meth:`reopen` it counts as one that has ended there.
+        """
+        if self._records and end <= self._records[-1].offset():
+            return  # told before the records that are here by now were fetched
+        self.stop = max(end, self.position)
+        self.complete = True
+        self._settle()
+
+    def reopen(self) -> None:
+        """Take note that the log of a partition that had caught up goes on."""
+        self.extend(UNBOUNDED)
+
+    def head_ms(self) -> int:
+        """Return the timestamp of the next record; the queue must not be empty."""
+        return self._timestamps[self._cursor]
+
+    def floor_ms(self) -> int:
+        """Return the partition time the queue is about to have; it must be ready and not empty."""
+        return max(self._buffer_minima(1)[0], self.time_ms)
+
+    def most_ready(self) -> int:
+        """Return how many records may be taken in a row while the buffer stays full enough."""
+        return len(self) if self.complete else len(self) - self._buffered + 1
+
+    def count_below(self, bound: tuple[int, TopicPartition], limit: int) -> int:
+        """Return how many records lie in a row whose (timestamp, partition) is at most a bound; at least one
+        and up to a limit.
+        """
+        bound_ms, other = bound
+        if self.partition > other:
+            bound_ms -= 1
+        count = 0
+        for timestamp_ms in islice(self._timestamps, self._cursor, self._cursor + limit):
+            if timestamp_ms > bound_ms and count:
+                break
+            count += 1
+        return count
+
+    def head(self, count: int) -> tuple[Sequence[Record], Sequence[int]]:
+        """Return the next records and their timestamps; they stay in the queue until ``advance``."""
+        start, end = self._cursor, self._cursor + count
+        self._run_times = None
+        return self._records[start:end], self._timestamps[start:end]
+
+    def head_times(self, count: int) -> Sequence[int]:
+        """Return the partition time at each of the next records, ``most_ready()`` of them at most."""
+        minima = self._buffer_minima(count)
+        self._run_times = list(islice(accumulate(minima, max, initial=self.time_ms), 1, None))
+        return self._run_times
+
+    def _buffer_minima(self, count: int) -> Sequence[int]:
+        """Return the smallest timestamp of the buffer that starts at each of the next records.
+
+        They are worked out for all that are ready at once: several partitions whose records alternate are
+        chosen a record at a time, and looking through a buffer for each would cost more than processing it.
+        A full buffer does not change any more when records are added behind it.
+        """
+        start = self._cursor - self._minima_at
+        if start + count > len(self._minima):
+            self._minima = lookahead_minima(self._timestamps, self._cursor, self.most_ready(), self._buffered)
+            self._minima_at = self._cursor
+            start = 0
+        return self._minima[start : start + count]
+
+    def advance(self, count: int) -> None:
+        """Take note that the next records were processed."""
+        if not count:
+            return
+        end = self._cursor + count
+        self.latest_ms = max(self.latest_ms, max(self._timestamps[self._cursor : end]))
+        if self._run_times is not None:
+            self.time_ms = self._run_times[count - 1]
+        self.position = self._records[end - 1].offset() + 1
+        if self._filter is not None:
+            self._filter.processed(count)
+        self._cursor = end
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._filter is not None and self._cursor >= len(self._records):
+            self.position = max(self.position, self._filter.pass_rest())
+        if self.complete and self._cursor >= len(self._records):
+            self.position = max(self.position, self.stop)
+            self._records.clear()
+            self._timestamps.clear()
+            self._cursor = 0
+            self._minima, self._minima_at = (), 0
+
+
+def lookahead_minima(timestamps: Sequence[int], start: int, count: int, window: int) -> Sequence[int]:
+    """Return for each of ``count`` timestamps the smallest among itself and those that follow, ``window`` in
+    all.
+
+    :param start: index of the first one.
+    """
+    seen = timestamps[start : start + count + window - 1]
+    if all(map(le, seen, islice(seen, 1, None))):
+        return seen[:count]  # in order already, as most logs are: each is the smallest of what follows
+    minima: deque[int] = deque()
+    rising: deque[int] = deque()  # indexes whose timestamps rise from the smallest of the window
+    for index in range(len(seen) - 1, -1, -1):
+        while rising and seen[rising[0]] >= seen[index]:
+            rising.popleft()
+        rising.appendleft(index)
+        if rising[-1] >= index + window:
+            rising.pop()
+        if index < count:
+            minima.appendleft(seen[rising[-1]])
+    return list(minima)

@@ -1,0 +1,175 @@
+"""Timestamps of consumed records, read when they are buffered.
+
+A record's own time needs no decoding. Any other extractor looks at the decoded record, so records of such a
+source are decoded here, once, and wait decoded (:class:`ReadRecord`).
+
+What cannot be read is not an error yet: it waits in the queue under the largest timestamp before it, and
+fails, is skipped or goes to the dead-letter topic when its turn comes, so that everything before it is
+processed first, however much was fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from airflow_kstreams.streams.graph.nodes import SourceNode
+from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.timestamps import ConsumedRecord, TimestampExtractor
+
+#: Kafka keeps timestamps in signed 64-bit numbers.
+_LARGEST_MS = 2**63 - 1
+
+
+class RecordTimestamps:
+    """Reads the timestamps that records carry.
+
+    :param latest_ms: largest timestamp before the first record, -1 when there is none.
+    """
+
+    __slots__ = ("_latest_ms",)
+
+    def __init__(self, *, latest_ms: int) -> None:
+        self._latest_ms = latest_ms
+
+    def __call__(self, records: Sequence[Record]) -> tuple[Sequence[Record], list[int]]:
+        """Return the records and their timestamps."""
+        # Neighbours often share a time, and then its object: tables keep a time for each key.
+        last = -1
+        timestamps = [
+            last if (time_ms := record.timestamp()[1]) == last else (last := time_ms) for record in records
+        ]
+        if min(timestamps) >= 0:
+            self._latest_ms = max(self._latest_ms, max(timestamps))
+            return records, timestamps
+        kept = list(records)
+        for index, timestamp_ms in enumerate(timestamps):
+            if timestamp_ms < 0:
+                kept[index] = UndatedRecord(records[index])
+                timestamps[index] = self._latest_ms
+            else:
+                self._latest_ms = max(self._latest_ms, timestamp_ms)
+        return kept, timestamps
+
+
+class UndatedRecord:
+    """A record without a timestamp; decoding it raises."""
+
+    __slots__ = ("offset", "partition", "raw", "topic")
+
+    def __init__(self, record: Record) -> None:
+        self.raw = record
+        self.topic = record.topic
+        self.partition = record.partition
+        self.offset = record.offset
+
+    def key(self) -> bytes | None:
+        """Refuse.
+
+        :raises InvalidTimestampError: always.
+        """
+        raise no_timestamp(self.raw.timestamp()[1])
+
+    def value(self) -> bytes | None:
+        """Return the bytes."""
+        return self.raw.value()
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the timestamp, as invalid as it is."""
+        return self.raw.timestamp()
+
+    def headers(self) -> Headers | None:
+        """Return the headers."""
+        return self.raw.headers()
+
+
+def as_consumed(record: Record | ReadRecord) -> Record:
+    """Return a record as the log has it, whose key and value can be asked for."""
+    return record.raw if isinstance(record, UndatedRecord | ReadRecord) else record
+
+
+class ReadRecord:
+    """A record decoded ahead of its turn.
+
+    :ivar error: why it cannot be processed, None if it can.
+    :ivar skipped: whether it is to be dropped and counted.
+    """
+
+    __slots__ = ("error", "key", "offset", "raw", "skipped", "value")
+
+    def __init__(self, record: Record) -> None:
+        self.raw = record
+        self.offset = record.offset
+        self.key: Any = None
+        self.value: Any = None
+        self.error: Exception | None = None
+        self.skipped = False
+
+
+class ExtractedTimestamps:
+    """Decodes records and asks an extractor for their timestamps.
+
+    :param node: the source.
+    :param extractor: its extractor.
+    :param latest_ms: largest timestamp before the first record, -1 when there is none.
+    :param now_ms: wall clock.
+    """
+
+    def __init__(
+        self, node: SourceNode, extractor: TimestampExtractor, *, latest_ms: int, now_ms: Callable[[], int]
+    ) -> None:
+        self._deserialize_key = node.key_serde.deserialize
+        self._deserialize_value = node.value_serde.deserialize
+        self._extractor = extractor
+        self._extract = extractor.bound(now_ms)
+        self._latest_ms = latest_ms
+
+    def __call__(self, records: Sequence[Record]) -> tuple[Sequence[Any], list[int]]:
+        """Return the decoded records and their timestamps."""
+        kept = [ReadRecord(record) for record in records]
+        return kept, [self._read(record) for record in kept]
+
+    def _read(self, kept: ReadRecord) -> int:
+        record = kept.raw
+        key, value = record.key(), record.value()
+        try:
+            kept.key = None if key is None else self._deserialize_key(key)
+            kept.value = None if value is None else self._deserialize_value(value)
+            timestamp_ms = self._extract(
+                ConsumedRecord(
+                    kept.key,
+                    kept.value,
+                    record.timestamp()[1],
+                    record.headers() or [],
+                    record.topic(),
+                    record.partition(),
+                    record.offset(),
+                )
+            )
+        except Exception as error:
+            kept.error = error
+            return self._latest_ms
+        if type(timestamp_ms) is int and 0 <= timestamp_ms <= _LARGEST_MS:
+            self._latest_ms = max(self._latest_ms, timestamp_ms)
+            return timestamp_ms
+        kept.skipped = self._extractor.invalid == "skip"
+        if self._extractor.invalid == "fail" or (self._latest_ms < 0 and not kept.skipped):
+            kept.error = no_timestamp(timestamp_ms, self._extractor)
+        return self._latest_ms
+
+
+class InvalidTimestampError(ValueError):
+    """A record has no usable timestamp; becomes a ``RecordError`` when its turn comes."""
+
+
+def no_timestamp(found: object, extractor: TimestampExtractor | None = None) -> InvalidTimestampError:
+    """Describe a record that has no usable timestamp."""
+    given = "it carries" if extractor is None else f"{extractor.id} gave"
+    if extractor is not None and extractor.invalid == "partition_time":
+        return InvalidTimestampError(
+            f"no valid timestamp ({given} {found!r}), and none before it in its partition to take instead"
+        )
+    return InvalidTimestampError(
+        f"no valid timestamp ({given} {found!r}, expected epoch milliseconds from 0 on); an extractor with "
+        "invalid='skip' or 'partition_time' goes on: stream(..., timestamps=timestamps.record_time(...))"
+    )

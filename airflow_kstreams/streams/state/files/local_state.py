@@ -1,0 +1,162 @@
+"""The files of one task's stores, from the claim by an attempt to its end.
+
+Steps: claim the folder; read the checkpoint and delete it; wipe the files it does not vouch for; open the
+stores. At a clean end, after the last commit: close the stores, write the checkpoint, give the folder back.
+At any other end: discard the folder.
+
+Crash argument: ``state_folder.py`` shows that a home was left by a clean end. The checkpoint stands in it
+last, when the files are closed and durable, and is gone before they are opened, so a folder with a checkpoint
+holds exactly what the checkpoint says, whatever line a crash hits. Its offset was read before the last
+commit: no other attempt can have written to the changelog until then, or that commit would have been fenced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from airflow_kstreams.streams.errors import StateStoreError
+from airflow_kstreams.streams.state.files.checkpoint import Checkpoint, StateOwner
+from airflow_kstreams.streams.state.files.local_files import LocalFiles
+from airflow_kstreams.streams.state.files.state_folder import StateFolder
+from airflow_kstreams.streams.state.stores.state_store import PersistentStore
+
+log = logging.getLogger(__name__)
+
+_CHECKPOINT = "checkpoint"
+
+
+class LocalState:
+    """The local state of one attempt of a task; nothing happens if the task has no persistent store.
+
+    :param root: folder of all local state on this machine.
+    :param owner: the task.
+    :param stores: its persistent stores by name.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        owner: StateOwner,
+        stores: Mapping[str, PersistentStore],
+        files: LocalFiles | None = None,
+    ) -> None:
+        self.owner = owner
+        self.stores = stores
+        self._home = root / f"{owner.application_id}-state" / owner.task_id
+        self._files = files or LocalFiles()
+        self._folder: StateFolder | None = None
+
+    def claim(self) -> Checkpoint | None:
+        """Take the folder over, read the checkpoint and delete it.
+
+        :return: None if there is no whole checkpoint.
+        :raises StateStoreError: the folder cannot be written.
+        """
+        if not self.stores:
+            return None
+        try:
+            self._folder = StateFolder.claim(self._home, self._files)
+            path = self._folder.path / _CHECKPOINT
+            data = path.read_bytes() if path.exists() else None
+            self._files.remove(path)
+            self._files.sync_folder(self._folder.path)
+        except OSError as error:
+            raise self._error("claimed", error) from error
+        if data is None:
+            return None
+        checkpoint = Checkpoint.decode(data)
+        if checkpoint is None:
+            log.warning("task %s: the local checkpoint is corrupt and not used", self.owner.task_id)
+        return checkpoint
+
+    def open(self, offsets: Mapping[str, int]) -> dict[str, int]:
+        """Open the stores, those with an offset on their files, the others empty.
+
+        :param offsets: from which offset on a store must be replayed.
+        :return: the same, without the stores whose files turned out to be damaged: they are empty.
+        :raises StateStoreError: the folder cannot be written.
+        """
+        if self._folder is None:
+            return {}
+        opened = dict(offsets)
+        try:
+            kept = {_store_folder(name) for name in offsets}
+            for path in sorted(self._folder.path.iterdir()):
+                if path.name not in kept:
+                    self._files.remove_tree(path)
+            for name, store in self.stores.items():
+                folder = self._folder.path / _store_folder(name)
+                if name in opened and not self._opens(store, folder):
+                    del opened[name]
+                    self._files.remove_tree(folder)
+                if name not in opened:
+                    store.open(folder)
+        except OSError as error:
+            raise self._error("written", error) from error
+        return opened
+
+    def keep(self, checkpoint: Checkpoint) -> bool:
+        """Leave the files for the next attempt, after the task's last commit.
+
+        :param checkpoint: what the files hold; those of stores without an entry are removed.
+        :return: False if a later attempt has left its own by now.
+        :raises StateStoreError: they cannot be written.
+        """
+        if self._folder is None:
+            return False
+        folder = self._folder.path
+        try:
+            for name, store in self.stores.items():
+                store.close()
+                if name not in checkpoint.stores:
+                    self._files.remove_tree(folder / _store_folder(name))
+            draft = folder / f"{_CHECKPOINT}.draft"
+            self._files.write(draft, checkpoint.encode())
+            self._files.rename(draft, folder / _CHECKPOINT)
+            self._files.sync_folder(folder)
+            given = self._folder.give_back()
+        except OSError as error:
+            raise self._error("kept", error) from error
+        self._folder = None
+        return given
+
+    def discard(self) -> None:
+        """Close the stores and remove their files, unless they were kept. Best effort: what stays is removed
+        by the next attempt.
+        """
+        folder, self._folder = self._folder, None
+        if folder is None:
+            return
+        for store in self.stores.values():
+            with suppress(StateStoreError):
+                store.close()
+        try:
+            folder.discard()
+        except OSError as error:
+            log.warning(
+                "task %s: its local state could not be removed and is left to the next attempt: %s",
+                self.owner.task_id,
+                error,
+            )
+
+    def _opens(self, store: PersistentStore, folder: Path) -> bool:
+        try:
+            store.open(folder)
+        except StateStoreError as error:
+            log.warning("task %s: its local state is damaged and not used: %s", self.owner.task_id, error)
+            return False
+        return True
+
+    def _error(self, what: str, error: OSError) -> StateStoreError:
+        return StateStoreError(
+            f"task {self.owner.task_id} of application {self.owner.application_id!r}: its local state in "
+            f"{self._home.parent} cannot be {what}: {error}",
+            fix="let state.dir name a folder that the executors' user may write, on a disk with space",
+        )
+
+
+def _store_folder(name: str) -> str:
+    return f"{name}-store"

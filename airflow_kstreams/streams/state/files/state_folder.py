@@ -1,0 +1,143 @@
+"""A task's folder of local state, which belongs to one attempt at a time.
+
+Rule: state that a clean end left lies in the task's home, ``<root>/<application id>-state/<task>``. An
+attempt claims it by renaming it to a name of its own, ``<task>.<token>``, or makes that folder when there is
+no home; it gives the folder back by renaming it to the home.
+
+Invariants: two attempts never share a folder, because a rename succeeds once. What lies in the home was left
+by a clean end: nothing else is ever renamed to it. While an attempt lives, it holds a lock on
+``<task>.<token>.lock``, which the kernel lets go of when it dies; the folder of an attempt that is dead is
+removed by the next one.
+
+Crash argument: the lock file is made before the folder and removed after it, so a folder without a lock file
+cannot be; a lock file without a folder is removed like one with a folder. A crash anywhere between the two
+renames leaves no home, so the next attempt begins with an empty folder. The renames are made durable before
+anything in the folder is changed or trusted, so a crash of the machine cannot bring back the home together
+with files of a later time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from airflow_kstreams.streams.state.files.local_files import LocalFiles
+
+
+class StateFolder:
+    """A folder of local state, claimed; made by :meth:`claim`.
+
+    :param path: where the files lie while the claim lasts.
+    """
+
+    def __init__(self, home: Path, path: Path, lock: _Lock, files: LocalFiles) -> None:
+        self.path = path
+        self._home = home
+        self._lock = lock
+        self._files = files
+
+    @classmethod
+    def claim(cls, home: Path, files: LocalFiles) -> StateFolder:
+        """Take over the home of a task, or make an empty folder; remove what dead attempts left.
+
+        :raises OSError: the folders cannot be made.
+        """
+        files.make_folder(home.parent)
+        _sweep(home, files)
+        lock = _Lock.make(home)
+        folder = cls(home, lock.path.with_suffix(""), lock, files)
+        try:
+            try:
+                files.rename(home, folder.path)
+            except FileNotFoundError:
+                files.make_folder(folder.path)
+            files.sync_folder(home.parent)
+        except OSError:
+            folder.discard()
+            raise
+        return folder
+
+    def give_back(self) -> bool:
+        """Leave the folder as the task's home.
+
+        :return: False if there was a home by now: a later attempt left it, and this folder is removed.
+        """
+        try:
+            self._files.rename(self.path, self._home)
+        except FileExistsError:
+            self.discard()
+            return False
+        except OSError:
+            if not self._home.exists():
+                raise
+            self.discard()
+            return False
+        self._files.sync_folder(self._home.parent)
+        self._lock.remove(self._files)
+        return True
+
+    def discard(self) -> None:
+        """Remove the folder with everything in it."""
+        self._files.remove_tree(self.path)
+        self._lock.remove(self._files)
+
+
+class _Lock:
+    """A locked file; the kernel unlocks it when the process dies."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path = path
+        self._handle = handle
+
+    @classmethod
+    def make(cls, home: Path) -> _Lock:
+        """Make and lock a file under a fresh name beside a task's home."""
+        while True:
+            path = home.with_name(f"{home.name}.{uuid.uuid4().hex}.lock")
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            # Another attempt may have swept the file away before it was locked.
+            if _locked(handle) and os.fstat(handle).st_nlink:
+                return cls(path, handle)
+            os.close(handle)
+
+    @classmethod
+    def of_dead(cls, path: Path) -> _Lock | None:
+        """Lock a file that an attempt left; None if that attempt is alive."""
+        try:
+            handle = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return None
+        if _locked(handle):
+            return cls(path, handle)
+        os.close(handle)
+        return None
+
+    def remove(self, files: LocalFiles) -> None:
+        """Remove the file and let go of the lock."""
+        try:
+            files.remove(self.path)
+        finally:
+            with suppress(OSError):
+                os.close(self._handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sweep(home: Path, files: LocalFiles) -> None:
+    """Remove the folders of dead attempts of a task."""
+    for path in sorted(home.parent.glob(f"{home.name}.*.lock")):
+        lock = _Lock.of_dead(path)
+        if lock is not None:
+            try:
+                files.remove_tree(path.with_suffix(""))
+            finally:
+                lock.remove(files)

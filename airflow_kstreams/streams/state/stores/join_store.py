@@ -1,0 +1,355 @@
+"""The store of one side of a windowed join: every element of a stream, kept for the elements of the other.
+
+Rule: an element is a value with a key, a time ``t`` and an arrival number; elements of a key stand in the
+order (t, arrival), and equal ones stand side by side. An element is kept while ``t + retention >= stream
+time``. No read returns one beyond that, whether or not it was removed from memory yet, so results depend on
+the rule and never on the moment of a removal.
+
+Elements are removed a period at a time, once stream time has left all of it behind: periods are an eighth of
+the retention, so at most that much more is held, and each element is touched once. Within a period they go in
+the order (t, arrival).
+
+An element may *wait* for a partner (outer and left joins). Those that wait are found by time, and the mark
+travels in the changelog with the element.
+
+Changelog: key = the key's bytes + t (8 bytes, signed) + arrival number (8 bytes), both big-endian; value =
+one byte, 1 if the element waits, else 0, + the value's bytes; a removed element is a tombstone.
+
+Invariant: after a drain, folding every change drained so far gives exactly the elements held. An element that
+came and went between two drains is no change.
+
+Crash argument: changes are drained into the transaction that commits the offsets of the elements' records and
+the results they gave, so a restored store holds just the elements of committed records, each waiting or not
+as the committed results say. Arrival numbers go on behind the largest one restored: among the elements held
+their order stays the same, and no two elements of one changelog have the same number.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from airflow_kstreams.streams.errors import StateStoreError
+from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
+from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.state.stores.state_store import restore_each
+
+#: (t, arrival number, value); the value None stands for an element that was removed.
+Element = tuple[int, int, Any]
+
+_POSITION = struct.Struct(">qQ")
+_POSITION_BYTES = _POSITION.size
+_WAITS = b"\x01"
+_WAITS_NOT = b"\x00"
+
+#: A period is at least a second, so that short windows do not remove elements one by one.
+_SHORTEST_PERIOD_MS = 1_000
+
+
+class JoinStore:
+    """The elements of one side; see the module for the rule.
+
+    :param spec: name, serdes and retention.
+    :ivar stream_time: gives the stream time of the join, -1 before the first record.
+    :ivar period_ms: how often :meth:`remove_expired` has something to do.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_deserialize",
+        "_elements",
+        "_logged",
+        "_logged_below",
+        "_next",
+        "_periods",
+        "_position",
+        "_queue",
+        "_retention_ms",
+        "_waiting",
+        "_wake",
+        "name",
+        "period_ms",
+        "spec",
+        "stream_time",
+    )
+
+    def __init__(self, spec: JoinStoreSpec) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.period_ms = max(_SHORTEST_PERIOD_MS, spec.retention_ms // 8)
+        self.stream_time: Callable[[], int] = _no_time
+        self._wake: Callable[[int], None] = _wake_nobody
+        self._retention_ms = spec.retention_ms
+        self._logged = spec.logged
+        self._position = _POSITION.unpack_from
+        self._deserialize = spec.value_serde.deserialize
+        self._elements: dict[bytes, list[Element]] = {}
+        #: Number of a period of time -> keys with elements in it.
+        self._periods: dict[int, set[bytes]] = {}
+        #: Arrival number -> key and element that waits.
+        self._waiting: dict[int, tuple[bytes, Element]] = {}
+        #: Heap of (t, arrival number) of those that wait, and of some that no longer do.
+        self._queue: list[tuple[int, int]] = []
+        self._changed: dict[int, tuple[bytes, Element]] = {}
+        self._next = 0
+        #: Elements with smaller arrival numbers have been drained.
+        self._logged_below = 0
+
+    def follow(self, stream_time: Callable[[], int], wake: Callable[[int], None]) -> None:
+        """Give the store the clock of its join, while the join is bound.
+
+        :param stream_time: gives the join's stream time.
+        :param wake: called with the time of an element that begins to wait and is the first of those.
+        """
+        self.stream_time = stream_time
+        self._wake = wake
+
+    def put(self, key: bytes, time_ms: int, value: Any, waits: bool) -> None:
+        """Add an element.
+
+        :param key: serialized.
+        :param value: not None.
+        :param waits: whether it waits for a partner.
+        """
+        number = self._next
+        self._next = number + 1
+        element = (time_ms, number, value)
+        elements = self._elements.get(key)
+        if elements is None:
+            self._elements[key] = [element]
+        elif elements[-1][0] <= time_ms:
+            elements.append(element)
+        else:
+            insort(elements, element)
+        self._remember(key, time_ms)
+        if self._logged:
+            self._changed[number] = (key, element)
+        if waits:
+            self._waiting[number] = (key, element)
+            queue = self._queue
+            heappush(queue, (time_ms, number))
+            if queue[0][1] == number:
+                self._wake(time_ms)
+
+    def find(self, key: bytes, first_ms: int, last_ms: int, now_ms: int) -> list[Element]:
+        """Return the elements of a key from ``first_ms`` to ``last_ms``, both included, by (t, arrival).
+
+        :param key: serialized.
+        :param now_ms: the join's stream time.
+        """
+        elements = self._elements.get(key)
+        if elements is None:
+            return []
+        oldest_ms = now_ms - self._retention_ms
+        low = bisect_left(elements, (first_ms if first_ms > oldest_ms else oldest_ms,))
+        if elements[-1][0] <= last_ms:
+            return elements[low:]
+        return elements[low : bisect_left(elements, (last_ms + 1,), low)]
+
+    def match(self, key: bytes, elements: list[Element]) -> None:
+        """Note that elements of a key, as :meth:`find` gave them, wait no longer."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        for element in elements:
+            if waiting.pop(element[1], None) is not None and self._logged:
+                self._changed[element[1]] = (key, element)
+
+    def first_waiting_ms(self) -> int | None:
+        """Return the time of the first element that waits, None if none does."""
+        queue = self._queue
+        waiting = self._waiting
+        while queue and queue[0][1] not in waiting:
+            heappop(queue)
+        return queue[0][0] if queue else None
+
+    def release(self, before_ms: int) -> list[tuple[bytes, Element]]:
+        """Return the elements before a moment that wait, with their serialized keys, by (t, arrival); they
+        wait no longer.
+        """
+        released: list[tuple[bytes, Element]] = []
+        queue = self._queue
+        while queue and queue[0][0] < before_ms:
+            number = heappop(queue)[1]
+            found = self._waiting.pop(number, None)
+            if found is not None:
+                released.append(found)
+                if self._logged:
+                    self._changed[number] = found
+        return released
+
+    def remove_expired(self, now_ms: int) -> None:
+        """Remove the periods whose elements are all beyond retention."""
+        limit_ms = now_ms - self._retention_ms
+        for period in sorted(self._periods):
+            end_ms = (period + 1) * self.period_ms
+            if end_ms > limit_ms:
+                return
+            self._remove(self._periods.pop(period), end_ms)
+
+    def get(self, key: Any) -> list[tuple[int, Any]]:
+        """Return (time, value) of each element of a key, by (t, arrival).
+
+        :raises StateStoreError: the key is None.
+        """
+        return self._of(self._key_bytes(key))
+
+    def range(self, first: Any, last: Any) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
+        """Iterate over (key, what :meth:`get` returns) from first to last, both included, in the order of
+        serialized keys, as they are now; None leaves an end open.
+        """
+        low = None if first is None else self._key_bytes(first)
+        high = None if last is None else self._key_bytes(last)
+        deserialize = self.spec.key_serde.deserialize
+        snapshot = [
+            (key, kept)
+            for key in sorted(self._elements)
+            if (low is None or low <= key) and (high is None or key <= high) and (kept := self._of(key))
+        ]
+        return ((deserialize(key), kept) for key, kept in snapshot)
+
+    def all(self) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
+        """Iterate over (key, what :meth:`get` returns), in the order of serialized keys, as they are now."""
+        return self.range(None, None)
+
+    def approximate_count(self) -> int:
+        """Return the number of elements in memory, some of which may be beyond retention."""
+        return sum(map(len, self._elements.values()))
+
+    def undrained_count(self) -> int:
+        """Return how many entries have changed since the last drain."""
+        return len(self._changed)
+
+    def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
+        """Yield changelog key, value or None, and timestamp, once per element changed since the last drain,
+        in order of first change.
+
+        :raises StateStoreError: a value does not fit the store's serde.
+        """
+        changed = list(self._changed.items())
+        self._changed.clear()
+        self._logged_below = self._next
+        serialize = self.spec.value_serde.serialize
+        pack = _POSITION.pack
+        waiting = self._waiting
+        for number, (key, (time_ms, _, value)) in changed:
+            changelog_key = key + pack(time_ms, number)
+            if value is None:
+                yield changelog_key, None, time_ms
+                continue
+            try:
+                data = serialize(value)
+            except Exception as error:
+                raise self._serde_error("a value that does not fit", error) from error
+            yield changelog_key, (_WAITS if number in waiting else _WAITS_NOT) + data, time_ms
+
+    def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+        """Apply one changelog record.
+
+        :raises StateStoreError: it is not of the store's format.
+        """
+        try:
+            time_ms, number = self._position(key, len(key) - _POSITION_BYTES)
+            if value is not None:
+                waits = value[0] == 1
+                element = (time_ms, number, self._deserialize(value[1:]))
+        except Exception as error:
+            raise self._serde_error("a changelog record that is not", error) from error
+        key = key[:-_POSITION_BYTES]
+        if number >= self._next:
+            self._next = self._logged_below = number + 1
+        if number in self._waiting:
+            del self._waiting[number]
+        if value is None:
+            self._discard(key, time_ms, number)
+            return
+        elements = self._elements.get(key)
+        if elements is None:
+            self._elements[key] = [element]
+        elif elements[-1][0] < time_ms:
+            elements.append(element)
+        else:
+            self._replace(elements, element)
+        self._remember(key, time_ms)
+        if waits:
+            self._waiting[number] = (key, element)
+            heappush(self._queue, (time_ms, number))
+
+    def restore_batch(self, records: Sequence[Record]) -> int:
+        """Apply changelog records in their order, and return how many bytes they have."""
+        return restore_each(self.restore, records)
+
+    def _replace(self, elements: list[Element], element: Element) -> None:
+        """Put a restored element in the place of the one with its number, or where it belongs."""
+        at = bisect_left(elements, element[:2])
+        if at < len(elements) and elements[at][:2] == element[:2]:
+            elements[at] = element
+        else:
+            elements.insert(at, element)
+
+    def _remember(self, key: bytes, time_ms: int) -> None:
+        """Note that a key has an element in a period of time."""
+        period = time_ms // self.period_ms
+        keys = self._periods.get(period)
+        if keys is None:
+            self._periods[period] = {key}
+        else:
+            keys.add(key)
+
+    def _discard(self, key: bytes, time_ms: int, number: int) -> None:
+        elements = self._elements.get(key, [])
+        at = bisect_left(elements, (time_ms, number))
+        if at < len(elements) and elements[at][:2] == (time_ms, number):
+            del elements[at]
+        if not elements:
+            self._elements.pop(key, None)
+
+    def _remove(self, keys: set[bytes], end_ms: int) -> None:
+        """Remove the elements of a period, the oldest there are."""
+        removed: list[tuple[int, int, bytes]] = []
+        logged, logged_below, changed = self._logged, self._logged_below, self._changed
+        for key in keys:
+            elements = self._elements.get(key, [])
+            cut = bisect_left(elements, (end_ms,))
+            if logged:
+                for time_ms, number, _ in elements[:cut]:
+                    if number < logged_below:
+                        removed.append((time_ms, number, key))
+                    else:
+                        changed.pop(number, None)
+            del elements[:cut]
+            if not elements:
+                self._elements.pop(key, None)
+        removed.sort()
+        for time_ms, number, key in removed:
+            changed[number] = (key, (time_ms, number, None))
+
+    def _of(self, key: bytes) -> list[tuple[int, Any]]:
+        oldest_ms = self.stream_time() - self._retention_ms
+        elements = self._elements.get(key, ())
+        return [(time_ms, value) for time_ms, _, value in elements if time_ms >= oldest_ms]
+
+    def _key_bytes(self, key: Any) -> bytes:
+        if key is None:
+            raise StateStoreError(
+                f"store {self.name!r} was asked for the key None",
+                fix="check for null keys before using the store",
+            )
+        return self.spec.key_serde.serialize(key)
+
+    def _serde_error(self, what: str, error: Exception) -> StateStoreError:
+        return StateStoreError(
+            f"store {self.name!r}: found {what} {self.spec.value_serde!r}: {type(error).__name__}: {error}",
+            fix="give the join the serdes of its streams; after a change of format, a new name",
+        )
+
+
+def _no_time() -> int:
+    return -1
+
+
+def _wake_nobody(time_ms: int) -> None:
+    """Stand in until the join is bound."""

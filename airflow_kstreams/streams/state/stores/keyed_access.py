@@ -1,0 +1,101 @@
+"""A key-value store as users see it, Python objects in and out, over entries by serialized key."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
+from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+
+Entry = tuple[Any, int]
+
+
+class KeyedAccess(ABC):
+    """The part of :class:`KeyValueStore` that is the same wherever the entries live.
+
+    :param spec: name and serdes.
+    :param record_context: gives the timestamp of the record being processed.
+    """
+
+    #: Closures and C functions, set in constructors: operators call them for every record.
+    get_entry: Callable[[bytes], Entry | None]
+    put_entry: Callable[[bytes, Entry | None], None]
+
+    def __init__(self, spec: StoreSpec, record_context: RecordContext) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self._context = record_context
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a key, None if there is none; it belongs to the store."""
+        entry = self.get_entry(self._key_bytes(key))
+        return None if entry is None else entry[0]
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a key; None deletes it."""
+        self.put_entry(self._key_bytes(key), None if value is None else (value, self._context.timestamp_ms))
+
+    def put_if_absent(self, key: Any, value: Any) -> Any:
+        """Set the value of a key that has none, else return the one it has."""
+        found = self.get(key)
+        if found is None:
+            self.put(key, value)
+        return found
+
+    def delete(self, key: Any) -> Any:
+        """Delete a key and return the value it had."""
+        found = self.get(key)
+        self.put_entry(self._key_bytes(key), None)
+        return found
+
+    def range(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
+        """Iterate over (key, value) from first to last, both included, as they are now."""
+        low = None if first is None else self._key_bytes(first)
+        high = None if last is None else self._key_bytes(last)
+        return self._between(low, high)
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Iterate over every (key, value), as they are now."""
+        return self._between(None, None)
+
+    @abstractmethod
+    def _between(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[Any, Any]]:
+        """Iterate over (key, value) in the order of serialized keys; None leaves an end open."""
+
+    def _key_bytes(self, key: Any) -> bytes:
+        if key is None:
+            raise StateStoreError(
+                f"store {self.name!r} was asked for the key None",
+                fix="check for null keys before using the store",
+            )
+        return self.spec.key_serde.serialize(key)
+
+    def _serialized(self, value: Any) -> bytes:
+        try:
+            return self.spec.value_serde.serialize(value)
+        except KStreamsError:  # such as a schema registry that is away
+            raise
+        except Exception as error:
+            raise self._serde_error("a value that does not fit", error) from error
+
+    def _deserialized(self, data: bytes) -> Any:
+        try:
+            return self.spec.value_serde.deserialize(data)
+        except KStreamsError:  # such as a schema registry that is away
+            raise
+        except Exception as error:
+            raise self._serde_error("a changelog record that is not", error) from error
+
+    def _serde_error(self, what: str, error: Exception) -> StateStoreError:
+        return StateStoreError(
+            f"store {self.name!r}: found {what} {self.spec.value_serde!r}: {type(error).__name__}: {error}",
+            fix="give the store the serde of what is put into it; after a change of format, a new name",
+        )
+
+
+def in_bounds(key: bytes, low: bytes | None, high: bytes | None) -> bool:
+    """Say whether a key lies between two others, both included; None leaves an end open."""
+    return (low is None or low <= key) and (high is None or key <= high)

@@ -1,0 +1,132 @@
+"""Where a record's timestamp comes from (KIP-28, "Stream Time"): ``stream("topic", timestamps=...)``.
+
+A timestamp is a whole number of milliseconds since the epoch, from 0 on. What to do with a record that has
+none is the extractor's policy:
+
+- ``fail`` (the default): the run fails and names the record, as Kafka Streams does;
+- ``skip``: the record is dropped and counted;
+- ``partition_time``: the record takes the largest timestamp before it in its partition.
+
+>>> from airflow_kstreams.streams import KStreamBuilder, serdes, timestamps
+>>> from airflow_kstreams.testing import TopologyTestDriver
+>>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+>>> placed = timestamps.value_field("placed.at_ms", invalid="skip")
+>>> builder.stream("orders", timestamps=placed).send_to("dated")
+>>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+...     driver.pipe_input("orders", key="a", value={"placed": {"at_ms": 42}}, timestamp_ms=100)
+...     driver.pipe_input("orders", key="b", value={}, timestamp_ms=100)
+...     [(record.key, record.timestamp_ms) for record in driver.read_output("dated")]
+[('a', 42)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.ports import Headers
+
+InvalidTimestamp = Literal["fail", "skip", "partition_time"]
+_POLICIES = ("fail", "skip", "partition_time")
+
+
+class ConsumedRecord(NamedTuple):
+    """A record as an extractor sees it.
+
+    :param key: deserialized, None if the record has none.
+    :param value: deserialized, None if the record has none.
+    :param timestamp_ms: what the record carries, -1 if it carries none.
+    :param headers: in order.
+    :param topic: real name.
+    """
+
+    key: Any
+    value: Any
+    timestamp_ms: int
+    headers: Headers
+    topic: str
+    partition: int
+    offset: int
+
+
+Extract = Callable[[ConsumedRecord], int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimestampExtractor:
+    """Gives each record of a source its timestamp; extractors of one id and policy are equal.
+
+    :param id: stable text; part of the topology hash.
+    :param invalid: what to do with a record that has no valid timestamp.
+    :param function: gives the timestamp; None for the wall clock's, when the record is read.
+    """
+
+    id: str
+    invalid: InvalidTimestamp = "fail"
+    function: Extract | None = field(default=None, compare=False)
+
+    def bound(self, now_ms: Callable[[], int]) -> Extract:
+        """Return the function that a task calls.
+
+        :param now_ms: wall clock.
+        """
+        return self.function or (lambda record: now_ms())
+
+
+def record_time(*, invalid: InvalidTimestamp = "fail") -> TimestampExtractor:
+    """Take the record's own timestamp: the producer's, or the broker's under ``LogAppendTime``."""
+    return TimestampExtractor(
+        id="record_time", invalid=_policy(invalid), function=lambda record: record.timestamp_ms
+    )
+
+
+def wall_clock() -> TimestampExtractor:
+    """Take the time at which the record is read; results are then not the same when a run is repeated."""
+    return TimestampExtractor(id="wall_clock")
+
+
+def value_field(path: str, *, invalid: InvalidTimestamp = "fail") -> TimestampExtractor:
+    """Take a field of the value, in milliseconds: a key of a dict, or an attribute of a struct.
+
+    :param path: its name; dots lead into nested values, e.g. ``"order.placed_ms"``.
+    :param invalid: also when the field is missing, null, or no whole number.
+    """
+    if not isinstance(path, str) or not all(path.split(".")):
+        raise TopologyError(
+            f"timestamps.value_field at {call_site()} is given {path!r}, expected the name of a field",
+            fix="pass its name, e.g. value_field('placed_ms'), with dots for nested ones",
+        )
+    names = path.split(".")
+
+    def function(record: ConsumedRecord) -> int | None:
+        found = record.value
+        for name in names:
+            found = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+        return found if type(found) is int else None
+
+    return TimestampExtractor(id=f"value_field({path})", invalid=_policy(invalid), function=function)
+
+
+def extract(function: Extract, *, invalid: InvalidTimestamp = "fail") -> TimestampExtractor:
+    """Ask a function: ``function(record)`` gets a :class:`ConsumedRecord` and returns milliseconds, or None.
+
+    :param function: depends on the record alone, so that a run repeated after a crash sees the same times.
+    """
+    if not callable(function):
+        raise TopologyError(
+            f"timestamps.extract at {call_site()} is given {type(function).__name__}, expected a function",
+            fix="pass a function of the record, e.g. lambda record: record.value['ms']",
+        )
+    return TimestampExtractor(id="extract", invalid=_policy(invalid), function=function)
+
+
+def _policy(invalid: InvalidTimestamp) -> InvalidTimestamp:
+    if invalid not in _POLICIES:
+        raise TopologyError(
+            f"a timestamp extractor at {call_site()} has invalid={invalid!r}",
+            fix=f"choose one of: {', '.join(_POLICIES)}",
+        )
+    return invalid

@@ -1,0 +1,132 @@
+"""Windows: how far apart in time records may lie that belong together. Definitions only.
+
+A window's bounds are epoch milliseconds. *Grace* is how long, in stream time, a window waits for records that
+come late; what arrives later still is dropped and counted. Stream time is the record time the task has
+reached, so it does not matter how long a run takes or how much time passes between two runs.
+
+A run ends where its slice ends, in the middle of windows. ``at_run_end`` says what becomes of those still
+open, where results wait for the window to close: ``hold`` keeps them for the next run, so each window gives
+one result, once; ``flush`` also emits their current value at the end of each run in which it changed, keeps
+them open, and lets later records emit a replacement. Both keep the window's content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
+
+#: A day, in milliseconds; Kafka Streams waited as long before it asked users to choose.
+DEFAULT_GRACE_MS = 86_400_000
+
+RunEnd = Literal["hold", "flush"]
+
+
+class Windowed(NamedTuple):
+    """A key with the window it was folded in.
+
+    :param key: of the records.
+    :param start_ms: first moment of the window.
+    :param end_ms: first moment after a time window; of a session, the time of its last record.
+    """
+
+    key: Any
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlidingWindow:
+    """For joins: keeps the elements of a stream for elements of another that come up to ``size_ms`` later.
+
+    :param size_ms: 0 or more; 0 joins elements of equal time only.
+    :param grace_ms: 0 or more.
+    :param at_run_end: what an outer or left join does with elements still waiting for a partner.
+    """
+
+    size_ms: int
+    grace_ms: int = DEFAULT_GRACE_MS
+    at_run_end: RunEnd = "hold"
+
+    def __post_init__(self) -> None:
+        _check(self, size_ms=0, grace_ms=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TumblingWindow:
+    """Cuts time into windows ``[n * size_ms, (n + 1) * size_ms)`` since the epoch; a record lies in one.
+
+    :param size_ms: 1 or more.
+    :param grace_ms: 0 or more.
+    :param at_run_end: what ``suppress`` does with open windows.
+    """
+
+    size_ms: int
+    grace_ms: int = DEFAULT_GRACE_MS
+    at_run_end: RunEnd = "hold"
+
+    def __post_init__(self) -> None:
+        _check(self, size_ms=1, grace_ms=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoppingWindow:
+    """Windows ``[n * advance_ms, n * advance_ms + size_ms)`` since the epoch; a record lies in several.
+
+    :param size_ms: 1 or more.
+    :param advance_ms: 1 up to ``size_ms``.
+    :param grace_ms: 0 or more.
+    :param at_run_end: what ``suppress`` does with open windows.
+    """
+
+    size_ms: int
+    advance_ms: int
+    grace_ms: int = DEFAULT_GRACE_MS
+    at_run_end: RunEnd = "hold"
+
+    def __post_init__(self) -> None:
+        _check(self, size_ms=1, advance_ms=1, grace_ms=0)
+        if self.advance_ms > self.size_ms:
+            raise TopologyError(
+                f"HoppingWindow at {call_site()} advances by {self.advance_ms} ms, more than its size of "
+                f"{self.size_ms} ms: records between two windows would belong to none",
+                fix="make advance_ms at most size_ms",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionWindow:
+    """Windows of activity: records of a key at most ``gap_ms`` apart lie in one session.
+
+    :param gap_ms: 1 or more.
+    :param grace_ms: 0 or more.
+    :param at_run_end: what ``suppress`` does with open sessions.
+    """
+
+    gap_ms: int
+    grace_ms: int = DEFAULT_GRACE_MS
+    at_run_end: RunEnd = "hold"
+
+    def __post_init__(self) -> None:
+        _check(self, gap_ms=1, grace_ms=0)
+
+
+TimeWindow = TumblingWindow | HoppingWindow
+
+
+def _check(window: Any, **minima: int) -> None:
+    name = type(window).__name__
+    for field, minimum in minima.items():
+        value = getattr(window, field)
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise TopologyError(
+                f"{name} at {call_site()} has {field}={value!r}, expected a whole number from {minimum} on",
+                fix="give milliseconds, e.g. 3_600_000 for an hour",
+            )
+    if window.at_run_end not in ("hold", "flush"):
+        raise TopologyError(
+            f"{name} at {call_site()} has at_run_end={window.at_run_end!r}",
+            fix="choose 'hold' (keep open windows) or 'flush' (emit their current value too)",
+        )

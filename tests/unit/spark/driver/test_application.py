@@ -1,0 +1,78 @@
+"""The command line of an application file."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
+from airflow_kstreams.spark.driver.application import _client_config_path, _parser, _spec
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+
+def spec_of(*arguments: str) -> RunSpec:
+    return _spec(_parser().parse_args(["--application-id", "app", *arguments]))
+
+
+def settings_of(*arguments: str) -> ApplicationSettings:
+    spec = spec_of(*arguments)
+    return ApplicationSettings.parse(spec.application_id, spec.settings)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--setting", "autostop.at=")])
+def test_application_runs_continuously_when_autostop_is_not_set(arguments: tuple[str, ...]) -> None:
+    assert settings_of(*arguments).continuous
+
+
+@pytest.mark.parametrize("arguments", [("--autostop-at", "eol"), ("--setting", "autostop.at=eol")])
+def test_application_runs_a_batch_when_it_stops_at_the_end_of_the_log(arguments: tuple[str, ...]) -> None:
+    assert not settings_of(*arguments).continuous
+
+
+def test_stopping_point_is_refused_when_it_is_unknown() -> None:
+    with pytest.raises(
+        ConfigError, match=r"must be one of '' \(unset\), eol, interval_end, interval, got 'noon'"
+    ):
+        settings_of("--autostop-at", "noon")
+
+
+def _driver_reads(*arguments: str) -> str:
+    """Return the path that a driver reads the client's settings from; its work is done."""
+    options = _parser().parse_args(["--application-id", "app", *arguments])
+    with _client_config_path(options) as path:
+        assert Path(path).exists()
+        return path
+
+
+@pytest.mark.parametrize("temporary", [True, False])
+def test_file_that_was_made_for_the_driver_alone_is_gone_with_it(
+    temporary: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "client.json"
+    file.write_text('{"bootstrap.servers": "h:1"}')
+    monkeypatch.setenv(CLIENT_CONFIG_FILE, str(file))
+    monkeypatch.setenv(CLIENT_CONFIG_IS_TEMPORARY, "1" if temporary else "")
+    named_here = tmp_path / "named.json"
+    named_here.write_text("{}")
+
+    assert _driver_reads() == str(file)
+    assert _driver_reads("--client-config", str(named_here)) == str(named_here)
+
+    assert file.exists() is not temporary
+    assert named_here.exists()
+
+
+def test_file_with_the_brokers_of_the_command_line_lasts_as_long_as_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "client.json"
+    file.write_text('{"sasl.password": "secret"}')
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    made = _driver_reads("--client-config", str(file), "--bootstrap-servers", "h:1")
+
+    assert made != str(file)
+    assert list(tmp_path.iterdir()) == [file]

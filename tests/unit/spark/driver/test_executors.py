@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from airflow_kstreams.batch.protocol.model import RunPlan, Slice
+from airflow_kstreams.spark.driver import executors
+from airflow_kstreams.spark.driver.executors import SparkExecutors
+from airflow_kstreams.streams.errors import RunError, SparkSessionError
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+
+
+class DeadSession:
+    """A session whose JVM is gone: some calls find nobody, others lose the answer."""
+
+    def __init__(self, error: Exception, *, at: str) -> None:
+        self._error = error
+        self._at = at
+
+    def range(self, *_: object) -> DeadSession:
+        return self._step("range")
+
+    def mapInArrow(self, *_: object) -> DeadSession:
+        return self._step("mapInArrow")
+
+    def collect(self) -> DeadSession:
+        return self._step("collect")
+
+    def _step(self, name: str) -> DeadSession:
+        if name == self._at:
+            raise self._error
+        return self
+
+
+def a_slice() -> Slice:
+    topology = TopologyPlan(
+        application_id="app",
+        topology_hash="h",
+        subtopologies=(SubtopologyPlan(id=0, sources=("in",), sinks=()),),
+    )
+    plan = RunPlan(
+        topology=topology,
+        partitions={"in": 1},
+        topic_ids={"in": "id"},
+        tasks={"0": 1},
+        stop_hash="",
+        transactional_ids=(),
+        begun_ms=0,
+    )
+    return Slice(run_id="r", generation=1, plan=plan, inputs=())
+
+
+def on(session: Any) -> SparkExecutors:
+    return SparkExecutors(
+        "app r",
+        ApplicationFile(filename="app.py", text=""),
+        settings=ApplicationSettings.parse("app"),
+        client_config_path="",
+        session=session,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "at"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "range"),
+        (Py4JNetworkError("Answer from Java side is empty"), "mapInArrow"),
+        (Py4JNetworkError("Answer from Java side is empty"), "collect"),
+        (EOFError(), "collect"),
+    ],
+)
+def test_lost_session_is_named_when_its_jvm_is_gone(error: Exception, at: str) -> None:
+    with pytest.raises(SparkSessionError, match="lost Spark's JVM") as caught:
+        on(DeadSession(error, at=at)).launch(a_slice(), 0, [0])
+    assert caught.value.is_retriable
+    assert "retry the run" in caught.value.fix
+
+
+def test_other_failures_stay_what_they_are_when_the_session_lives() -> None:
+    with pytest.raises(RunError, match="Stage cancelled"):
+        on(DeadSession(RuntimeError("Stage cancelled"), at="collect")).launch(a_slice(), 0, [0])
+
+
+def test_cause_is_told_when_spark_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: str) -> None:
+        raise RuntimeError("\n[INVALID_DRIVER_MEMORY] System memory 419430400 must be at least 471859200.\n")
+
+    monkeypatch.setattr(executors, "open_session", refuse)
+    with pytest.raises(SparkSessionError, match=r"Spark did not start.*INVALID_DRIVER_MEMORY") as caught:
+        on(None).start()
+    assert caught.value.is_retriable

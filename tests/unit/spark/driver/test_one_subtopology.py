@@ -1,0 +1,148 @@
+"""Drivers that run one subtopology each, on the in-memory Kafka: each alone can fail, and goes on alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from airflow_kstreams.batch.protocol.model import RunSummary, Slice, TaskReport
+from airflow_kstreams.launch.run_spec import RunSpec
+from airflow_kstreams.spark.driver.driver import Driver
+from airflow_kstreams.streams.errors import ConfigError, RecordError, RunError, UpstreamNotDoneError
+from tests.reset_scene import APP, ResetScene
+
+
+@dataclass(kw_only=True)
+class InProcess:
+    """Executors that run tasks here, and note which.
+
+    :param broken: tasks that fail.
+    """
+
+    scene: ResetScene
+    broken: set[str] = field(default_factory=set)
+    ran: list[str] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Nothing has to be made ready."""
+
+    def launch(self, slice_: Slice, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
+        reports = []
+        for group in groups:
+            name = f"{slice_.run_id}: {subtopology}_{group}"
+            if name in self.broken:
+                raise RecordError(f"{name} failed", topic="", partition=-1, offset=-1, node="")
+            reports.append(self.scene.task(slice_, subtopology, group))
+            self.ran.append(name)
+        return reports
+
+    def cancel(self) -> None:
+        """Nothing runs elsewhere."""
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+@pytest.fixture
+def scene() -> ResetScene:
+    """Three subtopologies in a row, of one task each."""
+    made = ResetScene(partitions=1)
+    made.send("a", "b", "a")
+    return made
+
+
+def drive(
+    scene: ResetScene, executors: InProcess, run_id: str, subtopology: int | None, *, try_number: int = 1
+) -> RunSummary | None:
+    spec = RunSpec(application_id=APP, run_id=run_id, order=(0, try_number), subtopology=subtopology)
+    driver = Driver(
+        spec,
+        scene.topology,
+        settings=scene.checked,
+        cluster=scene.kafka,
+        executors=executors,
+        clock=scene.clock,
+    )
+    return driver.run()
+
+
+def test_run_is_finished_when_each_subtopology_had_a_driver_of_its_own(scene: ResetScene) -> None:
+    executors = InProcess(scene=scene)
+    for subtopology in (0, 1, 2):
+        assert drive(scene, executors, "r1", subtopology) is None
+        assert executors.ran == [f"r1: {number}_0" for number in range(subtopology + 1)]
+
+    assert scene.finish("r1").generation == 3
+    assert dict(scene.counts()) == {"a": 2, "b": 1}
+
+
+def test_only_the_one_that_failed_runs_again_when_it_is_tried_again(scene: ResetScene) -> None:
+    drive(scene, InProcess(scene=scene), "r1", 0)
+    with pytest.raises(RecordError):
+        drive(scene, InProcess(scene=scene, broken={"r1: 1_0"}), "r1", 1)
+    scene.send("late")
+    executors = InProcess(scene=scene)
+
+    drive(scene, executors, "r1", 1, try_number=2)
+    drive(scene, executors, "r1", 2)
+
+    assert executors.ran == ["r1: 1_0", "r1: 2_0"]
+    assert scene.finish("r1").records_in == 9
+    assert dict(scene.counts()) == {"a": 2, "b": 1}
+
+
+def test_nothing_runs_when_the_subtopology_was_done_already(scene: ResetScene) -> None:
+    drive(scene, InProcess(scene=scene), "r1", 0)
+    executors = InProcess(scene=scene)
+
+    drive(scene, executors, "r1", 0, try_number=2)
+
+    assert executors.ran == []
+
+
+def test_run_cannot_be_finished_when_a_subtopology_was_left_out(scene: ResetScene) -> None:
+    drive(scene, InProcess(scene=scene), "r1", 0)
+    drive(scene, InProcess(scene=scene), "r1", 1)
+
+    with pytest.raises(RunError, match="is not finished"):
+        scene.finish("r1")
+
+
+def test_subtopology_is_refused_when_what_it_reads_is_not_done(scene: ResetScene) -> None:
+    executors = InProcess(scene=scene)
+
+    with pytest.raises(UpstreamNotDoneError, match="no done notification"):
+        drive(scene, executors, "r1", 2)
+    assert executors.ran == []
+
+
+def test_subtopology_is_refused_by_name_when_there_is_none(scene: ResetScene) -> None:
+    with pytest.raises(ConfigError, match="no subtopology 7") as caught:
+        drive(scene, InProcess(scene=scene), "r1", 7)
+    assert "0, 1, 2" in caught.value.fix
+    assert scene.ledger.lease is None, "nothing has begun"
+
+
+def test_whole_of_an_unfinished_run_comes_first_when_the_next_one_begins(scene: ResetScene) -> None:
+    drive(scene, InProcess(scene=scene), "r1", 0)
+    scene.send("a")
+    executors = InProcess(scene=scene)
+
+    drive(scene, executors, "r2", 0)
+
+    assert executors.ran == ["r1: 1_0", "r1: 2_0", "r2: 0_0"]
+    assert sorted(scene.ledger.runs) == ["r1"]
+
+
+def test_no_task_runs_when_there_is_nothing_new(scene: ResetScene) -> None:
+    drive(scene, InProcess(scene=scene), "r1", None)
+    scene.finish("r1")
+    executors = InProcess(scene=scene)
+
+    for subtopology in (0, 1, 2):
+        drive(scene, executors, "r2", subtopology)
+
+    assert executors.ran == []
+    assert scene.finish("r2").empty

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import cloudpickle
+from pyspark.core.files import SparkFiles
+
+from airflow_kstreams.kafka import schema_registry
+from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+from airflow_kstreams.spark.driver.shipped import shipped
+from airflow_kstreams.spark.executor.local_files import load_client_config, scratch_folder
+from airflow_kstreams.spark.executor.task_host import TaskHost
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from tests.registries import new_registry
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_drivers_own_file_is_read_when_it_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "client.json"
+    path.write_text(json.dumps({"bootstrap.servers": "b:1", "queued.max.messages.kbytes": 7}))
+    assert load_client_config(str(path)) == {"bootstrap.servers": "b:1", "queued.max.messages.kbytes": "7"}
+
+
+def test_registry_is_known_to_the_process_when_a_host_starts_its_tasks(tmp_path: Path) -> None:
+    registry = new_registry()
+    path = tmp_path / "client.json"
+    path.write_text(json.dumps({"bootstrap.servers": "b:1", "schema.registry.url": registry.url}))
+    host = TaskHost(
+        source=ApplicationFile(filename="app.py", text=""),
+        settings=ApplicationSettings.parse("app"),
+        subtopology=0,
+        assignment=((),),
+        run_id="r",
+        generation=1,
+        client_config_path=str(path),
+    )
+    try:
+        assert host.run(()) == []
+        assert SchemaRegistry().client() is registry.client()
+    finally:
+        schema_registry.configure({})
+
+
+_APPLICATION = """
+from airflow_kstreams.streams import TopologyBuilder
+
+def topology():
+    return TopologyBuilder().add_source("in", "words").add_sink("out", "copies", "in").build()
+"""
+
+
+def test_executor_obeys_the_drivers_list_when_its_own_environment_allows_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KSTREAMS_ALLOWED_CLIENT_SETTINGS", "sasl.kerberos.kinit.cmd")
+    path = tmp_path / "client.json"
+    path.write_text(json.dumps({"bootstrap.servers": "b:1", "sasl.kerberos.kinit.cmd": "canary"}))
+    host = TaskHost(
+        source=ApplicationFile(filename="copies_application.py", text=_APPLICATION),
+        settings=ApplicationSettings.parse("app"),
+        subtopology=0,
+        assignment=((0,),),
+        run_id="r",
+        generation=1,
+        client_config_path=str(path),
+    )
+    (report,) = host.run((0,))
+    assert report.error is not None
+    assert report.error["type"] == "ConfigError"
+    assert "runs code in this process" in report.error["cause"]
+    assert "canary" not in str(report.error)
+
+
+def test_closure_holds_no_secret_when_spark_pickles_it(tmp_path: Path) -> None:
+    path = tmp_path / "client.json"
+    path.write_text(json.dumps({"bootstrap.servers": "b:1", "sasl.password": "canary"}))
+    assert load_client_config(str(path))["sasl.password"] == "canary"
+    host = TaskHost(
+        source=ApplicationFile(filename="copies_application.py", text=_APPLICATION),
+        settings=ApplicationSettings.parse("app"),
+        subtopology=0,
+        assignment=((0,),),
+        run_id="r",
+        generation=1,
+        client_config_path=str(path),
+    )
+    pickled: bytes = cloudpickle.dumps(shipped(host))  # type: ignore[no-untyped-call]
+    assert b"client.json" in pickled
+    assert b"canary" not in pickled
+
+
+def test_shipped_copy_is_read_when_the_drivers_file_is_on_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "client.json").write_text(json.dumps({"bootstrap.servers": "b:1"}))
+    monkeypatch.setattr(SparkFiles, "get", staticmethod(lambda name: str(tmp_path / name)))
+    assert load_client_config("/nowhere/on/this/machine/client.json") == {"bootstrap.servers": "b:1"}
+
+
+def test_tasks_are_spread_over_the_executors_scratch_folders_when_there_are_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/disk1/spark,/disk2/spark")
+    assert [scratch_folder(group) for group in range(3)] == [
+        Path("/disk1/spark"),
+        Path("/disk2/spark"),
+        Path("/disk1/spark"),
+    ]
+    monkeypatch.delenv("SPARK_LOCAL_DIRS")
+    assert scratch_folder(0) is None

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from airflow_kstreams.streams import KStreamBuilder, serdes, timestamps
+from airflow_kstreams.streams.errors import RecordError, TopologyError
+from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.testing import TopologyTestDriver
+
+
+class Placed(msgspec.Struct):
+    at_ms: int
+
+
+class Order(msgspec.Struct):
+    placed: Placed
+
+
+def driver_of(extractor: TimestampExtractor | None, type_: Any = None, **options: Any) -> TopologyTestDriver:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(type_))
+    builder.stream("in", timestamps=extractor).map_values(lambda value: value).send_to(
+        "out", value_serde=serdes.json()
+    )
+    return TopologyTestDriver(builder.build(), application_id="app", **options)
+
+
+def times(driver: TopologyTestDriver) -> list[int]:
+    return [record.timestamp_ms for record in driver.read_output("out")]
+
+
+def test_record_keeps_its_own_time_when_nothing_else_is_asked_for() -> None:
+    driver = driver_of(None)
+    driver.pipe_input("in", key="k", value=1, timestamp_ms=7)
+    assert times(driver) == [7]
+
+
+@pytest.mark.parametrize("value", [{"placed": {"at_ms": 42}}, {"placed": {"at_ms": 42, "more": 1}}])
+def test_time_is_the_fields_when_the_value_is_a_dict(value: Any) -> None:
+    driver = driver_of(timestamps.value_field("placed.at_ms"))
+    driver.pipe_input("in", key="k", value=value, timestamp_ms=7)
+    assert times(driver) == [42]
+
+
+def test_time_is_the_fields_when_the_value_is_a_struct() -> None:
+    driver = driver_of(timestamps.value_field("placed.at_ms"), Order)
+    driver.pipe_input("in", key="k", value=Order(Placed(42)), timestamp_ms=7)
+    assert times(driver) == [42]
+
+
+def test_time_is_the_functions_when_one_is_given() -> None:
+    driver = driver_of(timestamps.extract(lambda record: record.value + record.timestamp_ms + record.offset))
+    for _ in range(2):
+        driver.pipe_input("in", key="k", value=100, timestamp_ms=7)
+    assert times(driver) == [107, 108]
+
+
+def test_time_is_the_wall_clocks_when_asked_for() -> None:
+    driver = driver_of(timestamps.wall_clock(), wall_clock_ms=5_000)
+    driver.pipe_input("in", key="k", value=1, timestamp_ms=7)
+    assert times(driver) == [5_000]
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"ms": None}, {"ms": -1}, {"ms": "9"}, {"ms": 1.5}, {"ms": True}, {"ms": 2**63}, 3]
+)
+def test_run_fails_and_names_the_record_when_a_timestamp_is_invalid(value: Any) -> None:
+    driver = driver_of(timestamps.value_field("ms"))
+    with pytest.raises(RecordError, match=r"in-0@0 .*no valid timestamp .*value_field\(ms\)"):
+        driver.pipe_input("in", key="k", value=value, timestamp_ms=7)
+
+
+def test_record_is_dropped_and_counted_when_invalid_ones_are_skipped() -> None:
+    driver = driver_of(timestamps.value_field("ms", invalid="skip"))
+    for value in ({"ms": 5}, {}, {"ms": 6}):
+        driver.pipe_input("in", key="k", value=value, timestamp_ms=7)
+    assert times(driver) == [5, 6]
+
+
+def test_record_takes_the_largest_time_before_it_when_the_policy_is_partition_time() -> None:
+    driver = driver_of(timestamps.value_field("ms", invalid="partition_time"))
+    for value in ({"ms": 50}, {"ms": 20}, {}):
+        driver.pipe_input("in", key="k", value=value, timestamp_ms=7)
+    assert times(driver) == [50, 20, 50]
+
+
+def test_run_fails_when_there_is_no_partition_time_to_take() -> None:
+    driver = driver_of(timestamps.value_field("ms", invalid="partition_time"))
+    with pytest.raises(RecordError, match="none before it"):
+        driver.pipe_input("in", key="k", value={}, timestamp_ms=7)
+
+
+def test_run_fails_when_a_record_carries_no_time_at_all() -> None:
+    driver = driver_of(None)
+    with pytest.raises(RecordError, match=r"no valid timestamp .it carries -1"):
+        driver.pipe_input("in", key="k", value=1, timestamp_ms=-1)
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("skip", [9]), ("partition_time", [9, 9])])
+def test_policy_holds_for_records_own_time_when_it_is_missing(policy: Any, expected: list[int]) -> None:
+    driver = driver_of(timestamps.record_time(invalid=policy))
+    driver.pipe_input("in", key="k", value=1, timestamp_ms=9)
+    driver.pipe_input("in", key="k", value=1, timestamp_ms=-1)
+    assert times(driver) == expected
+
+
+def test_record_is_named_when_the_function_fails() -> None:
+    driver = driver_of(timestamps.extract(lambda record: record.value["ms"]))
+    with pytest.raises(RecordError, match=r"in-0@0 at node 'KSTREAM-SOURCE-0000000000'.*KeyError"):
+        driver.pipe_input("in", key="k", value={}, timestamp_ms=7)
+
+
+def test_mistake_is_refused_with_its_line_when_an_extractor_cannot_be() -> None:
+    no_function: Any = 7
+    no_policy: Any = "guess"
+    mistakes: list[Callable[[], TimestampExtractor]] = [
+        lambda: timestamps.value_field(""),
+        lambda: timestamps.value_field("a..b"),
+        lambda: timestamps.extract(no_function),
+        lambda: timestamps.record_time(invalid=no_policy),
+    ]
+    for mistake in mistakes:
+        with pytest.raises(TopologyError, match=r"test_timestamps\.py:\d+"):
+            mistake()
+
+
+def test_topic_is_refused_when_it_is_read_with_two_extractors() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in", timestamps=timestamps.value_field("a"))
+    with pytest.raises(TopologyError, match="different timestamp extractors"):
+        builder.stream("in", timestamps=timestamps.value_field("b"))
+
+
+def test_hash_tells_extractors_apart_when_nothing_else_differs() -> None:
+    def hash_of(extractor: TimestampExtractor | None) -> str:
+        builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        builder.stream("in", timestamps=extractor).send_to("out")
+        return builder.build().topology_hash()
+
+    hashes = {
+        hash_of(extractor)
+        for extractor in (
+            None,
+            timestamps.value_field("a"),
+            timestamps.value_field("b"),
+            timestamps.value_field("a", invalid="skip"),
+        )
+    }
+    assert len(hashes) == 4
