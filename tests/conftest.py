@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from dev import embedded
-from dev.quick_java import start_spark_quickly
-from dev.secured import SecuredBroker
+from dev.servers import embedded
+from dev.servers.quick_java import start_spark_quickly
+from dev.servers.secured import SecuredBroker
 
 # An example that takes longer on a busy machine is no failure: the suites judge nothing by the clock.
 hypothesis.settings.register_profile("no-deadline", deadline=None)

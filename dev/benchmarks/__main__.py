@@ -17,7 +17,7 @@ from dev.benchmarks.inputs import Inputs
 from dev.benchmarks.results import Result
 from dev.benchmarks.suite import Suite
 from dev.benchmarks.workloads import GUARDS, OURS, SYSTEMS, WORKLOADS, Workload
-from dev.embedded import Broker, free_port
+from dev.servers.embedded import Broker, free_port
 
 console = Console(soft_wrap=True, highlight=False)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from airflow_kstreams.spark.driver.class_archive import keep_classes
-from dev import embedded
 from dev.benchmarks.memory import PeakMemory
-from dev.quick_java import SPARK_CLASSES
+from dev.servers import embedded
+from dev.servers.quick_java import SPARK_CLASSES
 
 _FOLDER = Path(__file__).parent
 _ROOT = _FOLDER.parents[1]

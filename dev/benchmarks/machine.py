@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from dev import embedded
+from dev.servers import embedded
 
 
 def describe() -> str:

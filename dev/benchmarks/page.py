@@ -7,10 +7,10 @@ from importlib.metadata import version
 from pathlib import Path
 from string import Template
 
-from dev import embedded
 from dev.benchmarks import bars, charts
 from dev.benchmarks.results import Result
 from dev.benchmarks.workloads import WORKLOADS, Workload
+from dev.servers import embedded
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 _TEXT = Path(__file__).with_name("page.md")

@@ -22,7 +22,7 @@ from dev.benchmarks import spark_peers, suite_topologies
 from dev.benchmarks.hand_written import Loop, hand_written
 from dev.benchmarks.raw import raw
 from dev.benchmarks.runs import run_topology, stops_of
-from dev.quick_java import SPARK_CLASSES
+from dev.servers.quick_java import SPARK_CLASSES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from rich.table import Table
 from dev.bounded_reads.airflow_reader import ConsumeFromTopic
 from dev.bounded_reads.page import PAGE, READERS, Results, cell, write_page
 from dev.bounded_reads.spark_readers import AvailableNow, BatchRead, spark
-from dev.embedded import Broker, free_port
+from dev.servers.embedded import Broker, free_port
 from tests.conformance.cases import CASES
 from tests.conformance.ours import incremental_batch
 from tests.conformance.playing import OpenReader, Outcome, play

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 
 from dev.bounded_reads import airflow_reader, spark_readers
-from dev.embedded import kafka_libraries, libraries_version
+from dev.servers.embedded import kafka_libraries, libraries_version
 from tests.conformance.cases import CASES
 from tests.conformance.ours import SETTLE_MS
 from tests.conformance.playing import Outcome

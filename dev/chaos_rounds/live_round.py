@@ -14,8 +14,8 @@ from dev.chaos_rounds.plan import Fault, RoundPlan
 from dev.chaos_rounds.processes import Driver, StandaloneCluster, send
 from dev.chaos_rounds.topics import APPLICATION_ID
 from dev.chaos_rounds.watch import Watch
-from dev.embedded import Broker
-from dev.kafka_proxy import KafkaProxy
+from dev.proxy.kafka_proxy import KafkaProxy
+from dev.servers.embedded import Broker
 
 if TYPE_CHECKING:
     import psutil

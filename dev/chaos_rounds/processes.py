@@ -17,7 +17,7 @@ from typing import IO, Self
 import psutil
 import pyspark
 
-from dev.quick_java import QUICK_SPARK
+from dev.servers.quick_java import QUICK_SPARK
 
 _ROOT = Path(__file__).parents[2]
 _APPLICATION = Path(__file__).parent / "application.py"

@@ -22,9 +22,9 @@ from dev.chaos_rounds.processes import Helper, StandaloneCluster
 from dev.chaos_rounds.strikes import STRIKES
 from dev.chaos_rounds.topics import PARTITIONS
 from dev.chaos_rounds.watch import Watch
-from dev.embedded import Broker, free_port
-from dev.kafka_proxy import KafkaProxy
-from tests.kafka_tools import hanging_transactions
+from dev.proxy.kafka_proxy import KafkaProxy
+from dev.servers.embedded import Broker, free_port
+from tests.support.kafka.kafka_tools import hanging_transactions
 
 _ROOT = Path(__file__).parents[2]
 _CLIENT_SECONDS = 30.0

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from dev.chaos_rounds.live_round import TRANSACTION_SECONDS, LiveRound
 from dev.chaos_rounds.plan import Fault
 from dev.chaos_rounds.processes import send
-from dev.kafka_proxy import Action, Rule
-from dev.kafka_request import Api
+from dev.proxy.kafka_proxy import Action, Rule
+from dev.proxy.kafka_request import Api
 
 if TYPE_CHECKING:
     import psutil

@@ -17,13 +17,13 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from airflow_kstreams.streams.errors import KStreamsError
-from dev.embedded import Broker, BrokerError, free_port
 from dev.flight_demo import chart, data, oracle
 from dev.flight_demo.children import Children, end_leftovers
 from dev.flight_demo.increments import DAG_ID, CarrierTable, Increments
 from dev.flight_demo.local_airflow import AirflowError, LocalAirflow
 from dev.flight_demo.publisher import PublishError, create_topics
 from dev.flight_demo.view import View
+from dev.servers.embedded import Broker, BrokerError, free_port
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FOLDER = _ROOT / ".demo"

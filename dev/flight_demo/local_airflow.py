@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dev.embedded import HOST, free_port
 from dev.flight_demo.children import Children
+from dev.servers.embedded import HOST, free_port
 
 _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 180.0

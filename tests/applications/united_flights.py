@@ -6,7 +6,7 @@ import os
 
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from tests.registries import FLIGHT
+from tests.support.kafka.registries import FLIGHT
 
 
 def topology() -> Topology:

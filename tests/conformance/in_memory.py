@@ -28,7 +28,7 @@ from tests.conformance.steps import (
     Recreate,
     Write,
 )
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 #: Records that arrive while a read goes on; there are no threads.
 _MORE = 3

@@ -14,7 +14,7 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from tests.conformance.playing import Reading
 from tests.conformance.scene import Scene, read_to_end
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 _SECONDS = 30.0
 #: An open transaction is waited for so long before a run freezes what is stable.

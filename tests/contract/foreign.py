@@ -15,7 +15,7 @@ from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition, WriterPort
 from tests.contract.conftest import Contract
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 Step = tuple[str, Callable[[], None]]
 

@@ -14,7 +14,7 @@ from airflow_kstreams.batch.protocol.metadata import read_metadata
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.contract.conftest import Contract
-from tests.printed_commands import execute, printed_commands
+from tests.support.kafka.printed_commands import execute, printed_commands
 
 
 @pytest.mark.parametrize(

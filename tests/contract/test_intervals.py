@@ -12,8 +12,8 @@ from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from tests.contract.conftest import Contract
-from tests.in_process import Application
 from tests.simulation.crash_points import one_after_the_other
+from tests.support.kafka.in_process import Application
 
 #: The first interval's start, long before any clock: transaction markers are dated past every interval.
 T0 = 1_600_000_000_000

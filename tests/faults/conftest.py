@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from dev.embedded import Broker
-from dev.kafka_proxy import KafkaProxy
-from tests.gated_scene import scene
-from tests.one_task import one_task
+from dev.proxy.kafka_proxy import KafkaProxy
+from dev.servers.embedded import Broker
+from tests.support.kafka.one_task import one_task
+from tests.support.spark.gated_scene import scene
 
 __all__ = ["one_task", "proxy", "scene"]
 

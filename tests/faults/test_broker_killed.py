@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from dev.embedded import Broker, free_port
-from tests.driver_process import DriverProcess
-from tests.gated_scene import Scene
-from tests.kafka_tools import hanging_transactions
+from dev.servers.embedded import Broker, free_port
+from tests.support.kafka.kafka_tools import hanging_transactions
+from tests.support.spark.driver_process import DriverProcess
+from tests.support.spark.gated_scene import Scene
 
 RECORDS = 4_000
 RETRIES = 4

@@ -12,10 +12,10 @@ from typing import Any
 
 import psutil
 
-from tests.driver_process import DriverProcess
-from tests.gated_scene import Scene, reached
-from tests.kafka_tools import hanging_transactions
-from tests.spark_cluster import executor_of, spark_cluster, submit_arguments
+from tests.support.kafka.kafka_tools import hanging_transactions
+from tests.support.spark.driver_process import DriverProcess
+from tests.support.spark.gated_scene import Scene, reached
+from tests.support.spark.spark_cluster import executor_of, spark_cluster, submit_arguments
 
 RECORDS = 4_000
 #: Spark gives a stage up after so many lost tasks; then it is for the driver to launch the job again.

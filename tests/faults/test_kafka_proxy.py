@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from dev.embedded import HOST
-from dev.kafka_proxy import Action, KafkaProxy, Rule
-from dev.kafka_proxy_control import ProxyControl, RemoteProxy
-from dev.kafka_request import Api, end_txn_error, parse_request
+from dev.proxy.kafka_proxy import Action, KafkaProxy, Rule
+from dev.proxy.kafka_proxy_control import ProxyControl, RemoteProxy
+from dev.proxy.kafka_request import Api, end_txn_error, parse_request
+from dev.servers.embedded import HOST
 from tests.conftest import Row
 
 INVALID_TXN_STATE = 48

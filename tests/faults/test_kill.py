@@ -13,7 +13,7 @@ import pytest
 
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from tests.gated_scene import Scene, reached
+from tests.support.spark.gated_scene import Scene, reached
 
 RECORDS = 4_000
 

@@ -17,10 +17,10 @@ from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
-from dev.kafka_proxy import Action, KafkaProxy, Rule
-from dev.kafka_request import FENCED, Api, end_txn_error, txn_offset_commit_error
+from dev.proxy.kafka_proxy import Action, KafkaProxy, Rule
+from dev.proxy.kafka_request import FENCED, Api, end_txn_error, txn_offset_commit_error
 from tests.conftest import Row
-from tests.one_task import EVERY, Gate, MakeTask, OneTask
+from tests.support.kafka.one_task import EVERY, Gate, MakeTask, OneTask
 
 HARMFUL: tuple[Action, ...] = tuple(action for action in get_args(Action) if action != "watch")
 

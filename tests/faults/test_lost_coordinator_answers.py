@@ -13,9 +13,9 @@ import pytest
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.streams.errors import KStreamsError
-from dev.kafka_proxy import Action, KafkaProxy, Rule
-from dev.kafka_request import FENCED, Api, end_txn_error
-from tests.one_task import RECORDS, MakeTask, OneTask
+from dev.proxy.kafka_proxy import Action, KafkaProxy, Rule
+from dev.proxy.kafka_request import FENCED, Api, end_txn_error
+from tests.support.kafka.one_task import RECORDS, MakeTask, OneTask
 
 HARMFUL: tuple[Action, ...] = tuple(action for action in get_args(Action) if action != "watch")
 #: Published after the run may have begun.

@@ -15,9 +15,9 @@ from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.spark.executor.reports import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
-from tests.gated_scene import APPLICATION, Scene
-from tests.in_process import Application
-from tests.spark_hosts import run_spark_task
+from tests.support.kafka.in_process import Application
+from tests.support.spark.gated_scene import APPLICATION, Scene
+from tests.support.spark.spark_hosts import run_spark_task
 
 if TYPE_CHECKING:
     import pytest

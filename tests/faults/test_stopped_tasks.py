@@ -16,11 +16,11 @@ import pytest
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.ports import TopicPartition
-from dev.kafka_proxy import KafkaProxy, Rule
-from dev.kafka_request import FENCED, Api, end_txn_error, init_producer_id_error
+from dev.proxy.kafka_proxy import KafkaProxy, Rule
+from dev.proxy.kafka_request import FENCED, Api, end_txn_error, init_producer_id_error
 from tests.conftest import Row
-from tests.gated_scene import Scene
-from tests.kafka_tools import hanging_transactions
+from tests.support.kafka.kafka_tools import hanging_transactions
+from tests.support.spark.gated_scene import Scene
 
 RECORDS = 3_000
 PARTITIONS = 3

@@ -33,7 +33,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime import stream_task
-from tests.task_on_logs import Logs, TaskOnLogs, log_of
+from tests.support.topology.task_on_logs import Logs, TaskOnLogs, log_of
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 

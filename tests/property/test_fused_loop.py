@@ -21,7 +21,7 @@ from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopolog
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 A = TopicPartition("a", 0)
 #: A value at which every function of a user fails.

@@ -19,8 +19,8 @@ from airflow_kstreams.batch.protocol.model import RunState, RunSummary
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
-from tests.in_process import Application
 from tests.simulation.crash_points import Calls, Died, one_after_the_other
+from tests.support.kafka.in_process import Application
 
 TEXT = serdes.string()
 EPOCH_MS = 1_600_000_000_000

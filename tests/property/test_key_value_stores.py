@@ -17,7 +17,7 @@ from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 SPEC = StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.json())
 

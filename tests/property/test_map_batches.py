@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, serdes
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 KEYS = st.one_of(st.none(), st.text(alphabet="ab", max_size=2))
 NUMBERS = st.integers(-(2**40), 2**40)

@@ -23,7 +23,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
 )
 from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.metadata_log import APP, a_slice, bare, frozen, log_of, records_of
+from tests.support.kafka.metadata_log import APP, a_slice, bare, frozen, log_of, records_of
 
 TOPICS = ("A", "B", "I")
 SOURCES = (TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0))

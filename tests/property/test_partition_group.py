@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 logs = st.lists(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 20)), max_size=25).map(

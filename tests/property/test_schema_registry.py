@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.registries import (
+from tests.support.kafka.registries import (
     FLIGHT,
     FLIGHT_JSON,
     avro_string,

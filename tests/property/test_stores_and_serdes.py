@@ -11,7 +11,7 @@ from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
 from airflow_kstreams.streams.state.stores.making import make_key_value_store
-from tests.bound_topology import BoundTopology
+from tests.support.topology.bound_topology import BoundTopology
 
 SPEC = StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.json())
 

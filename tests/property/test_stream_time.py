@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 Log = dict[TopicPartition, list[int]]
 Seen = list[tuple[TopicPartition, int, int]]

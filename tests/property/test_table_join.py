@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
-from tests.bound_topology import BoundTopology
+from tests.support.topology.bound_topology import BoundTopology
 
 KEYS = st.sampled_from(["a", "b", None])
 VALUES = st.none() | st.integers(0, 9)

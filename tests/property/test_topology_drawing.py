@@ -12,7 +12,7 @@ from airflow_kstreams.streams import Topology, TopologyBuilder
 from airflow_kstreams.streams.picture.chart import chart
 from airflow_kstreams.streams.picture.columns import Link, columns
 from airflow_kstreams.streams.picture.layout import Layout, layout
-from tests import drawn_topologies as drawn
+from tests.support.topology import drawn_topologies as drawn
 
 
 @st.composite

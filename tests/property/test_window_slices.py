@@ -20,8 +20,8 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import RunEnd
-from tests.task_on_logs import TaskOnLogs, log_of
-from tests.window_oracle import Row, contents_of
+from tests.support.oracles.window_oracle import Row, contents_of
+from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 
 Window = TumblingWindow | HoppingWindow | SessionWindow
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, serdes
 from airflow_kstreams.streams.topology.topology import Topology
-from tests.restarts import RestartingTopology
+from tests.support.topology.restarts import RestartingTopology
 
 Side = Literal["left", "right"]
 

@@ -17,9 +17,9 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.windows import RunEnd
-from tests.bound_topology import BoundTopology, Output
-from tests.window_oracle import Content, Row, contents_of
-from tests.window_runs import WindowRuns
+from tests.support.oracles.window_oracle import Content, Row, contents_of
+from tests.support.topology.bound_topology import BoundTopology, Output
+from tests.support.topology.window_runs import WindowRuns
 
 Window = TumblingWindow | HoppingWindow | SessionWindow
 

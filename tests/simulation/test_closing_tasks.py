@@ -17,10 +17,10 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import Topology, TopologyBuilder
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.testing import InMemoryKafka
-from tests.in_process import Application
 from tests.simulation.applications import APPLICATION_ID
 from tests.simulation.crash_points import Calls, Died
 from tests.simulation.protections import PROTECTIONS
+from tests.support.kafka.in_process import Application
 
 
 class Closing(Processor):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import airflow_environment
-from tests.examples import docstring_tests, markdown_tests, report
+from tests.support.airflow import airflow_environment
+from tests.support.topology.examples import docstring_tests, markdown_tests, report
 
 # Before the first module of the Airflow side is imported.
 airflow_environment.prepare()

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from airflow_kstreams import __version__
-from tests.python_environment import PACKAGE, ROOT, build_wheel, environment_with, install
+from tests.support.airflow.python_environment import PACKAGE, ROOT, build_wheel, environment_with, install
 
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 _EXTRAS = _PROJECT["optional-dependencies"]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams.streams.topology.loader import load_topology
-from tests import airflow_environment
-from tests.examples import code_blocks
+from tests.support.airflow import airflow_environment
+from tests.support.topology.examples import code_blocks
 
 _ROOT = Path(__file__).resolve().parents[2]
 

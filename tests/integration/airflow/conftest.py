@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.airflow_environment import EXAMPLE_DAGS, TEST_DAGS, prepare
-from tests.gated_scene import scene
 from tests.integration.airflow.word_totals import WordTotals
+from tests.support.airflow.airflow_environment import EXAMPLE_DAGS, TEST_DAGS, prepare
+from tests.support.spark.gated_scene import scene
 
 __all__ = ["scene"]
 

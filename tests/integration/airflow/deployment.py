@@ -16,12 +16,12 @@ from confluent_kafka.admin import AdminClient
 from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.model import RunSummary
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from dev.embedded import Broker, free_port
 from dev.flight_demo import oracle
 from dev.flight_demo.children import Children, end_leftovers
 from dev.flight_demo.data import Stretch, records
 from dev.flight_demo.local_airflow import EXAMPLES, AirflowError, LocalAirflow
 from dev.flight_demo.publisher import create_topics, publish
+from dev.servers.embedded import Broker, free_port
 from tests.conftest import Row, read_rows
 
 APPLICATION_ID = "flight-delays"

@@ -23,10 +23,10 @@ from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.streams.topology.outputs import with_outputs
-from tests.airflow_environment import TEST_DAGS
 from tests.conftest import Row
-from tests.in_process import Application
 from tests.integration.airflow.dag_run_process import going_on
+from tests.support.airflow.airflow_environment import TEST_DAGS
+from tests.support.kafka.in_process import Application
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(400)]
 

@@ -23,7 +23,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.processes import session_members
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
-from tests.reset_scene import APP, ResetScene
+from tests.support.kafka.reset_scene import APP, ResetScene
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from tests.conftest import Row
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 pytestmark = pytest.mark.filterwarnings("default")
 

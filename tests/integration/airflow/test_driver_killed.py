@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.gated_scene import APPLICATION, Scene
+from tests.support.spark.gated_scene import APPLICATION, Scene
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.get_provider_info import get_provider_info
-from tests.python_environment import PACKAGE, build_wheel, environment_without, install
+from tests.support.airflow.python_environment import PACKAGE, build_wheel, environment_without, install
 
 _KAFKA_PROVIDER = "apache-airflow-providers-apache-kafka"
 _WITHOUT_FORM = "airflow,draw,rocksdb,schema-registry,spark"

@@ -36,8 +36,8 @@ from airflow_kstreams.triggers import condition, finished_runs
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch
 from airflow_kstreams.triggers.condition import ConditionTrigger
 from airflow_kstreams.triggers.finished_runs import FinishedRunsTrigger
-from tests.in_process import Application
 from tests.integration.airflow.word_totals import WordTotals
+from tests.support.kafka.in_process import Application
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

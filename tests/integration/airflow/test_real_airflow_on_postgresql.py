@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from dev.flight_demo.publisher import create_topics
-from dev.postgres import postgres
-from tests.airflow_environment import DAG_FOLDERS
+from dev.servers.postgres import postgres
 from tests.conftest import Row, read_rows
 from tests.integration.airflow.deployment import COPIED, SIDE_BY_SIDE, Deployment, deployed
 from tests.integration.airflow.scenarios import (
@@ -25,6 +24,7 @@ from tests.integration.airflow.scenarios import (
     sensor_and_watcher_go_on,
     three_increments_add_up_and_are_told_once,
 )
+from tests.support.airflow.airflow_environment import DAG_FOLDERS
 
 _DAY_MS = 86_400_000
 #: The first two days of 2013.

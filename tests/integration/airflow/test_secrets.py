@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient
 from airflow_kstreams.batch.protocol.permissions import run_permissions
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
-from dev.secured import SecuredBroker
-from tests.access_control import Acls
-from tests.airflow_environment import prepare
+from dev.servers.secured import SecuredBroker
 from tests.integration.airflow.word_totals import WordTotals, totals
-from tests.leak_watch import LeakWatch
+from tests.support.airflow.airflow_environment import prepare
+from tests.support.kafka.access_control import Acls
+from tests.support.spark.leak_watch import LeakWatch
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -15,8 +15,8 @@ from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers import condition
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch
-from tests.in_process import Application
 from tests.integration.airflow.word_totals import WordTotals
+from tests.support.kafka.in_process import Application
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -20,7 +20,7 @@ import pytest
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from tests.gated_scene import Scene
+from tests.support.spark.gated_scene import Scene
 
 pytestmark = pytest.mark.filterwarnings("default")
 

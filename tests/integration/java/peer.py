@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dev import embedded
+from dev.servers import embedded
 
 _FOLDER = Path(__file__).parent
 

@@ -12,8 +12,8 @@ from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorContext, Topology, serdes
 from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
 from airflow_kstreams.streams.serde.base import Serde
-from tests.in_process import Application
 from tests.integration.java.peer import JavaRecord, KafkaClients, KafkaStreamsPeer
+from tests.support.kafka.in_process import Application
 
 _COUNTS = (1, 2, 3, 7, 12, 50)
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from tests.in_process import Application
 from tests.integration.java.peer import KafkaClients
+from tests.support.kafka.in_process import Application
 
 Produce = Callable[..., None]
 TEXT = serdes.string()

@@ -10,7 +10,7 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import TopologyError
 from tests.conftest import Row
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -15,7 +15,7 @@ from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import RunBusyError, TaskFencedError
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.conftest import Row
-from tests.continuous_scene import Running, SwitchingApplication
+from tests.support.kafka.continuous_scene import Running, SwitchingApplication
 
 WORDS = ("ant", "bee", "cat", "dog", "elk")
 

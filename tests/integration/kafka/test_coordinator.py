@@ -26,7 +26,7 @@ from airflow_kstreams.streams.errors import (
     TopologyError,
     UpstreamNotDoneError,
 )
-from tests.slice_tasks import SECONDS, TwoStageApplication
+from tests.support.kafka.slice_tasks import SECONDS, TwoStageApplication
 
 Produce = Callable[..., None]
 

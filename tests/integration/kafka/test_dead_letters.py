@@ -12,7 +12,7 @@ from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, RecordError
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 Produce = Callable[..., None]
 Consume = Callable[..., list[Any]]

@@ -14,8 +14,8 @@ import pytest
 
 from airflow_kstreams.streams.topology.loader import load_topology
 from tests.conftest import read_rows
-from tests.in_process import Application
-from tests.printed_commands import execute, printed_commands
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import execute, printed_commands
 
 APPLICATION = """
 from airflow_kstreams.streams import KStreamBuilder, serdes

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from dev import embedded
+from dev.servers import embedded
 
 
 def test_records_come_back_in_order_when_produced_to_one_partition(
@@ -116,7 +116,7 @@ def test_command_starts_keeps_and_resets_topics_when_used_as_a_user_would(
 
     def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "dev.kafka_command", arguments[0], *place, *arguments[1:]],
+            [sys.executable, "-m", "dev.commands.kafka_command", arguments[0], *place, *arguments[1:]],
             capture_output=True,
             text=True,
             check=False,
@@ -145,7 +145,7 @@ def test_broker_ends_when_its_session_is_killed(
 ) -> None:
     folder = tmp_path / "broker"
     script = (
-        "import sys; from pathlib import Path; from dev.embedded import Broker\n"
+        "import sys; from pathlib import Path; from dev.servers.embedded import Broker\n"
         f"with Broker(port={free_port}, folder=Path({str(folder)!r})):\n"
         "    print('up', flush=True); input()\n"
     )

@@ -14,8 +14,8 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.in_process import Application
-from tests.slots import run_on_slots
+from tests.support.kafka.in_process import Application
+from tests.support.spark.slots import run_on_slots
 
 Produce = Callable[..., None]
 Consume = Callable[..., list[Any]]

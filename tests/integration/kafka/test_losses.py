@@ -18,8 +18,8 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPartition
 from tests.conftest import read_rows
-from tests.interception import InterceptedApplication, Once
-from tests.printed_commands import accept, execute, printed_commands
+from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.printed_commands import accept, execute, printed_commands
 
 Produce = Callable[..., None]
 TEXT = serdes.string()

@@ -23,7 +23,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.errors import TopologyError
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -17,7 +17,7 @@ from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.plan import TopologyPlan
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 Produce = Callable[..., None]
 

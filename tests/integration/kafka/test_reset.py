@@ -21,9 +21,9 @@ from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, ports
 from airflow_kstreams.streams.errors import RunSupersededError, TaskFencedError
 from airflow_kstreams.streams.serde import serdes
-from dev import embedded
-from tests.in_process import Application
+from dev.servers import embedded
 from tests.integration.java.peer import java
+from tests.support.kafka.in_process import Application
 
 EPOCH_MS = 1_700_000_000_000
 

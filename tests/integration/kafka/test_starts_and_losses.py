@@ -18,7 +18,7 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from tests.conftest import read_rows
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

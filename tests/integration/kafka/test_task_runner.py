@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import RecordError, TaskFencedError, UpstreamNotDoneError
-from dev.embedded import tool_command
-from tests.in_process import Application
+from dev.servers.embedded import tool_command
+from tests.support.kafka.in_process import Application
 
 Produce = Callable[..., None]
 Consume = Callable[..., list[Any]]

@@ -17,7 +17,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import RecordError
 from tests.conftest import Row
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 Produce = Callable[..., None]
 Consume = Callable[..., list[Any]]

@@ -11,7 +11,7 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, s
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.windows import RunEnd
 from tests.conftest import Row
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 
 def _summing(source: str, target: str, at_run_end: RunEnd, on_value: Callable[[int], None]) -> Topology:

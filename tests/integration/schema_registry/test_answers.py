@@ -20,8 +20,8 @@ from airflow_kstreams.streams.errors import (
 )
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.registries import FLIGHT, avro_string, framed, zigzag
-from tests.registry_server import Answers, registry_server
+from tests.support.kafka.registries import FLIGHT, avro_string, framed, zigzag
+from tests.support.kafka.registry_server import Answers, registry_server
 
 USER, PASSWORD = "alice", "canary-password"
 UA_12 = avro_string("UA") + zigzag(12)

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from airflow_kstreams.streams.permissions import Permission
-from dev.secured import SecuredBroker
-from tests.access_control import Acls
+from dev.servers.secured import SecuredBroker
+from tests.support.kafka.access_control import Acls
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
-from dev.certificates import Authority
-from dev.secured import SecuredBroker
-from tests.access_control import Acls
+from dev.servers.certificates import Authority
+from dev.servers.secured import SecuredBroker
+from tests.support.kafka.access_control import Acls
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

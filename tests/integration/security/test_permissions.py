@@ -16,8 +16,8 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.permissions import Permission
 from airflow_kstreams.streams.settings import ApplicationSettings
-from dev.secured import SecuredBroker
-from tests.in_process import Application
+from dev.servers.secured import SecuredBroker
+from tests.support.kafka.in_process import Application
 
 Allow = Callable[[Iterable[Permission]], None]
 DEAD_LETTERS = {"deserialization.exception.handler": "dead-letter"}

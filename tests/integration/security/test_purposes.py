@@ -26,9 +26,9 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.permissions import Operation, Permission
 from airflow_kstreams.streams.settings import ApplicationSettings
-from dev.secured import SecuredBroker
-from tests.continuous_scene import SwitchingApplication
-from tests.in_process import Application
+from dev.servers.secured import SecuredBroker
+from tests.support.kafka.continuous_scene import SwitchingApplication
+from tests.support.kafka.in_process import Application
 
 Allow = Callable[[Iterable[Permission]], None]
 

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.gated_scene import scene
+from tests.support.spark.gated_scene import scene
 
 __all__ = ["scene"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver_process import DriverProcess, driver
+from tests.support.spark.driver_process import DriverProcess, driver
 
 APPLICATIONS = Path(__file__).parents[2] / "applications"
 RETRY_MAY_HELP, RETRY_CANNOT_HELP = 1, 2

@@ -14,8 +14,8 @@ from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.conftest import Row
-from tests.driver_process import DriverProcess
-from tests.gated_scene import Scene, reached
+from tests.support.spark.driver_process import DriverProcess
+from tests.support.spark.gated_scene import Scene, reached
 
 PARTITIONS = 4
 MASTER = "local[2,4]"

@@ -18,8 +18,8 @@ import pytest
 from dev.flight_demo.data import Stretch, TimedRecord, records
 from tests.applications.flights_weather import GRACE_MS, flights_with_weather
 from tests.conftest import Row
-from tests.driver_process import DriverProcess, driver
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
+from tests.support.spark.driver_process import DriverProcess, driver
 
 APPLICATION = Path(__file__).parents[2] / "applications" / "flights_weather.py"
 #: The last flights without weather are of the sixth; three days later their windows are closed.

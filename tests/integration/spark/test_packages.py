@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kstreams import __version__
-from dev import embedded
-from tests.driver_process import DriverProcess
-from tests.gated_scene import Scene
-from tests.python_environment import build_wheel, environment_with, install
-from tests.spark_cluster import spark_cluster, submit_arguments
+from dev.servers import embedded
+from tests.support.airflow.python_environment import build_wheel, environment_with, install
+from tests.support.spark.driver_process import DriverProcess
+from tests.support.spark.gated_scene import Scene
+from tests.support.spark.spark_cluster import spark_cluster, submit_arguments
 
 _OTHER_VERSION = "0.0.9"
 

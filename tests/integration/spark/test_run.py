@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from tests.gated_scene import Scene, reached
+from tests.support.spark.gated_scene import Scene, reached
 
 
 def test_spark_is_not_started_when_nothing_is_new(scene: Scene) -> None:

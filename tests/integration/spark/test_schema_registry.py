@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.driver_process import DriverProcess, driver
-from tests.registries import FLIGHT, avro_string, framed, zigzag
-from tests.registry_server import Answers, registry_server
+from tests.support.kafka.registries import FLIGHT, avro_string, framed, zigzag
+from tests.support.kafka.registry_server import Answers, registry_server
+from tests.support.spark.driver_process import DriverProcess, driver
 
 APPLICATION = Path(__file__).parents[2] / "applications" / "united_flights.py"
 PASSWORD = "canary-password"

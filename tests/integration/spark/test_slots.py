@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gated_scene import Scene
+from tests.support.spark.gated_scene import Scene
 
 
 @pytest.mark.parametrize("slots", [1, 4])

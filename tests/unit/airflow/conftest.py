@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.airflow_environment import prepare
+from tests.support.airflow.airflow_environment import prepare
 
 prepare()

@@ -16,7 +16,7 @@ from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams.errors import ConfigError, RunError
-from tests.reset_scene import APP, ResetScene
+from tests.support.kafka.reset_scene import APP, ResetScene
 
 TOTALS = Asset("totals")
 

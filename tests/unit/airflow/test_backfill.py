@@ -33,7 +33,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -17,7 +17,7 @@ from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStre
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch, Waiting, watch_of
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 
 class OneAtATime:

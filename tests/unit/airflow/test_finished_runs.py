@@ -20,8 +20,8 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from airflow_kstreams.triggers import finished_runs
 from airflow_kstreams.triggers.finished_runs import FinishedRunsProducer, FinishedRunsTrigger
-from tests.in_process import Application
-from tests.reset_scene import APP, ResetScene
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.reset_scene import APP, ResetScene
 
 
 class Gate:

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.spark.driver.archive import spark_conf
-from tests.python_environment import ROOT
+from tests.support.airflow.python_environment import ROOT
 
 _PAGE = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
 _CONNECTIONS = dict(

@@ -32,7 +32,7 @@ from airflow_kstreams.operators.run_state import Standing
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams.errors import KilledError
 from airflow_kstreams.streams.topology.loader import main
-from tests.reset_scene import APP, ResetScene
+from tests.support.kafka.reset_scene import APP, ResetScene
 
 _ROOT = Path(__file__).resolve().parents[3]
 

@@ -22,7 +22,7 @@ from airflow_kstreams.operators.lineage import TellsLineage
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.testing import InMemoryKafka
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 _BOOTSTRAP = "b1:9092, b2:9092"
 

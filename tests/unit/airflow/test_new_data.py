@@ -14,8 +14,8 @@ from airflow_kstreams.batch.reset.scenario import ToLatest
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
-from tests.continuous_scene import SwitchingApplication
-from tests.reset_scene import APP, ResetScene
+from tests.support.kafka.continuous_scene import SwitchingApplication
+from tests.support.kafka.reset_scene import APP, ResetScene
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ from airflow_kstreams.streams.errors import ConfigError, ReportedError, RunError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.testing import InMemoryKafka
-from tests.reset_scene import APP, ResetScene
+from tests.support.kafka.reset_scene import APP, ResetScene
 
 
 def _operators(**arguments: Any) -> list[BaseOperator]:

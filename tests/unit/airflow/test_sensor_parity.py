@@ -31,7 +31,7 @@ from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers import condition
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 _SENSORS: dict[str, tuple[type[ConditionSensor], dict[str, Any]]] = {
     "run": (RunFinishedSensor, {"run_id": "one"}),

@@ -13,7 +13,7 @@ from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import ManualClock
-from tests.reset_scene import APP, CHANGELOG, LEDGER, REPARTITION, ResetScene
+from tests.support.kafka.reset_scene import APP, CHANGELOG, LEDGER, REPARTITION, ResetScene
 from tests.unit.cli.test_app import invoke
 
 BROKER = ("--bootstrap-server", "in-memory:9092")

@@ -5,7 +5,7 @@ import sys
 
 from airflow_kstreams import streams
 from airflow_kstreams.streams import KStreamBuilder, serdes
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 HEAVY = ("airflow", "confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "rocksdict")
 

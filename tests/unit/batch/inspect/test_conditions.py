@@ -24,7 +24,7 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyCluster
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 
 class Counting:

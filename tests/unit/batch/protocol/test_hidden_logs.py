@@ -10,7 +10,7 @@ from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, results
 
 

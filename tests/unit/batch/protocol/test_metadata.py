@@ -16,7 +16,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
 from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.metadata_log import APP, INPUTS, a_slice, bare, compacted, frozen, log_of, records_of
+from tests.support.kafka.metadata_log import APP, INPUTS, a_slice, bare, compacted, frozen, log_of, records_of
 
 TOPICS = ("A", "B", "I")
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)

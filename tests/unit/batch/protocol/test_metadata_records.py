@@ -13,7 +13,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.metadata_log import APP, INPUTS, a_slice, frozen, records_of
+from tests.support.kafka.metadata_log import APP, INPUTS, a_slice, frozen, records_of
 
 
 def test_keys_and_values_are_the_specs_text_when_a_run_is_written() -> None:

@@ -16,8 +16,8 @@ from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
-from tests.interception import InterceptedApplication, Once
-from tests.word_counts import APP, EXACT, WORDS, counting, counts, kafka_with_words
+from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.word_counts import APP, EXACT, WORDS, counting, counts, kafka_with_words
 
 _LEADERLESS_MS = 5_000
 

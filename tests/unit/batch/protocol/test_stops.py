@@ -13,7 +13,7 @@ from airflow_kstreams.batch.protocol.stops import (
 )
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.metadata_log import a_slice
+from tests.support.kafka.metadata_log import a_slice
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
 I0, I1 = TopicPartition("I", 0), TopicPartition("I", 1)

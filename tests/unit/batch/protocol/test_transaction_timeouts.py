@@ -10,8 +10,8 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
-from tests.continuous_scene import SwitchingApplication
-from tests.in_process import Application
+from tests.support.kafka.continuous_scene import SwitchingApplication
+from tests.support.kafka.in_process import Application
 
 T = TypeVar("T")
 

@@ -27,7 +27,15 @@ from airflow_kstreams.streams.partitioning.partition_grouper import FixedGroups
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster
-from tests.reset_scene import APP, CHANGELOG, LEDGER, METADATA, REPARTITION, ResetScene, counting
+from tests.support.kafka.reset_scene import (
+    APP,
+    CHANGELOG,
+    LEDGER,
+    METADATA,
+    REPARTITION,
+    ResetScene,
+    counting,
+)
 
 T = TypeVar("T")
 EVERYTHING: dict[str, Any] = {"inputs": "in", "intermediates": "mid"}

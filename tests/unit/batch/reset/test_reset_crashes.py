@@ -17,7 +17,7 @@ from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.reset.scenario import ShiftBy
 from airflow_kstreams.streams.errors import KStreamsError, RunBusyError, RunError
 from airflow_kstreams.testing import FaultyCluster
-from tests.reset_scene import Crash, CrashingAt, ResetScene
+from tests.support.kafka.reset_scene import Crash, CrashingAt, ResetScene
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from airflow_kstreams.batch.reset.scenario import (
 )
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-from tests.reset_scene import APP, ResetScene
+from tests.support.kafka.reset_scene import APP, ResetScene
 
 EPOCH_MS = 1_700_000_000_000
 

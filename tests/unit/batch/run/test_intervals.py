@@ -21,8 +21,8 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.errors import ConfigError, DataLossError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
-from tests.in_process import Application
-from tests.printed_commands import accept_in_memory
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import accept_in_memory
 
 TEXT = serdes.string()
 #: The first interval's start; the clock is a long time after it, so markers are dated after every interval.

@@ -10,8 +10,8 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
-from tests.in_process import Application
-from tests.printed_commands import accept_in_memory
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import accept_in_memory
 
 APP = "app"
 TEXT = serdes.string()

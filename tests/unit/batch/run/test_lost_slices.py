@@ -12,9 +12,9 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import DataLossError, RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
-from tests.in_process import Application
-from tests.interception import InterceptedApplication, Once
-from tests.printed_commands import accept_in_memory
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, refused, results
 
 METADATA = metadata_topic(APP)

@@ -16,8 +16,8 @@ from airflow_kstreams.streams.errors import (
     TransactionAbortedError,
 )
 from airflow_kstreams.testing import InMemoryKafka
-from tests.interception import InterceptedApplication, Once
-from tests.word_counts import EXACT, counting, counts, kafka_with_words
+from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.word_counts import EXACT, counting, counts, kafka_with_words
 
 T = TypeVar("T")
 ABORTABLE = TransactionAbortedError("must be aborted", task_id="0_0")

@@ -22,7 +22,7 @@ from airflow_kstreams.streams.ports import Fetched, TopicPartition
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 Bounds = dict[TopicPartition, tuple[int, int]]

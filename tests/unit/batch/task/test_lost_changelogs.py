@@ -15,8 +15,8 @@ from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import Headers, TopicSpec
 from airflow_kstreams.testing import InMemoryKafka
-from tests.interception import InterceptedApplication, Once
-from tests.printed_commands import accept_in_memory
+from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.batch.run.test_losses_between_runs import APP, counted, publish
 
 CHANGELOG = f"{APP}-counts-changelog"

@@ -22,8 +22,8 @@ from airflow_kstreams.streams.processor.processor import Processor
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.state_store import restore_each
-from tests.printed_commands import printed_commands
-from tests.records import FakeRecord
+from tests.support.kafka.printed_commands import printed_commands
+from tests.support.topology.records import FakeRecord
 
 LEFT, RIGHT = TopicPartition("app-left-changelog", 3), TopicPartition("app-right-changelog", 3)
 

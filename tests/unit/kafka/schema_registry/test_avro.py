@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from tests.registries import (
+from tests.support.kafka.registries import (
     FLIGHT,
     FLIGHT_2,
     FLIGHT_JSON,

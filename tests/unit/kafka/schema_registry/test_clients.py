@@ -10,7 +10,7 @@ import pytest
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry
 from airflow_kstreams.streams.errors import ConfigError
-from tests.registries import FLIGHT, new_registry
+from tests.support.kafka.registries import FLIGHT, new_registry
 
 _ROOT = Path(__file__).parents[4]
 

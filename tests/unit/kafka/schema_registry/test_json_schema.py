@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams.errors import TopologyError
-from tests.registries import FLIGHT, FLIGHT_JSON, framed, new_registry, register
+from tests.support.kafka.registries import FLIGHT, FLIGHT_JSON, framed, new_registry, register
 
 
 def test_value_is_framed_json_when_written() -> None:

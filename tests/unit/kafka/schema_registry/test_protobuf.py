@@ -9,7 +9,15 @@ import pytest
 
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry
 from airflow_kstreams.streams.errors import TopologyError
-from tests.registries import FLIGHT, flight_file, framed, message_class, new_registry, register, zigzag
+from tests.support.kafka.registries import (
+    FLIGHT,
+    flight_file,
+    framed,
+    message_class,
+    new_registry,
+    register,
+    zigzag,
+)
 
 _ROOT = Path(__file__).parents[4]
 #: Field 1 is the text UA, field 2 the number 12.
@@ -122,7 +130,7 @@ def test_argument_is_refused_with_the_users_line_when_it_is_no_message_class() -
 
 
 _WRITE_A_MAP = """
-from tests.registries import message_class, new_registry
+from tests.support.kafka.registries import message_class, new_registry
 flight = message_class("Flight")
 seats = {f"row {n}": n for n in range(20)}
 print(new_registry().protobuf(flight).bound("flights", "value").serialize(flight(seats=seats)).hex())

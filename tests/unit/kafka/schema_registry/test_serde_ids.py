@@ -16,7 +16,7 @@ from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.topology import Topology
-from tests.registries import FLIGHT, FLIGHT_2, FLIGHT_JSON, message_class, new_registry
+from tests.support.kafka.registries import FLIGHT, FLIGHT_2, FLIGHT_JSON, message_class, new_registry
 
 _ROOT = Path(__file__).parents[4]
 
@@ -68,7 +68,7 @@ def test_id_stays_the_same_when_a_serde_is_bound() -> None:
 
 
 _PRINT_IDS = """
-from tests.registries import new_registry
+from tests.support.kafka.registries import new_registry
 from tests.unit.kafka.schema_registry.test_serde_ids import all_different, copy_topology
 for serde in all_different(new_registry()):
     print(serde.id, copy_topology(serde).topology_hash())

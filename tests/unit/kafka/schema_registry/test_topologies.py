@@ -20,7 +20,15 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import ConfigError, RecordError
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.registries import FLIGHT, FLIGHT_2, FLIGHT_JSON, avro_string, framed, message_class, new_registry
+from tests.support.kafka.registries import (
+    FLIGHT,
+    FLIGHT_2,
+    FLIGHT_JSON,
+    avro_string,
+    framed,
+    message_class,
+    new_registry,
+)
 
 TOTAL = json.dumps({"title": "Total", "type": "object", "properties": {"delay": {"type": "integer"}}})
 

@@ -11,7 +11,7 @@ from airflow_kstreams.batch.protocol.model import RunSummary, Slice, TaskReport
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams.errors import ConfigError, RecordError, RunError, UpstreamNotDoneError
-from tests.reset_scene import APP, ResetScene
+from tests.support.kafka.reset_scene import APP, ResetScene
 
 
 @dataclass(kw_only=True)

@@ -19,7 +19,7 @@ from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
-from tests.python_environment import PACKAGE, build_wheel, environment_with, install
+from tests.support.airflow.python_environment import PACKAGE, build_wheel, environment_with, install
 
 _LIBRARIES = Path(pyspark.__file__).parent / "python" / "lib"
 _WORKER = f"""

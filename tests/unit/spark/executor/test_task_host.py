@@ -14,7 +14,7 @@ from airflow_kstreams.spark.executor.local_files import load_client_config, scra
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
-from tests.registries import new_registry
+from tests.support.kafka.registries import new_registry
 
 if TYPE_CHECKING:
     import pytest

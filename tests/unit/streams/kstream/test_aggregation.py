@@ -16,7 +16,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 
 class Delays(msgspec.Struct):

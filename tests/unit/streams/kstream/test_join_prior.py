@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, serdes
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 
 def _bound(*, left_ms: int = 10, right_ms: int = 5) -> BoundTopology:

@@ -17,8 +17,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.bound_topology import BoundTopology, Output
-from tests.records import FakeRecord
+from tests.support.topology.bound_topology import BoundTopology, Output
+from tests.support.topology.records import FakeRecord
 
 IN = TopicPartition("in", 0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_kstreams.streams import KStream, KStreamBuilder, TopologyError, serdes
 from airflow_kstreams.streams.graph.nodes import SinkNode
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 
 def _builder() -> KStreamBuilder:

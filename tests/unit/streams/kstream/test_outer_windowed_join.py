@@ -4,8 +4,8 @@ import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, serdes
 from airflow_kstreams.streams.topology.topology import Topology
-from tests.bound_topology import BoundTopology, Output
-from tests.restarts import RestartingTopology
+from tests.support.topology.bound_topology import BoundTopology, Output
+from tests.support.topology.restarts import RestartingTopology
 
 
 def _topology(left: SlidingWindow, right: SlidingWindow) -> Topology:

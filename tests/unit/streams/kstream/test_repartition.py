@@ -12,7 +12,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.graph.nodes import SourceNode
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 
 class Silent(Processor):

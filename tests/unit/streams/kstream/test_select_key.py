@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, TopologyError, serdes
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 
 def test_select_key_replaces_the_key_and_keeps_the_value_when_called() -> None:

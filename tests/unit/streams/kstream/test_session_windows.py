@@ -11,7 +11,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 WINDOW = SessionWindow(gap_ms=5, grace_ms=10)
 

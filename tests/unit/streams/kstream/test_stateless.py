@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStream, KStreamBuilder, TopologyError, serdes
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 Build = Callable[[KStream], KStream]
 

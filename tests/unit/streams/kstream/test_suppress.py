@@ -19,8 +19,8 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.bound_topology import BoundTopology, Output
-from tests.window_runs import WindowRuns
+from tests.support.topology.bound_topology import BoundTopology, Output
+from tests.support.topology.window_runs import WindowRuns
 
 TUMBLING = TumblingWindow(size_ms=10, grace_ms=2)
 FLUSHING = TumblingWindow(size_ms=10, grace_ms=2, at_run_end="flush")

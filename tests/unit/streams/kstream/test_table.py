@@ -4,7 +4,7 @@ import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, KTable, StoreSpec, TopologyError, serdes
 from airflow_kstreams.streams.graph.nodes import SourceNode
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 
 def _builder() -> KStreamBuilder:

@@ -18,7 +18,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 Fold = Callable[[WindowedKGroupedStream], WindowedKTable]
 

@@ -11,9 +11,9 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.bound_topology import BoundTopology, Output
-from tests.records import FakeRecord
-from tests.restarts import RestartingTopology
+from tests.support.topology.bound_topology import BoundTopology, Output
+from tests.support.topology.records import FakeRecord
+from tests.support.topology.restarts import RestartingTopology
 
 
 def _pair(left: Any, right: Any) -> list[Any]:

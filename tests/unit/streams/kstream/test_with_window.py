@@ -17,7 +17,7 @@ from airflow_kstreams.streams import (
     WindowedKStream,
     serdes,
 )
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 WINDOW = SlidingWindow(size_ms=10)
 

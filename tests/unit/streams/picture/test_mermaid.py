@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from airflow_kstreams.streams import Topology
-from tests import drawn_topologies as drawn
+from tests.support.topology import drawn_topologies as drawn
 
 _VERTEX = re.compile(r'(?P<id>\w+)(?P<open>\(\[|\[\(|\[)"(?P<label>[^"]*)"(\]\)|\)\]|\]):::(?P<kind>\w+)')
 _EDGE = re.compile(r"(?P<start>\w+) (?P<link>-->|-\.-) (?P<end>\w+)")

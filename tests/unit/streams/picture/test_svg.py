@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import ConfigError, Topology
-from tests import drawn_topologies as drawn
+from tests.support.topology import drawn_topologies as drawn
 
 ROOT = Path(__file__).resolve().parents[4]
 EVERY = pytest.mark.parametrize("make", [drawn.chain, drawn.diamond, drawn.side_by_side, drawn.oddly_named])

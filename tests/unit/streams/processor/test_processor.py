@@ -14,7 +14,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 TOTALS = StoreSpec(name="totals", key_serde=serdes.string(), value_serde=serdes.int64())
 

@@ -16,7 +16,7 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, Tas
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 IN = TopicPartition("in", 0)
 

@@ -19,8 +19,8 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, Tas
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.records import FakeRecord
-from tests.task_on_logs import TaskOnLogs, log_of
+from tests.support.topology.records import FakeRecord
+from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 
 IN = TopicPartition("in", 0)
 

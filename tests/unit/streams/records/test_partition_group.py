@@ -5,7 +5,7 @@ import pytest
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 

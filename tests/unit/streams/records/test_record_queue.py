@@ -10,7 +10,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records import record_queue
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import PartitionTimes, lookahead_minima
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 A, A1, B = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

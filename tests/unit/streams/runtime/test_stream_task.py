@@ -18,7 +18,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime import stream_task
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 IN = TopicPartition("in", 0)
 Sent = list[tuple[str, bytes | None, bytes | None, int, Any]]

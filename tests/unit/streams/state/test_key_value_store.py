@@ -13,7 +13,7 @@ from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 
 @pytest.fixture

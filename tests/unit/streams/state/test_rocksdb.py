@@ -18,7 +18,7 @@ from airflow_kstreams.streams.state.stores import rocksdb
 from airflow_kstreams.streams.state.stores.making import make_key_value_store
 from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 SPEC = StoreSpec(name="totals", key_serde=serdes.string(), value_serde=serdes.json(), storage="rocksdb")
 

@@ -20,7 +20,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.plan import TopologyPlan
-from tests import drawn_topologies as drawn
+from tests.support.topology import drawn_topologies as drawn
 
 
 class Silent(Processor):

@@ -15,8 +15,8 @@ from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition, TopicSpec
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka.clock import ManualClock
-from tests.in_process import Application
-from tests.printed_commands import accept_in_memory
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import accept_in_memory
 
 T = TypeVar("T")
 APP = "app"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from airflow_kstreams.streams.topology.topology import Topology
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 #: Key, value and timestamp of a changelog record.
 Change = tuple[bytes, bytes | None, int]

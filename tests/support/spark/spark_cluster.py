@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pyspark
 
-from dev.embedded import HOST, free_port
-from dev.quick_java import QUICK_SPARK
+from dev.servers.embedded import HOST, free_port
+from dev.servers.quick_java import QUICK_SPARK
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _EXECUTOR_MEMORY = "512m"
 _WORKER_MEMORY = "600m"

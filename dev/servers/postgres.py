@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dev.embedded import HOST, free_port
+from dev.servers.embedded import HOST, free_port
 
 _READY_SECONDS = 30.0
 _STOP_SECONDS = 30.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 PACKAGE = "airflow-kstreams"
 _SITE = Path(sysconfig.get_paths()["purelib"])
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -17,7 +17,7 @@ from dev.flight_demo.local_airflow import EXAMPLES, dag_bundles
 
 _HOME_PREFIX = "kstreams-airflow-"
 #: Folder of the DAGs that integration tests run.
-TEST_DAGS = Path(__file__).parent / "integration" / "airflow" / "dags"
+TEST_DAGS = Path(__file__).parents[2] / "integration" / "airflow" / "dags"
 #: Folder of the example DAGs, which they run, too.
 EXAMPLE_DAGS = EXAMPLES["examples"]
 #: Both, by the names of their bundles.

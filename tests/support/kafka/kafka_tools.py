@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from dev.embedded import tool_command
+from dev.servers.embedded import tool_command
 
 _BROKER_ID = "1"
 

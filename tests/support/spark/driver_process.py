@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import psutil
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 @dataclass(kw_only=True)

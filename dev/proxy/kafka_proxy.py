@@ -1,7 +1,7 @@
 """A TCP proxy before a Kafka broker that knows single requests, and does harm to those that a rule names.
 
 The broker has a listener of its own for it, which advertises the proxy's address (``Broker(proxy_port=...)``
-of :mod:`dev.embedded`), so whoever bootstraps at the proxy stays on it. The proxy is a thread of this
+of :mod:`dev.servers.embedded`), so whoever bootstraps at the proxy stays on it. The proxy is a thread of this
 process::
 
     with KafkaProxy.before(broker) as proxy:
@@ -10,7 +10,7 @@ process::
         assert proxy.hits(held)
         proxy.release(held)
 
-Another process gives the same orders through :mod:`dev.kafka_proxy_control`.
+Another process gives the same orders through :mod:`dev.proxy.kafka_proxy_control`.
 
 What a rule can do (a request is held, dropped, cut only once; ``times`` and ``skip`` say how often and from
 which one on):
@@ -44,8 +44,8 @@ from typing import Literal, Self, TypeVar
 
 import msgspec
 
-from dev.embedded import HOST, Broker
-from dev.kafka_request import Request, parse_request
+from dev.proxy.kafka_request import Request, parse_request
+from dev.servers.embedded import HOST, Broker
 
 _ORDER_SECONDS = 10.0
 #: How long a connection whose client has left still waits for the broker's answers to what it sent.

@@ -1,5 +1,5 @@
 """Keeps the classes of a Spark driver and of a Kafka broker for those that start later
-(:mod:`dev.quick_java`); ``dev/setup`` runs it once.
+(:mod:`dev.servers.quick_java`); ``dev/setup`` runs it once.
 
 Each is started once, does a little work, and writes what it has loaded as it ends.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from airflow_kstreams.launch.jvm_options import keeping
 from airflow_kstreams.spark.driver.class_archive import keep_classes
-from dev.embedded import Broker, free_port
-from dev.quick_java import KAFKA_CLASSES, SPARK_CLASSES
+from dev.servers.embedded import Broker, free_port
+from dev.servers.quick_java import KAFKA_CLASSES, SPARK_CLASSES
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 Logs = Mapping[TopicPartition, Sequence[FakeRecord]]
 

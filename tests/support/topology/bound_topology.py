@@ -30,7 +30,7 @@ from airflow_kstreams.streams.records.wall_clock import WallClock
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.topology import Topology
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 
 class Output(NamedTuple):

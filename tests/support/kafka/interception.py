@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.testing import FaultyCluster
 from airflow_kstreams.testing.faults import Interceptor
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_kstreams.streams import Topology
-from tests.bound_topology import BoundTopology, Output
+from tests.support.topology.bound_topology import BoundTopology, Output
 
 #: (key, value, timestamp_ms) of topic ``in``.
 Piped = tuple[Any, Any, int]

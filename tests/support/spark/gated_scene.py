@@ -13,9 +13,9 @@ import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from tests.driver_process import DriverProcess, driver
+from tests.support.spark.driver_process import DriverProcess, driver
 
-APPLICATION = Path(__file__).parent / "applications" / "gated_sums.py"
+APPLICATION = Path(__file__).parents[2] / "applications" / "gated_sums.py"
 KEYS = 7
 
 

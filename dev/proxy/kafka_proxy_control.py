@@ -1,4 +1,4 @@
-"""Orders to a :class:`dev.kafka_proxy.KafkaProxy` from another process: one JSON line asks, one answers.
+"""Orders to a :class:`dev.proxy.kafka_proxy.KafkaProxy` from another process: JSON lines ask and answer.
 
 ::
 
@@ -18,8 +18,8 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from dev.embedded import HOST
-from dev.kafka_proxy import Hit, KafkaProxy, Rule
+from dev.proxy.kafka_proxy import Hit, KafkaProxy, Rule
+from dev.servers.embedded import HOST
 
 _SECONDS = 30.0
 
@@ -88,7 +88,7 @@ class ProxyControl:
 
 
 class RemoteProxy:
-    """The orders of :class:`dev.kafka_proxy.KafkaProxy`, given from another process.
+    """The orders of :class:`dev.proxy.kafka_proxy.KafkaProxy`, given from another process.
 
     :param port: of the :class:`ProxyControl`.
     """

@@ -8,9 +8,9 @@ import os
 import sys
 from pathlib import Path
 
-from dev.embedded import Broker, BrokerError, tool_command
+from dev.servers.embedded import Broker, BrokerError, tool_command
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parents[2]
 _TOOLS = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",

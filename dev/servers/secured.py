@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from dev.certificates import Authority, Signed
-from dev.embedded import HOST, Broker
+from dev.servers.certificates import Authority, Signed
+from dev.servers.embedded import HOST, Broker
 
 _SECURED = """\
 process.roles=broker,controller

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from airflow_kstreams.batch.protocol.model import RunSummary, TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.spark.driver.jobs import RunJobs
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 
 def run_on_slots(application: Application, run_id: str, slots: int) -> RunSummary:

@@ -14,9 +14,9 @@ import pytest
 
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from dev.kafka_proxy import KafkaProxy
+from dev.proxy.kafka_proxy import KafkaProxy
 from tests.conftest import Row
-from tests.in_process import Application
+from tests.support.kafka.in_process import Application
 
 EVERY = 50
 RECORDS = 4 * EVERY

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord, slice_records, stop_hash
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, Slice
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from tests.records import FakeRecord
+from tests.support.topology.records import FakeRecord
 
 APP = "app"
 TWO_STAGES = TopologyPlan(

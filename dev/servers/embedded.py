@@ -2,7 +2,7 @@
 
 A broker is a folder and a port. It listens on 127.0.0.1 only: plain on ``port``, its KRaft controller on
 ``port + 1``, SASL/PLAIN on ``port + 2``. With a ``proxy_port`` it also listens on ``proxy_port + 1``, plain,
-and sends whoever comes there to ``proxy_port``, where :mod:`dev.kafka_proxy` may stand. The folder holds its
+and sends its clients to ``proxy_port``, where :mod:`dev.proxy.kafka_proxy` may stand. The folder holds its
 configuration, pid file, log and data, so that a later process can find, stop or reset what an earlier one
 started.
 """
@@ -22,13 +22,13 @@ from typing import ClassVar, Self
 import psutil
 
 from airflow_kstreams.launch.jvm_options import taking
-from dev.quick_java import KAFKA_CLASSES
+from dev.servers.quick_java import KAFKA_CLASSES
 
 HOST = "127.0.0.1"
 SASL_USER = "alice"
 SASL_PASSWORD = "alice-secret"  # noqa: S105 - of the embedded broker's SASL listener, which exists for tests
 
-_LIBRARY = Path(__file__).parent / "lib"
+_LIBRARY = Path(__file__).parents[1] / "lib"
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 30.0

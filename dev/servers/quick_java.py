@@ -15,7 +15,7 @@ from airflow_kstreams.launch.jvm_options import COMPILER, taking
 #: For a JVM with few classes.
 QUICK_START: Final = f"{COMPILER} -XX:+UseSerialGC"
 
-_SETUP = Path(__file__).parents[1] / ".setup"
+_SETUP = Path(__file__).parents[2] / ".setup"
 #: Where Java keeps the classes of a Spark driver, of a Kafka broker.
 SPARK_CLASSES, KAFKA_CLASSES = _SETUP / "spark-classes.jsa", _SETUP / "kafka-classes.jsa"
 

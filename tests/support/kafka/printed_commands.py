@@ -13,7 +13,7 @@ from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
-from dev.embedded import tool_command
+from dev.servers.embedded import tool_command
 
 _TOOLS = {
     "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.testing import InMemoryKafka
-from tests.interception import InterceptedApplication
+from tests.support.kafka.interception import InterceptedApplication
 
 APP = "app"
 WORDS = "abaab"

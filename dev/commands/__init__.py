@@ -1,0 +1,1 @@
+"""What the small commands of dev/ run."""
