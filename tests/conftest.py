@@ -1,4 +1,4 @@
-"""What every suite shares: one real broker per session, helpers on a plain client (no engine code), order."""
+"""What every suite shares: one real broker per lane, and helpers on a plain client (no engine code)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import json
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,6 @@ hypothesis.settings.register_profile("no-deadline", deadline=None)
 hypothesis.settings.load_profile("no-deadline")
 
 TESTS = Path(__file__).parent
-#: Suites in the order they run: the quick ones tell first.
-SUITES = ("unit", "property", "contract", "simulation", "integration", "faults")
 #: Folders that must hold tests; a suite that silently vanished is a failure.
 EXPECTED_FOLDERS = (
     "unit",
@@ -39,7 +37,6 @@ EXPECTED_FOLDERS = (
     "integration/security",
     "integration/spark",
     "integration/airflow",
-    "integration/benchmarks",
     "integration/java",
     "faults",
 )
@@ -55,6 +52,8 @@ _TOPIC_CONFIG = {
 
 # == the session as a whole
 
+pytest_plugins = ["tests.support.lanes", "tests.support.times"]
+
 
 def pytest_configure() -> None:
     start_spark_quickly()
@@ -66,28 +65,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail when an expected suite folder collected no test (dev/test gives this on a whole run)",
     )
+    parser.addoption(
+        "--prove",
+        action="store_true",
+        help="run the long proof (tests marked prove) instead of everything else (dev/prove gives this)",
+    )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def suite(item: pytest.Item) -> int:
-        name = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-        return SUITES.index(name) if name in SUITES else len(SUITES)
-
-    items.sort(key=suite)  # stable: within a suite the order stays
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    long_ones = bool(config.getoption("--prove"))
+    kept = [item for item in items if ("prove" in item.keywords) is long_ones]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if not session.config.getoption("--all-suites"):
-        return
-    missing = [
-        folder
-        for folder in EXPECTED_FOLDERS
-        if not any(item.path.is_relative_to(TESTS / folder) for item in session.items)
-    ]
+    if session.config.getoption("--all-suites"):
+        refuse_missing(item.nodeid for item in session.items)
+
+
+def refuse_missing(nodeids: Iterable[str]) -> None:
+    """Fail unless every expected folder holds a test: a suite that silently vanished is a failure.
+
+    :raises pytest.UsageError: one of :data:`EXPECTED_FOLDERS` holds none.
+    """
+    collected = tuple(nodeids)
+    expected = [f"tests/{folder}/" for folder in EXPECTED_FOLDERS]
+    missing = [folder for folder in expected if not any(node.startswith(folder) for node in collected)]
     if missing:
-        raise pytest.UsageError(
-            f"no test was collected in {', '.join(f'tests/{folder}' for folder in missing)}"
-        )
+        raise pytest.UsageError(f"no test was collected in {', '.join(missing)}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -95,7 +101,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    # A skipped test proves nothing and is noticed by nobody; what cannot run here must fail here.
+    # A skipped test proves nothing; what cannot run here must fail here.
     if report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped: {report.longrepr}; tests must not skip"

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
             for reader in readers
         }
     console.print(_table(results, cases))
-    if len(results) == len(READERS) and len(cases) == len(CASES):
+    if not options.readers and not options.cases:
         write_page(results)
         console.print(f"written: {PAGE}")
     else:

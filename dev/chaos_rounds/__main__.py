@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import count, islice
 from pathlib import Path
 from types import FrameType
 
@@ -58,10 +59,8 @@ def main(arguments: Sequence[str]) -> int:
 def _rounds(console: Console, options: argparse.Namespace, path: Path) -> list[Outcome]:
     """Play the rounds, scene by scene, up to the first violation."""
     outcomes: list[Outcome] = []
-    last = options.from_round + options.rounds
-    console.print(
-        f"seed {options.seed}, rounds {options.from_round} to {last - 1}, log {path}", highlight=False
-    )
+    rounds = _numbers(options)
+    console.print(f"seed {options.seed}, rounds {rounds[0]} to {rounds[-1]}, log {path}", highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("rounds", total=options.rounds)
@@ -71,8 +70,8 @@ def _rounds(console: Console, options: argparse.Namespace, path: Path) -> list[O
             log.append(path, outcome)
             progress.console.print(_line(outcome), markup=False, highlight=False)
 
-        for first in range(options.from_round, last, _ROUNDS_PER_SCENE):
-            numbers = range(first, min(first + _ROUNDS_PER_SCENE, last))
+        for first in range(0, len(rounds), _ROUNDS_PER_SCENE):
+            numbers = rounds[first : first + _ROUNDS_PER_SCENE]
             folder = Path(tempfile.mkdtemp(prefix="kstreams-chaos-"))
             try:
                 with Scene(folder) as scene:
@@ -91,6 +90,13 @@ def _rounds(console: Console, options: argparse.Namespace, path: Path) -> list[O
                 break
             shutil.rmtree(folder)
     return outcomes
+
+
+def _numbers(options: argparse.Namespace) -> list[int]:
+    """Return the numbers of the rounds to play: the next ones whose fault is asked for."""
+    faults = {Fault(name) for name in options.faults or Fault}
+    numbers = (n for n in count(options.from_round) if plan_of(options.seed, n).fault in faults)
+    return list(islice(numbers, options.rounds))
 
 
 def _with_hanging(scene: Scene, outcome: Outcome, path: Path) -> Outcome:
@@ -144,6 +150,9 @@ def _parser() -> argparse.ArgumentParser:
         "--seed", type=int, default=_SEED, help="what faults, moments and records are drawn from"
     )
     parser.add_argument("--from-round", type=int, default=0, help="number of the first round")
+    parser.add_argument(
+        "--faults", nargs="+", choices=[fault.value for fault in Fault], metavar="F", help="only %(choices)s"
+    )
     parser.add_argument("--log", default=str(_LOG), help="file that gets one JSON line per round")
     what = parser.add_mutually_exclusive_group()
     what.add_argument(

@@ -1,5 +1,7 @@
 """The example DAGs on ``airflow standalone``: a real scheduler, triggerer, DAG processor and API server, with
 SQLite. One deployment for all tests; each adds days of its own, so they need no order.
+
+``dev/test`` runs the whole path once, and each further story on PostgreSQL; ``dev/prove`` these here, too.
 """
 
 from __future__ import annotations
@@ -34,17 +36,20 @@ def test_results_add_up_and_each_run_is_told_once_when_three_past_increments_run
     three_increments_add_up_and_are_told_once(deployment)
 
 
+@pytest.mark.prove
 def test_nothing_is_lost_or_told_twice_when_the_triggerer_is_killed(deployment: Deployment) -> None:
     sensor_and_watcher_go_on(deployment, "while-dead")
     repeated_event_is_the_same_and_ignored(deployment, "while-dead")
 
 
+@pytest.mark.prove
 def test_failed_run_ends_at_its_own_stop_offsets_when_it_is_cleared_and_more_has_arrived(
     deployment: Deployment,
 ) -> None:
     failed_run_ends_at_its_own_stops_when_cleared(deployment)
 
 
+@pytest.mark.prove
 def test_nothing_changes_when_a_finished_run_is_cleared(deployment: Deployment) -> None:
     nothing_changes_when_a_finished_run_is_cleared(deployment)
 
@@ -79,6 +84,7 @@ def test_openlineage_is_told_topics_offsets_and_counts_when_tasks_end(deployment
     assert (facet["run_id"], facet["records_in"]) == (run.run_id, run.records_in)
 
 
+@pytest.mark.prove
 def test_backfill_gives_the_same_results_elsewhere_while_the_live_schedule_goes_on(
     deployment: Deployment,
 ) -> None:

@@ -59,6 +59,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, airflow_database: Path)
             yield running
 
 
+@pytest.mark.prove  # dev/test runs it on SQLite
 def test_results_add_up_and_each_run_is_told_once_when_three_past_increments_run(
     deployment: Deployment,
 ) -> None:
