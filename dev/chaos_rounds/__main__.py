@@ -19,7 +19,7 @@ from rich.table import Table
 
 from dev.chaos_rounds import log, publish
 from dev.chaos_rounds.log import Outcome
-from dev.chaos_rounds.plan import Fault
+from dev.chaos_rounds.plan import Fault, plan_of
 from dev.chaos_rounds.session import Scene, play_round
 
 _ROOT = Path(__file__).parents[2]

@@ -1,8 +1,8 @@
 """Runs on real processes, each hit by a fault at a random moment, verified by a separate program.
 
-In ``dev/prove`` sixty rounds, each fault five times, from a seed that is drawn anew. In ``dev/test`` one round,
-from a fixed seed, of each fault that no cheaper test guards. The seed is printed with every round. Any other is
-``dev/chaos``'s.
+In ``dev/prove`` sixty rounds, each fault five times, from a seed that is drawn anew. In ``dev/test`` one
+round, from a fixed seed, of each fault that no cheaper test guards. The seed is printed with every round.
+Any other is ``dev/chaos``'s.
 """
 
 from __future__ import annotations
