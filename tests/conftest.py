@@ -52,7 +52,7 @@ _TOPIC_CONFIG = {
 
 # == the session as a whole
 
-pytest_plugins = ["tests.support.lanes", "tests.support.times"]
+pytest_plugins = ["tests.support.times", "tests.support.lanes"]
 
 
 def pytest_configure() -> None:
