@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import TESTS
 from tests.integration.airflow.word_totals import WordTotals
 from tests.support.airflow.airflow_environment import EXAMPLE_DAGS, TEST_DAGS, prepare
 from tests.support.spark.gated_scene import scene
@@ -24,6 +23,7 @@ from tests.support.spark.gated_scene import scene
 __all__ = ["scene"]
 
 HOME = prepare()
+_SETUP = TESTS.parent / ".setup"
 _logical_dates = iter(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=n) for n in range(10_000))
 
 
@@ -53,11 +53,13 @@ class DagRunOutcome:
 
 @pytest.fixture(scope="session")
 def airflow_database() -> Path:
-    """Airflow's home with its metadata database, made once; ``airflow-empty.db`` stays without history."""
-    subprocess.run(
-        [sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True, timeout=180
-    )
-    shutil.copy(HOME / "airflow.db", HOME / "airflow-empty.db")
+    """Airflow's home: its configuration, and the database that ``dev/setup`` made, twice: ``airflow-empty.db``
+    stays as it is.
+    """
+    import airflow.configuration  # noqa: F401 - writes airflow.cfg
+
+    for name in ("airflow.db", "airflow-empty.db"):
+        shutil.copy(_SETUP / "airflow-empty.db", HOME / name)
     return HOME
 
 
