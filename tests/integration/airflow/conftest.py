@@ -23,7 +23,7 @@ from tests.support.spark.gated_scene import scene
 __all__ = ["scene"]
 
 HOME = prepare()
-_SETUP = TESTS.parent / ".setup"
+_ROOT = TESTS.parent
 _logical_dates = iter(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=n) for n in range(10_000))
 
 
@@ -53,13 +53,10 @@ class DagRunOutcome:
 
 @pytest.fixture(scope="session")
 def airflow_database() -> Path:
-    """Airflow's home: its configuration, and the database that ``dev/setup`` made, twice: ``airflow-empty.db``
-    stays as it is.
-    """
-    import airflow.configuration  # noqa: F401 - writes airflow.cfg
-
+    """Airflow's home with configuration and database as ``dev/setup`` made them; ``airflow-empty.db`` stays."""
+    shutil.copy(_ROOT / ".airflow" / "airflow.cfg", HOME)
     for name in ("airflow.db", "airflow-empty.db"):
-        shutil.copy(_SETUP / "airflow-empty.db", HOME / name)
+        shutil.copy(_ROOT / ".setup" / "airflow-empty.db", HOME / name)
     return HOME
 
 
