@@ -114,13 +114,18 @@ class CallOverdueError(Exception):
 
 
 def attempt(call: Callable[..., Any], *args: Any) -> Any:
-    """Call the client and return what it raised, None if nothing."""
+    """Call the client and return what it raised, None if nothing.
+
+    The error comes without its traceback: that holds this call's frame and so the client, which would live as
+    long as the error, with its threads, and with a queue of statistics that grows because no call empties it.
+    """
     try:
         call(*args)
     except (KeyboardInterrupt, SystemExit):
         raise
     except:  # noqa: E722 - see the module's docstring
-        return sys.exc_info()[1]
+        error: Any = sys.exc_info()[1]
+        return error.with_traceback(None) if isinstance(error, BaseException) else error
     return None
 
 

@@ -318,7 +318,7 @@ class TransactionalWriter(IdempotentWriter):
             )
         self._failures.clear()
         self._remember_connection()
-        self._transact("beginning a transaction", self._producer.begin_transaction)
+        self._transact("beginning a transaction", "begin_transaction")
         self._in_transaction = True
 
     def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None:
@@ -337,7 +337,7 @@ class TransactionalWriter(IdempotentWriter):
         self._group_id = reader.group_id
         self._transact(
             "adding offsets to the transaction",
-            self._producer.send_offsets_to_transaction,
+            "send_offsets_to_transaction",
             client_offsets(offsets),
             reader.group_metadata(),
             self._timeout_seconds,
@@ -359,29 +359,31 @@ class TransactionalWriter(IdempotentWriter):
         :raises TransactionAbortedError: the transaction must be aborted.
         """
         self.flush()
-        self._transact("committing the transaction", self._producer.commit_transaction, self._timeout_seconds)
+        self._transact("committing the transaction", "commit_transaction", self._timeout_seconds)
         self._in_transaction = False
 
     def abort(self) -> None:
         """Abort the transaction; when this raises, drop the writer."""
-        self._transact("aborting the transaction", self._producer.abort_transaction, self._timeout_seconds)
+        self._transact("aborting the transaction", "abort_transaction", self._timeout_seconds)
         self._in_transaction = False
         self._failures.clear()
 
     def _transact(
         self,
         what: str,
-        call: Callable[..., Any],
+        method: str,
         *args: Any,
         attempt: Callable[..., Any] = attempt,
     ) -> None:
         """Make a call that a repetition could make dangerous, and judge whether there may have been one.
 
+        :param method: name of the client's method: a frame that held the method would keep the client alive
+            with the error that is raised here.
         :param attempt: makes the call and returns its error, None if none.
         """
         started = time.monotonic()
         try:
-            error = attempt(call, *args)
+            error = attempt(getattr(self._producer, method), *args)
             seconds = time.monotonic() - started
             served = attempt(self._serve_events, 0.0 if error is not None else seconds)
         except BaseException:

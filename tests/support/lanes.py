@@ -33,6 +33,7 @@ class Lanes(LoadScopeScheduling):
         return scope_of(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes:
     """Let files stay together, rather than single tests."""
     return Lanes(config, log)

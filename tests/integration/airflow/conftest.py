@@ -53,7 +53,7 @@ class DagRunOutcome:
 
 @pytest.fixture(scope="session")
 def airflow_database() -> Path:
-    """Airflow's home with configuration and database as ``dev/setup`` made them; ``airflow-empty.db`` stays."""
+    """Airflow's home, as ``dev/setup`` makes one; ``airflow-empty.db`` stays without history."""
     shutil.copy(_ROOT / ".airflow" / "airflow.cfg", HOME)
     for name in ("airflow.db", "airflow-empty.db"):
         shutil.copy(_ROOT / ".setup" / "airflow-empty.db", HOME / name)

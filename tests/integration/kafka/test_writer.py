@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import (
@@ -238,3 +240,27 @@ def test_offsets_are_committed_after_the_records_when_there_are_no_transactions(
     assert values(consume_all(topic)) == [b"v"]
     assert reader.committed([tp]) == {tp: CommittedOffset(1)}
     reader.close()
+
+
+def clients() -> list[Producer]:
+    """The clients that live in this process."""
+    gc.collect()
+    return [held for held in gc.get_objects() if isinstance(held, Producer)]
+
+
+def test_client_ends_when_its_writer_is_closed_and_the_error_kept(
+    topic: str, make_writer: MakeWriter
+) -> None:
+    """A client that is not polled fills memory with its statistics, and a processor with keeping them."""
+    before = len(clients())
+    older = make_writer()
+    older.begin()
+    older.produce(topic, b"v", b"k", 0)
+    older.flush()
+    make_writer().close()
+    with pytest.raises(TaskFencedError) as kept:
+        older.commit()
+
+    older.close()
+
+    assert len(clients()) == before, f"what holds the error holds no client: {kept.value}"
