@@ -1,4 +1,4 @@
-"""``dev/conformance``: every case with every reader; shows the table and writes ``docs/internals/conformance.md``."""
+"""``dev/conformance``: every case with every reader; shows the table, writes the page in ``docs/internals``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dev/chaos``: runs on real processes, each with one seeded fault, verified apart (docs/internals/chaos.md)."""
+"""``dev/chaos``: real processes, a seeded fault a round, verified apart (``docs/internals/chaos.md``)."""
 
 from __future__ import annotations
 
