@@ -36,7 +36,7 @@ class RunLineage:
     :param run_id: the run.
     :param generation: number of drivers that have taken it.
     :param finished: whether the finished marker is written.
-    :param records_in: records that the tasks consumed, those of topics in between included; None until
+    :param records_in: records that the tasks consumed, those of intermediate topics included; None until
         finished.
     :param records_out: records that the tasks sent, likewise; None until finished.
     """
