@@ -147,9 +147,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         ledger = view.ledger(self.application_id)
         folded = unless_void(view.metadata(self.application_id), ledger)
         held = folded.slice if folded.state is RunState.RUNNING else None
-        partitions = view.partitions(
-            self.topics or _inputs_of("NewDataSensor", self.application_id, ledger, held)
-        )
+        partitions = view.partitions(self.topics or self._inputs(ledger, held))
         known = self._known(view, ledger, held, partitions)
         found = view.new_records(self.application_id, partitions, known, at_most=self.min_records)
         if not found.total or found.oldest_ms is None:
@@ -169,41 +167,20 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         committed = view.committed(self.application_id, free, moving=moving) if free else {}
         return {**ledger.stops, **committed, **stops}
 
-
-class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
-    """An application has processed its inputs, but for so many records.
-
-    Processed is what lies before the committed offsets: a slice under way counts up to where its tasks have
-    committed. It holds of a continuous application, too, which never finishes a run.
-
-    :param application_id: the application.
-    :param topics: its input topics; empty: those of its last run.
-    :param max_records: how many committed records may be left.
-    """
-
-    application_id: str
-    topics: tuple[str, ...] = ()
-    max_records: int = 0
-
-    def __str__(self) -> str:
-        return f"application {self.application_id} with {self.max_records} records left, or fewer"
-
-    def evaluate(self, view: View) -> NewDataResult | None:
-        """Return what is left once it is little enough."""
-        check_application_id(self.application_id)
-        ledger = view.ledger(self.application_id)
-        folded = unless_void(view.metadata(self.application_id), ledger)
-        held = folded.slice if folded.state is RunState.RUNNING else None
-        partitions = view.partitions(
-            self.topics or _inputs_of("CaughtUpSensor", self.application_id, ledger, held)
-        )
-        moving = held is not None or ledger.switched is not None
-        committed = view.committed(self.application_id, partitions, moving=moving)
-        known = {**ledger.stops, **committed}
-        left = view.new_records(self.application_id, partitions, known, at_most=self.max_records + 1)
-        if left.total > self.max_records:
-            return None
-        return new_data_result(self.application_id, left.per_topic, left.oldest_ms or 0)
+    def _inputs(self, ledger: Ledger, held: Slice | None) -> Collection[str]:
+        """Return the input topics of whatever ran last."""
+        if held is not None:
+            return sorted({part.topic for part in held.inputs})
+        if ledger.switched is not None:
+            return ledger.switched.plan.topology.inputs
+        finished = (*ledger.runs.values(), *ledger.taken_back.values())
+        last = max(finished, key=lambda run: run.finished_ms, default=None)
+        if last is None:
+            raise ConfigError(
+                f"application {self.application_id!r} has not run yet, so its input topics are not known",
+                fix="name them: topics=[...]",
+            )
+        return sorted({part.topic for part in last.inputs})
 
 
 class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-offsets-reached"):
@@ -255,24 +232,39 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
             )
 
 
-def _inputs_of(sensor: str, application_id: str, ledger: Ledger, held: Slice | None) -> Collection[str]:
-    """Return the input topics of the run, batch or continuous, that came last.
+class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
+    """An application has processed its inputs, but for so many records.
 
-    :param sensor: the class that asks, for the message.
-    :raises ConfigError: there was none.
+    Processed is what lies before the committed offsets: a slice under way counts up to where its tasks have
+    committed. It holds of a continuous application, too, which never finishes a run.
+
+    :param application_id: the application.
+    :param topics: its input topics; empty: those of its last run.
+    :param max_records: how many committed records may be left.
     """
-    if held is not None:
-        return sorted({part.topic for part in held.inputs})
-    if ledger.switched is not None:
-        return ledger.switched.plan.topology.inputs
-    finished = (*ledger.runs.values(), *ledger.taken_back.values())
-    last = max(finished, key=lambda run: run.finished_ms, default=None)
-    if last is None:
-        raise ConfigError(
-            f"application {application_id!r} has not run yet, so its input topics are not known",
-            fix=f"name them: {sensor}(topics=[...])",
-        )
-    return sorted({part.topic for part in last.inputs})
+
+    application_id: str
+    topics: tuple[str, ...] = ()
+    max_records: int = 0
+
+    def __str__(self) -> str:
+        return f"application {self.application_id} with {self.max_records} records left, or fewer"
+
+    def evaluate(self, view: View) -> NewDataResult | None:
+        """Return what is left once it is little enough."""
+        check_application_id(self.application_id)
+        ledger = view.ledger(self.application_id)
+        folded = unless_void(view.metadata(self.application_id), ledger)
+        held = folded.slice if folded.state is RunState.RUNNING else None
+        topics = self.topics or NewData(application_id=self.application_id)._inputs(ledger, held)
+        partitions = view.partitions(topics)
+        # Tasks commit all the time, and neither ledger nor metadata say so.
+        committed = view.committed(self.application_id, partitions, moving=True)
+        processed = {**ledger.stops, **committed}
+        left = view.new_records(self.application_id, partitions, processed, at_most=self.max_records + 1)
+        if left.total > self.max_records:
+            return None
+        return new_data_result(self.application_id, left.per_topic, left.oldest_ms or 0)
 
 
 Condition = RunFinished | NewData | CaughtUp | StopOffsetsReached
