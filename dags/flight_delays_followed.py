@@ -1,7 +1,7 @@
-"""Runs after every finished run of the application ``flight-delays``, whoever started it; tells each once.
+"""Runs after every finished run of the application ``flight-delays``; prints each once.
 
 It watches the run ledger in Kafka, so it needs no DAG to announce anything. A run may be announced twice,
-after a crash of the triggerer. This DAG remembers the runs that it has told, and skips them.
+after a crash of the triggerer. This DAG remembers the runs that it has printed, and skips them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _runs = Asset(
 
 with DAG(
     dag_id="flight_delays_followed",
-    description="Tells every finished run once, however often it is announced",
+    description="Prints every finished run once, however often it is announced",
     schedule=[_runs],
     catchup=False,
     # One at a time, because each reads what the last one remembered.

@@ -102,7 +102,7 @@ class CarrierDelays(msgspec.Struct, frozen=True):
 
 
 def has_carrier(_origin: str, flight: Flight) -> bool:
-    """Tell whether a flight can be counted at all."""
+    """Say whether a flight can be counted at all."""
     return bool(flight.carrier and flight.carrier.strip())
 
 

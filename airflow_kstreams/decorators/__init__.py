@@ -1,4 +1,9 @@
-"""TaskFlow decorators: ``@task.kstreams``."""
+"""TaskFlow decorators: ``@task.kstreams``.
+
+Airflow finds it through ``get_provider_info``; DAG files use it as ``@task.kstreams``. It turns a function
+into an application file and hands it to ``RunTopologyOperator``, so it may import ``operators`` and
+``hooks``. What the task does belongs to ``operators``.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,17 @@
-"""Exploring: a sample of real input runs through a topology, nothing is written to Kafka, and the
-records at every node can be seen.
+"""Exploring: a sample of real input runs through a topology, and the records at every node can be seen.
 
-:: from airflow_kstreams.explore import explore seen = explore(topology(), "localhost:9092",
-last=1000) seen # counts per node; a table in a notebook seen["KSTREAM-MAP-0000000002"] again =
-seen.rerun(topology()) # after an edit, on the same sample again.diff(seen)
+Notebooks and ``cli.explore`` use it; nothing is written to Kafka. It may import ``kafka`` (to read the
+sample), ``testing`` (to run it) and ``streams``. Running an application belongs to ``batch``.
+
+::
+
+    from airflow_kstreams.explore import explore
+
+    seen = explore(topology(), "localhost:9092", last=1000)
+    seen  # counts per node; a table in a notebook
+    seen["KSTREAM-MAP-0000000002"]
+    again = seen.rerun(topology())  # after an edit, on the same sample
+    again.diff(seen)
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def difference(before: Result, now: Result) -> Difference:
 def _counterparts(before: Result, now: Result) -> Iterator[tuple[str | None, str | None]]:
     """Pair the nodes, in order: first those of one kind that saw the same, then by kind what lies between.
 
-    An operator put in behind one of its own kind is so told from its neighbour.
+    So an operator put in behind one of its own kind is known from its neighbour.
     """
     old_names, new_names = list(before.nodes), list(now.nodes)
     for same, old, new in _matched(

@@ -18,9 +18,9 @@ from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, 
 from airflow_kstreams.streams.settings import ApplicationSettings, nearest
 from airflow_kstreams.streams.topology.topology import Topology
 
-#: Names internal topics unless told; nothing of that name is made.
+#: Names internal topics unless the caller does; nothing of that name is made.
 APPLICATION_ID = "explore"
-#: Of every request to Kafka: somebody sits and waits.
+#: Of every request to Kafka: a person sits and waits.
 _TIMEOUT_MS = 10_000
 
 
@@ -83,7 +83,7 @@ def _sample(
             f"there is no sample to explore{missing}, and no Kafka to take one from",
             fix="give the address of a Kafka broker, host:port, or a sample",
         )
-    # Here and not above: whoever has a sample needs no Kafka client.
+    # Here and not above: to run a stored sample needs no Kafka client.
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap

@@ -10,7 +10,7 @@ from airflow_kstreams.explore.sampling import Progress
 
 @contextlib.contextmanager
 def shown_progress(*, show: bool) -> Iterator[Progress]:
-    """Show a bar on stderr while the block runs, where somebody can see it: in a terminal or a notebook."""
+    """Show a bar on stderr while the block runs, where a person can see it: in a terminal or a notebook."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar

@@ -1,4 +1,4 @@
-"""A copy of a topology in which every node tells what reaches it and what it forwards.
+"""A copy of a topology in which every node reports what reaches it and what it forwards.
 
 Rule: node names, their order, the edges and the stores are those of the topology, so a task runs the copy as
 it would run the original. Three kinds of tap do it:

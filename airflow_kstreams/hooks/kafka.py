@@ -1,12 +1,12 @@
 """Reads a Kafka connection of Airflow and hands out this package's own view of the cluster.
 
 The connection is of the existing type ``kafka``: its extra holds the client settings by librdkafka's names.
-Host and port stand for ``bootstrap.servers``, login and password for ``sasl.username`` and ``sasl.password``,
-where the extra does not say them. No connection type is registered here.
+Host and port stand for ``bootstrap.servers``, login and password for ``sasl.username`` and
+``sasl.password``, where the extra does not say them. No connection type is registered here.
 
-Whoever may edit the connection must not thereby run code in Airflow: settings that do are refused unless the
-option ``[kstreams] allowed_client_settings`` of the deployment allows them. A connection's own object is kept
-out of local variables, because its ``repr`` shows all it holds.
+A person who may edit the connection must not thereby run code in Airflow, so settings that run code are
+refused unless the deployment's option ``[kstreams] allowed_client_settings`` allows them. A connection's
+own object is kept out of local variables, because its ``repr`` shows all it holds.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class TopologySubmitHook(SparkSubmitHook):
 
     #: What the driver reported before it ended.
     _reported: ReportedError | None = None
-    #: Whether somebody asked to end the application, which may be before there is one.
+    #: Whether ``on_kill`` asked to end the application, which may be before there is one.
     _killed: bool = False
     #: File descriptors that spark-submit inherits.
     _inherited: tuple[int, ...] = ()

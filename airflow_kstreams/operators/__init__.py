@@ -1,5 +1,7 @@
-"""The three steps of a run, and the task group that lays them out: capture stop offsets, run the topology,
-finish.
+"""The steps of a run as Airflow operators, their task group, and operators for backfill, reset and replay.
+
+DAG files use it, ``decorators`` builds on it. It may import ``hooks`` and what hooks import, and Airflow's
+Spark provider; constructors only assign. Decisions about a run belong to ``batch``, waiting to ``sensors``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tells in the asset events of a task which run it finished.
+"""Writes into the asset events of a task which run it finished.
 
 Airflow writes the events of a task's outlets when the task has succeeded. So only a task that finishes a run
 may have outlets, and its events come after the finished marker.
@@ -33,7 +33,7 @@ def announced(
 
     A task that is cleared writes them again, with the same run id and offsets.
 
-    :param outlets: of the task; aliases are left alone, because nobody says which assets they stand for.
+    :param outlets: of the task; aliases are left alone, because which assets they stand for is not known.
     :param summary: of the finished run.
     :param settings: of the run.
     :param for_backfills: whether the task is there for backfills, so that its outlets stand for what these

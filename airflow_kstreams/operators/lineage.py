@@ -1,4 +1,4 @@
-"""Tells OpenLineage what a run read and wrote, where Airflow's OpenLineage provider is installed.
+"""Reports to OpenLineage what a run read and wrote, where Airflow's OpenLineage provider is installed.
 
 Airflow's listener asks an operator for its facets in the task's own process, once it has begun and once it
 has ended, whatever the end. The operator answers from what it saw itself, so nothing here asks Kafka.

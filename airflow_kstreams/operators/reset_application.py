@@ -25,9 +25,9 @@ class ResetApplicationOperator(BaseOperator):
     """Sets an application's offsets and deletes its internal topics, as ``airflow-kstreams reset`` does, so
     that it processes its input again (``docs/reset.md``).
 
-    It refuses while the application is at work, or has an unfinished run, unless told otherwise. A retry goes
-    on with a reset that was interrupted, and finds one that is done: offsets are never shifted twice. Clear
-    the task to reset again.
+    It refuses while the application is at work, or has an unfinished run, unless its options say otherwise.
+    A retry goes on with a reset that was interrupted, and finds one that is done: offsets are never shifted
+    twice. Clear the task to reset again.
 
     :param application_id: the application. (templated)
     :param input_topics: topics whose offsets are set: a list, or text with commas between. (templated)

@@ -74,8 +74,8 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
     :param subtopology: id of the one subtopology to run, after all that it reads from; all of them unless
         given. One driver at a time works on an application, so such tasks follow each other. (templated)
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.
-    :param kwargs: as for ``SparkSubmitOperator``, without ``application_args``, which tell the driver what to
-        run. ``outlets`` need ``finish``; their events are those of :class:`FinishRunOperator`.
+    :param kwargs: as for ``SparkSubmitOperator``, without ``application_args``, which say what the driver
+        runs. ``outlets`` need ``finish``; their events are those of :class:`FinishRunOperator`.
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
     :raises ConfigError: there are outlets, and the task does not finish the run.
     """
@@ -114,7 +114,7 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
         **kwargs: Any,
     ) -> None:
         if "application_args" in kwargs:
-            raise TypeError("RunTopologyOperator takes no application_args: they tell the driver what to run")
+            raise TypeError("RunTopologyOperator takes no application_args: they say what the driver runs")
         # In Spark's pages an application stands under its own name, unless the user says otherwise.
         kwargs.setdefault("name", application_id)
         super().__init__(application=application, conn_id=spark_conn_id, **kwargs)
@@ -209,7 +209,7 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
         if self._hook is not None:
             self._hook.follow(str(external_id))
         if self.was_killed():
-            # Until now nobody here knew which driver it is.
+            # Until now this process did not know which driver it is.
             self.on_kill()
             self.refuse_when_killed("the driver's end")
         super().poll_until_complete(external_id, context)

@@ -1,4 +1,4 @@
-"""What every sensor of this package is made of: a condition, looked at here or in the triggerer."""
+"""What every sensor of this package is made of: a condition, evaluated in the worker or in the triggerer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
-from airflow_kstreams.batch.inspect.conditions import Condition, NewData
+from airflow_kstreams.batch.inspect.conditions import Condition, RunFinished, StopOffsetsReached
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
 from airflow_kstreams.streams.errors import ConfigError, ReportedError
@@ -135,7 +135,7 @@ def _refuse_run_of_backfill(condition: Condition, context: Context) -> None:
     :raises ConfigError: that is what the dag run is about to do.
     """
     dag_run = context.get("dag_run")
-    if dag_run is None or isinstance(condition, NewData):
+    if dag_run is None or not isinstance(condition, RunFinished | StopOffsetsReached):
         return
     of_backfill = getattr(dag_run, "run_type", None) == _BACKFILL
     if (

@@ -3,6 +3,10 @@
 ::
 
     from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
+
+Users' tests, our own and ``explore`` use it. It runs the engine's own tasks on topics in memory, so it may
+import ``streams`` and nothing else of this package. It ships: what only our tests need belongs to
+``tests/support``.
 """
 
 from __future__ import annotations

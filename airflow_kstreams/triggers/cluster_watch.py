@@ -1,17 +1,17 @@
 """One look at Kafka for all that wait in a triggerer process.
 
 Rule: per Kafka cluster (equal client settings) there is one :class:`ClusterWatch` with one thread and one
-:class:`ClusterView`. A round evaluates every distinct condition once and tells everybody who waits for it, so
-a thousand sensors that wait for one ledger cost one consumer and one evaluation. The thread ends, and its
-clients are closed, when nobody waits any more.
+:class:`ClusterView`. A round evaluates every distinct condition once and answers all triggers that wait for
+it, so a thousand sensors on one ledger cost one consumer and one evaluation. The thread ends, and its clients
+are closed, when the last trigger has left.
 
-Invariant: everything a client does happens on the watch's own thread; the event loop only takes a lock for
-moments and is told through ``call_soon_threadsafe``. Conditions are level-triggered, so a process that dies
-loses nothing: whoever starts again asks again.
+Invariant: every client call runs on the watch's own thread; the event loop only takes a lock for moments and
+gets its answers through ``call_soon_threadsafe``. Conditions are level-triggered, so a process that dies
+loses nothing: a trigger that starts again asks again.
 
-An error is told to those alone who wait for the condition that met it, whatever it is, and the round goes on
-with new clients. Only a cluster that does not answer a plain question either is everybody's trouble; then the
-round ends. Nothing that a look may raise ends the thread.
+An error goes only to the triggers that wait for the condition that met it, whatever it is, and the round goes
+on with new clients. If the cluster does not answer a plain question either, all triggers get the error, and
+the round ends. Nothing that a look may raise ends the thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Seen = Mapping[str, Any] | KStreamsError | None
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Waiting:
-    """Somebody who waits for a condition.
+    """A trigger that waits for a condition.
 
     :param condition: for what.
     :param interval_seconds: between two looks, at most.
@@ -56,12 +56,12 @@ class Waiting:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     seen: Seen = None
 
-    def tell(self, seen: Seen) -> None:
-        """Tell what a look gave, from any thread."""
+    def answer(self, seen: Seen) -> None:
+        """Take what a look gave, from any thread."""
         try:
             self.loop.call_soon_threadsafe(self._take, seen)
         except RuntimeError:
-            log.debug("whoever waited for %s is gone", self.condition)
+            log.debug("the trigger that waited for %s is gone", self.condition)
 
     def _take(self, seen: Seen) -> None:
         if not isinstance(self.seen, Mapping):
@@ -70,7 +70,7 @@ class Waiting:
 
 
 class ClusterWatch:
-    """Looks at one cluster on behalf of everybody who waits in this process.
+    """Looks at one cluster on behalf of all triggers in this process.
 
     :param cluster: makes the cluster's clients; called on the watch's thread.
     """
@@ -83,7 +83,7 @@ class ClusterWatch:
         self._thread: threading.Thread | None = None
 
     def add(self, waiting: Waiting) -> None:
-        """Look for somebody, at once and then at intervals, until :meth:`remove`."""
+        """Look for a trigger, at once and then at intervals, until :meth:`remove`."""
         with self._lock:
             self._waiting.add(waiting)
             if self._thread is None:
@@ -92,7 +92,7 @@ class ClusterWatch:
         self._wake.set()
 
     def remove(self, waiting: Waiting) -> None:
-        """Look for somebody no more."""
+        """Look for a trigger no more."""
         with self._lock:
             self._waiting.discard(waiting)
         self._wake.set()
@@ -113,7 +113,7 @@ class ClusterWatch:
                     self._thread = None
 
     def _round(self, view: ClusterView | None, waiting: set[Waiting]) -> ClusterView | None:
-        """Evaluate every distinct condition once, and tell those who wait for it.
+        """Evaluate every distinct condition once, and answer the triggers that wait for it.
 
         :return: the view to go on with; None if the cluster is gone.
         """
@@ -126,7 +126,7 @@ class ClusterWatch:
             while left:
                 condition, interested = left.popitem()
                 seen = _look(view, condition)
-                _tell(interested, seen)
+                _answer(interested, seen)
                 if isinstance(seen, KafkaClientError):
                     view.refuse_lost_cluster(ledger_topic(condition.application_id))
         except Exception as error:
@@ -134,12 +134,12 @@ class ClusterWatch:
             _close(view)
             lost = _reported(error, "the cluster")
             for interested in left.values():
-                _tell(interested, lost)
+                _answer(interested, lost)
             return None
         return view
 
     def _still_waiting(self) -> set[Waiting] | None:
-        """Return who waits; None, and the thread is no longer this watch's, when nobody does."""
+        """Return the triggers that wait; if there is none, None, and the thread is no longer this watch's."""
         with self._lock:
             if not self._waiting:
                 self._thread = None
@@ -147,7 +147,7 @@ class ClusterWatch:
             return set(self._waiting)
 
     def _pause(self, seconds: float) -> None:
-        """Sleep, less when somebody came or left, so that newcomers are looked for at once."""
+        """Sleep, less when a trigger came or left, so that a new one gets its first look at once."""
         time.sleep(min(_SHORTEST_SECONDS, max(0.0, seconds)))
         self._wake.wait(max(0.0, seconds - _SHORTEST_SECONDS))
 
@@ -164,10 +164,10 @@ def _look(view: ClusterView, condition: Condition) -> Seen:
 
 
 def _reported(error: Exception, what: object) -> KStreamsError:
-    """Return an error as one of ours. One that nobody foresaw is worth a retry, as it is in a worker."""
+    """Return an error as one of ours. An unforeseen one is worth a retry, as it is in a worker."""
     if isinstance(error, KStreamsError):
         return error
-    # Nobody else ever sees where it comes from: only its text leaves the triggerer.
+    # Its traceback stands in this log only: nothing but its text leaves the triggerer.
     log.error("Looking for %s failed", what, exc_info=error)
     return ReportedError(
         str(error) or "no text",
@@ -177,9 +177,9 @@ def _reported(error: Exception, what: object) -> KStreamsError:
     )
 
 
-def _tell(everybody: Collection[Waiting], seen: Seen) -> None:
-    for one in everybody:
-        one.tell(seen)
+def _answer(waiting: Collection[Waiting], seen: Seen) -> None:
+    for one in waiting:
+        one.answer(seen)
 
 
 def _close(view: ClusterView | None) -> None:

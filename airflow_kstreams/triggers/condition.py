@@ -20,9 +20,9 @@ __all__ = ["ConditionTrigger"]
 class ConditionTrigger(BaseTrigger):
     """Fires once a condition of :mod:`airflow_kstreams.batch.inspect.conditions` holds.
 
-    It carries the connection's id, never its content. Kafka is looked at by the process's
-    :class:`~airflow_kstreams.triggers.cluster_watch.ClusterWatch`, on a thread of its own and together with
-    everybody else who waits for the same cluster.
+    It carries the connection's id, never its content. The process's
+    :class:`~airflow_kstreams.triggers.cluster_watch.ClusterWatch` looks at Kafka, on a thread of its own, for
+    all triggers that wait for the same cluster.
 
     The event's payload is ``{"status": "holds", "result": {...}}``, ``{"status": "timeout"}``, or
     ``{"status": "error", "error": {...}}`` with the error as ``KStreamsError.to_dict`` gives it.

@@ -31,9 +31,9 @@ T = TypeVar("T")
 class FinishedRunsProducer(SharedStreamProducer):
     """The broker's side of the watch: one reader per application and connection, however many watch.
 
-    The cursor moves once Airflow has stored the events, and goes back where it has not, so a run is told at
-    least once. All that clients do, they do on one thread, one call after the other: a call that nobody waits
-    for any more, because the watch was cancelled, is over before the reader is closed.
+    The cursor moves once Airflow has stored the events, and goes back where it has not, so each run is
+    announced at least once. All client calls run on one thread, one after the other: a call whose watch was
+    cancelled meanwhile is over before the reader is closed.
 
     :param application_id: the application.
     :param kafka_conn_id: connection to Kafka.
@@ -51,7 +51,7 @@ class FinishedRunsProducer(SharedStreamProducer):
         self._clients = ExitStack()
         self._runs: FinishedRuns | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kstreams-finished-runs")
-        #: The first run that was told and not stored; it will be told again, and all after it.
+        #: The first run that was announced and not stored; it is announced again, and so are all after it.
         self._owed: int | None = None
 
     async def open_stream(self) -> AsyncGenerator[tuple[dict[str, Any], int], None]:
@@ -69,7 +69,7 @@ class FinishedRunsProducer(SharedStreamProducer):
                 yield event_extra(summary), offset
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Move the cursor past what Airflow has stored; tell again from the first that it has not."""
+        """Move the cursor past what Airflow has stored; go back to the first that it has not."""
         if self._runs is None:
             raise RuntimeError("the ledger is not open")
         stored: int | None = None
@@ -103,18 +103,18 @@ class FinishedRunsTrigger(BaseEventTrigger):
 
     Each event's payload says which run, and which offsets it processed
     (:func:`~airflow_kstreams.hooks.asset_events.event_extra`). No run is missed while the triggerer is down:
-    a cursor in Kafka remembers what Airflow has stored. After a crash a run may be told twice, with the same
-    run id and offsets. A run that a reset took back is not told; when it finishes anew it is, under its id,
-    with another ``finished_ms``. The watch of a new name begins with the next run that finishes, unless
-    ``from_start``. A watch that was down for longer than the broker's ``offsets.retention.minutes`` (seven
-    days by default) is new again: with ``from_start`` it tells all runs once more, without it what finished
-    meanwhile is missed.
+    a cursor in Kafka remembers what Airflow has stored. After a crash a run may be announced twice, with the
+    same run id and offsets. A run that a reset took back is not announced; when it finishes anew it is, under
+    its id, with another ``finished_ms``. The watch of a new name begins with the next run that finishes,
+    unless ``from_start``. A watch that was down for longer than the broker's ``offsets.retention.minutes``
+    (seven days by default) is new again: with ``from_start`` it announces all runs once more, without it what
+    finished meanwhile is missed.
 
     :param application_id: the application.
     :param kafka_conn_id: connection to Kafka.
     :param name: of the cursor; watchers of one name share it, and one reader, which is made as the first of
         them says.
-    :param from_start: whether a new name is first told of the runs that have finished already.
+    :param from_start: whether a new name begins with the runs that have finished already.
 
     >>> from airflow.sdk import DAG, Asset, AssetWatcher
     >>> from airflow_kstreams.triggers.finished_runs import FinishedRunsTrigger

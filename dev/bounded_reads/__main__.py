@@ -1,4 +1,4 @@
-"""``dev/conformance``: every case with every reader; shows the table and writes ``docs/conformance.md``."""
+"""``dev/conformance``: every case with every reader; shows the table and writes the page of the results."""
 
 from __future__ import annotations
 

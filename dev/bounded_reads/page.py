@@ -1,4 +1,4 @@
-"""Writes ``docs/conformance.md`` from what the readers did."""
+"""Writes ``docs/internals/conformance.md`` from what the readers did."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conformance.cases import CASES
 from tests.conformance.ours import SETTLE_MS
 from tests.conformance.playing import Outcome
 
-PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+PAGE = Path(__file__).parents[2] / "docs" / "internals" / "conformance.md"
 #: Readers by their names on the command line, with their titles in the table.
 READERS: Mapping[str, str] = {
     "ours": "airflow_kstreams",

@@ -1,4 +1,4 @@
-"""``dev/chaos``: runs on real processes, each with one seeded fault, verified apart (docs/chaos.md)."""
+"""``dev/chaos``: real processes, a seeded fault a round, verified apart (``docs/internals/chaos.md``)."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--publish",
         action="store_true",
-        help="add the log's rounds to docs/chaos-log.jsonl and docs/chaos.md",
+        help="add the log's rounds to docs/internals/chaos-log.jsonl and docs/internals/chaos.md",
     )
     return parser
 

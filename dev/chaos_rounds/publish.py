@@ -1,4 +1,4 @@
-"""Adds a log's rounds to the ones that are kept in ``docs/``, and renews the summary there."""
+"""Adds a log's rounds to the ones that are kept in ``docs/internals/``, and renews the summary there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from dev.chaos_rounds import log
 
-_DOCS = Path(__file__).parents[2] / "docs"
+_DOCS = Path(__file__).parents[2] / "docs" / "internals"
 KEPT, PAGE = _DOCS / "chaos-log.jsonl", _DOCS / "chaos.md"
 _BEGIN, _END = "<!-- summary: dev/chaos --publish -->\n", "<!-- end of summary -->\n"
 

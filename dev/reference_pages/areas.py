@@ -67,7 +67,7 @@ AREAS = (
         page="stores.md",
         title="State stores",
         about="What a processor or a table remembers, kept in a changelog topic.",
-        modules=("streams.topology.nodes", "streams.state"),
+        modules=("streams.graph.store_specs", "streams.state"),
     ),
     Area(
         page="serdes.md",

@@ -1,4 +1,4 @@
-"""The judge of bounded reads finds every kind of fault; ``docs/conformance.md`` is of the suite as it is."""
+"""The judge of bounded reads finds every kind of fault; the page of conformance is of the suite as it is."""
 
 from __future__ import annotations
 

@@ -28,6 +28,13 @@ def test_proof_is_a_test_that_there_is(proof: str) -> None:
     assert re.search(rf"^def {name or 'test_'}", text, re.MULTILINE), f"{proof}: no such test"
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([\w-]+\.md)\)", PAGE))))
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([\w/-]+\.md)\)", PAGE))))
 def test_page_that_is_linked_is_there(link: str) -> None:
     assert (ROOT / "docs" / link).is_file()
+
+
+def test_cell_holds_a_phrase() -> None:
+    for line in PAGE.splitlines():
+        for cell in line.strip("|").split("|") if line.startswith("|") else ():
+            words = re.sub(r"`[^`]*`", "", cell).split()
+            assert len(words) <= 15, cell

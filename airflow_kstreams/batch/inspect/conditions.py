@@ -178,7 +178,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         if last is None:
             raise ConfigError(
                 f"application {self.application_id!r} has not run yet, so its input topics are not known",
-                fix="name them: NewDataSensor(topics=[...])",
+                fix="name them: topics=[...]",
             )
         return sorted({part.topic for part in last.inputs})
 
@@ -232,7 +232,42 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
             )
 
 
-Condition = RunFinished | NewData | StopOffsetsReached
+class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
+    """An application has processed its inputs, but for so many records.
+
+    Processed is what lies before the committed offsets: a slice under way counts up to where its tasks have
+    committed. It holds of a continuous application, too, which never finishes a run.
+
+    :param application_id: the application.
+    :param topics: its input topics; empty: those of its last run.
+    :param max_records: how many committed records may be left.
+    """
+
+    application_id: str
+    topics: tuple[str, ...] = ()
+    max_records: int = 0
+
+    def __str__(self) -> str:
+        return f"application {self.application_id} with {self.max_records} records left, or fewer"
+
+    def evaluate(self, view: View) -> NewDataResult | None:
+        """Return what is left once it is little enough."""
+        check_application_id(self.application_id)
+        ledger = view.ledger(self.application_id)
+        folded = unless_void(view.metadata(self.application_id), ledger)
+        held = folded.slice if folded.state is RunState.RUNNING else None
+        topics = self.topics or NewData(application_id=self.application_id)._inputs(ledger, held)
+        partitions = view.partitions(topics)
+        # Tasks commit all the time, and neither ledger nor metadata say so.
+        committed = view.committed(self.application_id, partitions, moving=True)
+        processed = {**ledger.stops, **committed}
+        left = view.new_records(self.application_id, partitions, processed, at_most=self.max_records + 1)
+        if left.total > self.max_records:
+            return None
+        return new_data_result(self.application_id, left.per_topic, left.oldest_ms or 0)
+
+
+Condition = RunFinished | NewData | CaughtUp | StopOffsetsReached
 
 
 def condition_to_json(condition: Condition) -> Json:

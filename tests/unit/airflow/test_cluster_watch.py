@@ -295,9 +295,9 @@ def test_look_goes_on_when_a_topic_that_had_no_leader_has_one(
 def test_result_is_not_lost_when_an_error_follows_before_its_sensor_had_a_turn() -> None:
     async def scenario() -> Any:
         waiting = _waiting(RunFinished(application_id="app", run_id="one"))
-        waiting.tell({"run_id": "one"})
-        waiting.tell(KafkaClientError("gone", fix="wait", code="_TRANSPORT", retriable_code=True))
-        waiting.tell(None)
+        waiting.answer({"run_id": "one"})
+        waiting.answer(KafkaClientError("gone", fix="wait", code="_TRANSPORT", retriable_code=True))
+        waiting.answer(None)
         return await _first(waiting)
 
     assert asyncio.run(scenario()) == {"run_id": "one"}

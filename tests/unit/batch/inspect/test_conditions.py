@@ -10,6 +10,7 @@ import pytest
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import (
+    CaughtUp,
     Condition,
     NewData,
     RunFinished,
@@ -359,6 +360,7 @@ def test_nothing_is_written_when_a_cluster_is_looked_at(
         for condition in (
             RunFinished(application_id="app", run_id="one"),
             NewData(application_id="app"),
+            CaughtUp(application_id="app"),
             StopOffsetsReached(application_id="app", run_id="one", subtopology=0),
         ):
             condition.evaluate(view)
@@ -373,6 +375,7 @@ def test_nothing_is_written_when_a_cluster_is_looked_at(
         RunFinished(application_id="a", run_id="r"),
         RunFinished(application_id="a", interval_ms=(0, 3_600_000)),
         NewData(application_id="a", topics=("t",), min_records=5, older_than_ms=7),
+        CaughtUp(application_id="a", topics=("t",), max_records=5),
         StopOffsetsReached(application_id="a", run_id="r", subtopology=1),
     ],
 )

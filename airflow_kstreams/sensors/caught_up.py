@@ -1,0 +1,67 @@
+"""Waits until an application has processed its input topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_kstreams.batch.inspect.conditions import CaughtUp
+from airflow_kstreams.sensors.parameters import number, topic_names
+from airflow_kstreams.sensors.waiting import ConditionSensor
+
+__all__ = ["CaughtUpSensor"]
+
+
+class CaughtUpSensor(ConditionSensor):
+    """Waits until an application has processed what its input topics hold.
+
+    It serves where no finished run can be waited for: behind a continuous application, which finishes none,
+    or after a reset that makes several runs process old records again. Processed is what lies before the
+    offsets that the application's group has committed, so a run that is under way counts up to where its
+    tasks are. Records are counted as a read_committed reader sees them. The sensor joins no group and commits
+    nothing.
+
+    :param application_id: the application. (templated)
+    :param topics: its input topics, as a list, or as text with commas between them; those of its last run by
+        default. (templated)
+    :param max_records: how many records may be left: more than 0 where new ones arrive all the time. They are
+        read to be counted, so leave it small. (templated)
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
+        ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
+        which have no effect there.
+    :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
+        ...
+    :return: a :class:`~airflow_kstreams.hooks.results.NewDataResult` of what is left; its ``oldest_ms`` is 0
+        if nothing is.
+
+    >>> from airflow.sdk import DAG
+    >>> from airflow_kstreams.sensors.caught_up import CaughtUpSensor
+    >>> with DAG("orders_report", schedule="@daily"):
+    ...     caught_up = CaughtUpSensor(
+    ...         task_id="orders_are_processed", application_id="orders", max_records=100, deferrable=True
+    ...     )
+    """
+
+    template_fields: Sequence[str] = ("application_id", "topics", "max_records", "kafka_conn_id")
+
+    def __init__(
+        self,
+        *,
+        application_id: str,
+        topics: Sequence[str] | str | None = None,
+        max_records: int | str = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application_id = application_id
+        self.topics = topics
+        self.max_records = max_records
+
+    def condition(self) -> CaughtUp:
+        """Return what to wait for."""
+        return CaughtUp(
+            application_id=self.application_id,
+            topics=topic_names("topics", self.topics),
+            max_records=number("max_records", self.max_records, minimum=0),
+        )
