@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.application import APPLICATION, FUNCTION, load_topology
+from airflow_kstreams.cli.application import load_topology
+from airflow_kstreams.cli.options import ApplicationPath, FunctionName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ _PLACEHOLDER = "HOST:PORT"
 _HEADINGS = ("operation", "resource", "name", "for")
 
 
-class Format(StrEnum):
+class ListFormat(StrEnum):
     """How to print the list."""
 
     TABLE = "table"
@@ -39,7 +40,7 @@ class Purpose(StrEnum):
 
 
 def acls(  # noqa: PLR0913 - every parameter is an option
-    application: APPLICATION,
+    application: ApplicationPath,
     application_id: Annotated[
         str, typer.Option(metavar="ID", help="Names group and internal topics.", show_default=False)
     ],
@@ -59,8 +60,8 @@ def acls(  # noqa: PLR0913 - every parameter is an option
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="An application setting; repeatable.", show_default=False),
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
-    function: FUNCTION = "topology",
+    output_format: Annotated[ListFormat, typer.Option("--format", help="What to print.")] = ListFormat.TABLE,
+    function: FunctionName = "topology",
 ) -> None:
     """List the ACLs that the Kafka user of an application needs, no more and no less.
 
@@ -76,7 +77,7 @@ def acls(  # noqa: PLR0913 - every parameter is an option
     plan = load_topology(application, function).plan(application_id)
     settings = ApplicationSettings.parse(application_id, _settings(setting or []))
     needed = permissions(plan, settings, purposes or [Purpose.RUN])
-    if output_format is Format.COMMANDS:
+    if output_format is ListFormat.COMMANDS:
         for command in acl_commands(needed, principal=principal, bootstrap=bootstrap_server):
             typer.echo(command)
         return

@@ -1,4 +1,4 @@
-"""What commands that look at an application file have in common."""
+"""The topology of an application file, as commands build it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,10 @@ import contextlib
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.topology.topology import Topology
-
-APPLICATION = Annotated[
-    Path,
-    typer.Argument(
-        metavar="APP.py", help="The application file.", exists=True, dir_okay=False, show_default=False
-    ),
-]
-FUNCTION = Annotated[
-    str, typer.Option("--function", metavar="NAME", help="The function that returns the topology.")
-]
 
 
 def load_topology(path: Path, function: str) -> Topology:

@@ -1,4 +1,4 @@
-"""What commands that reach a broker have in common: where it is and how to log in.
+"""Where the broker is that a command reaches, and how to log in.
 
 Both come from options, or from the file that the environment names for Spark drivers too. Secrets stand in
 files only, and are never printed.
@@ -8,24 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
-
-import typer
-
-BOOTSTRAP = Annotated[
-    str | None,
-    typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Kafka's address.", show_default=False),
-]
-CONFIG_FILE = Annotated[
-    Path | None,
-    typer.Option(
-        "--config-file",
-        "--command-config",
-        metavar="FILE",
-        help="Properties file with client settings, as for Kafka's own tools (or JSON).",
-        show_default=False,
-    ),
-]
 
 
 def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object] | None:

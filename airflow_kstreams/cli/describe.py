@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from airflow_kstreams.cli.application import APPLICATION, FUNCTION, load_topology
+from airflow_kstreams.cli.application import load_topology
+from airflow_kstreams.cli.options import ApplicationPath, FunctionName
 
 
-class Format(StrEnum):
+class TopologyFormat(StrEnum):
     """What to print."""
 
     TEXT = "text"
@@ -20,13 +21,13 @@ class Format(StrEnum):
 
 
 #: By the ending of the file to write.
-_BY_ENDING = {".svg": Format.SVG, ".mmd": Format.MERMAID, ".mermaid": Format.MERMAID}
+_BY_ENDING = {".svg": TopologyFormat.SVG, ".mmd": TopologyFormat.MERMAID, ".mermaid": TopologyFormat.MERMAID}
 
 
 def describe(
-    application: APPLICATION,
+    application: ApplicationPath,
     output_format: Annotated[
-        Format | None,
+        TopologyFormat | None,
         typer.Option(
             "--format", help="By the output file's ending, or text, unless given.", show_default=False
         ),
@@ -38,18 +39,19 @@ def describe(
         str | None,
         typer.Option(metavar="ID", help="Show internal topics by their names in Kafka.", show_default=False),
     ] = None,
-    function: FUNCTION = "topology",
+    function: FunctionName = "topology",
 ) -> None:
     """Show the topology of an application file.
 
     SVG needs the extra "draw": pip install 'airflow-kstreams[draw]'.
     """
     topology = load_topology(application, function)
-    wanted = output_format or (_BY_ENDING.get(output.suffix, Format.TEXT) if output else Format.TEXT)
+    by_ending = _BY_ENDING.get(output.suffix) if output else None
+    wanted = output_format or by_ending or TopologyFormat.TEXT
     render = {
-        Format.TEXT: topology.describe,
-        Format.MERMAID: topology.to_mermaid,
-        Format.SVG: topology.to_svg,
+        TopologyFormat.TEXT: topology.describe,
+        TopologyFormat.MERMAID: topology.to_mermaid,
+        TopologyFormat.SVG: topology.to_svg,
     }[wanted]
     text = render(application_id=application_id)
     if output is None:

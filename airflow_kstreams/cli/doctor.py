@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.application import APPLICATION, FUNCTION, load_topology
-from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
+from airflow_kstreams.cli.application import load_topology
+from airflow_kstreams.cli.broker import client_config
+from airflow_kstreams.cli.options import (
+    ApplicationId,
+    ApplicationPath,
+    BootstrapServer,
+    ConfigFile,
+    FunctionName,
+)
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
@@ -21,10 +28,10 @@ FOUND_ERRORS = 1
 
 
 def doctor(
-    application: APPLICATION,
-    application_id: Annotated[str, typer.Option(metavar="ID", help="The application.", show_default=False)],
-    bootstrap_server: BOOTSTRAP = None,
-    config_file: CONFIG_FILE = None,
+    application: ApplicationPath,
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,7 +49,7 @@ def doctor(
             show_default=False,
         ),
     ] = None,
-    function: FUNCTION = "topology",
+    function: FunctionName = "topology",
 ) -> None:
     """Look for what may break the promise: of the cluster, the topics and the application's own state.
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.application import APPLICATION, FUNCTION, load_topology
-from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
+from airflow_kstreams.cli.application import load_topology
+from airflow_kstreams.cli.broker import client_config
+from airflow_kstreams.cli.options import ApplicationPath, BootstrapServer, ConfigFile, FunctionName
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def explore(  # noqa: PLR0913 - every parameter is an option
-    application: APPLICATION,
-    bootstrap_server: BOOTSTRAP = None,
-    config_file: CONFIG_FILE = None,
+    application: ApplicationPath,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
     last: Annotated[int, typer.Option(min=0, help="Records to read of each input topic.")] = 1000,
     last_of: Annotated[
         list[str] | None,
@@ -60,7 +61,7 @@ def explore(  # noqa: PLR0913 - every parameter is an option
         ),
     ] = None,
     application_id: Annotated[str, typer.Option(metavar="ID", help="Names internal topics.")] = "explore",
-    function: FUNCTION = "topology",
+    function: FunctionName = "topology",
 ) -> None:
     """Run a sample of real input through a topology and show the records at its nodes.
 

@@ -8,25 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
+from airflow_kstreams.cli.broker import client_config
+from airflow_kstreams.cli.options import BootstrapServer, ConfigFile
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.protocol.replay_records import Replay
     from airflow_kstreams.explore.tables import Table
 
-APPLICATION_ID = Annotated[
-    str,
-    typer.Option(
-        "--application-id", metavar="ID", help="The application whose dead letters.", show_default=False
-    ),
-]
-
 
 def replay(
-    application_id: APPLICATION_ID,
-    bootstrap_server: BOOTSTRAP = None,
-    config_file: CONFIG_FILE = None,
+    application_id: Annotated[
+        str, typer.Option(metavar="ID", help="The application whose dead letters.", show_default=False)
+    ],
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
     dead_letter_topic: Annotated[
         str | None,
         typer.Option(

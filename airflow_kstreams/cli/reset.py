@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
+from airflow_kstreams.cli.broker import client_config
+from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan
     from airflow_kstreams.explore.tables import Table
 
-APPLICATION_ID = Annotated[
-    str, typer.Option("--application-id", metavar="ID", help="The application.", show_default=False)
-]
-
 
 def reset(  # noqa: PLR0913 - every parameter is an option
-    application_id: APPLICATION_ID,
-    bootstrap_server: BOOTSTRAP = None,
-    config_file: CONFIG_FILE = None,
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
     input_topics: Annotated[
         list[str] | None,
         typer.Option(

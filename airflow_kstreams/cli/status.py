@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker import BOOTSTRAP, CONFIG_FILE, client_config
+from airflow_kstreams.cli.broker import client_config
+from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile
 from airflow_kstreams.cli.output import show
-from airflow_kstreams.cli.reset import APPLICATION_ID
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.inspect.status import RunStatus
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def status(
-    application_id: APPLICATION_ID,
-    bootstrap_server: BOOTSTRAP = None,
-    config_file: CONFIG_FILE = None,
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
     runs: Annotated[int, typer.Option(min=0, help="Finished runs to show.")] = 10,
     records: Annotated[
         bool, typer.Option("--records", help="Show the records of the metadata topic, too.")

@@ -23,7 +23,16 @@ from airflow_kstreams.batch.protocol.metadata_records import (
 )
 from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.support.kafka.metadata_log import APP, a_slice, bare, frozen, log_of, records_of
+from tests.support.kafka.metadata_log import (
+    APP,
+    a_slice,
+    bare,
+    compacted,
+    frozen,
+    log_of,
+    records_of,
+    second_run,
+)
 
 TOPICS = ("A", "B", "I")
 SOURCES = (TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0))
@@ -155,3 +164,14 @@ def test_key_of_another_kind_is_no_stop_offset_when_it_only_looks_like_a_number(
 def test_value_of_another_kind_is_no_offset_when_it_has_too_many_digits() -> None:
     long = "9" * 5_000
     assert folded([bare("A_0", long), bare("A_0-I_0", long), bare(APP, "0")]).foreign_stops == {}
+
+
+@given(st.lists(st.sampled_from(range(14)), max_size=40), st.data())
+def test_fold_equals_the_fold_of_the_compacted_log_when_records_come_in_any_order(
+    picks: list[int], data: st.DataObject
+) -> None:
+    first, begin = second_run()
+    pool = (first + begin)[:14]
+    log = [pool[pick % len(pool)] for pick in picks]
+    cut = data.draw(st.integers(0, len(log)))
+    assert folded(compacted(log[:cut]) + log[cut:]) == folded(log)

@@ -29,9 +29,9 @@ from airflow_kstreams.kafka.schema_registry.binding import RegistrySerde, Subjec
 from airflow_kstreams.kafka.schema_registry.clients import client_of, configure
 from airflow_kstreams.kafka.schema_registry.formats import (
     AvroFormat,
-    Format,
     JsonSchemaFormat,
     ProtobufFormat,
+    SchemaFormat,
 )
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
@@ -191,7 +191,7 @@ class SchemaRegistry:
 
     def _serde(
         self,
-        schema: Format,
+        schema: SchemaFormat,
         auto_register_schemas: bool,
         use_latest_version: bool,
         subject_names: SubjectNames,

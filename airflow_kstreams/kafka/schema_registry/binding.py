@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_kstreams.kafka.schema_registry.clients import client_of, missing_library
 from airflow_kstreams.kafka.schema_registry.faults import is_unknown_schema, one_line, registry_fault
-from airflow_kstreams.kafka.schema_registry.formats import Deserializer, Format, Serializer, json_schema_fault
+from airflow_kstreams.kafka.schema_registry.formats import (
+    Deserializer,
+    SchemaFormat,
+    Serializer,
+    json_schema_fault,
+)
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
 from airflow_kstreams.streams.serde.base import Serde, Side
 
@@ -44,7 +49,7 @@ class RegistrySerde:
     :param subject_names: how the registry's subjects are named.
     """
 
-    format: Format
+    format: SchemaFormat
     url: str
     auto_register_schemas: bool
     use_latest_version: bool
@@ -78,11 +83,11 @@ class RegistrySerde:
 
         :raises ConfigError: the extra is not installed, no registry is named, or its settings are refused.
         """
-        bound = BoundFormat(self, client_of(self.url), topic, side)
+        bound = BoundSerde(self, client_of(self.url), topic, side)
         return Serde(id=self.id, serialize=bound.serialize, deserialize=bound.deserialize)
 
 
-class BoundFormat:
+class BoundSerde:
     """A format at work on the keys or values of one topic, in one task.
 
     :param definition: the serde.
@@ -241,7 +246,7 @@ def _read_id(payload: bytes, context: Any, schema_id: Any) -> io.BytesIO:
     return rest
 
 
-def _import_library(format_: Format) -> None:
+def _import_library(format_: SchemaFormat) -> None:
     """Import what a format needs, so that a missing library shows when a task starts.
 
     :raises ConfigError: it is not installed.

@@ -30,7 +30,7 @@ Deserializer = Callable[[bytes, Any], Any]
 Conf = Mapping[str, Any]
 
 
-class Format(Protocol):
+class SchemaFormat(Protocol):
     """A schema in one of the registry's formats."""
 
     @property

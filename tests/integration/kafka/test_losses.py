@@ -18,7 +18,8 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPartition
 from tests.conftest import read_rows
-from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept, execute, printed_commands
 
 Produce = Callable[..., None]
@@ -32,7 +33,7 @@ def copied(source: str, target: str) -> Topology:
 
 
 @dataclass(kw_only=True)
-class Scene(InterceptedApplication):
+class Scene(Application):
     """An application that copies one topic to another, and what happens to the topic."""
 
     source: str

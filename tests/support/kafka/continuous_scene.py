@@ -18,11 +18,11 @@ from airflow_kstreams.batch.continuous.task_thread import TaskThread
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.attempt import TaskAssignment
-from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
+from tests.support.kafka.in_process import Application, tasks_of
 
 APP = "app"
 
@@ -80,62 +80,46 @@ class SwitchingApplication:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def batches(self) -> Application:
+        """The application as it runs in batches."""
+        return Application(
+            application_id=self.application_id,
+            topology=self.topology,
+            settings=self.settings,
+            on=self.cluster,
+            clock=self.clock,
+        )
+
+    @property
     def checked(self) -> ApplicationSettings:
         """The checked settings."""
-        return ApplicationSettings.parse(
-            self.application_id, {"processing.guarantee": "exactly_once", **self.settings}
-        )
+        return self.batches.checked
 
     def coordinator(self) -> Coordinator:
         """Make a coordinator of batches."""
-        return Coordinator(self.cluster, self.checked, clock=self.clock)
+        return self.batches.coordinator()
 
     def begin(self, run_id: str, *, release: bool = True, order: tuple[int, int] = (0, 1)) -> Slice:
         """Begin a batch as a driver does."""
-        coordinator = self.coordinator()
-        begun = coordinator.begin(
-            run_id,
-            self.topology.plan(self.application_id),
-            order=order,
-            hold_lease=True,
-            groups=partial(self.topology.partition_groups, self.application_id),
-        )
-        if release:
-            coordinator.close()
-        assert begun.slice is not None
-        return begun.slice
+        return self.batches.begin(run_id, order, coordinator=None if release else self.coordinator())
 
     def task(self, slice_: Slice, task_id: TaskId) -> TaskReport:
         """Run one task of a batch."""
-        return TaskRunner(
-            topology=self.topology,
-            assignment=TaskAssignment(task_id=task_id, run_id=slice_.run_id, generation=slice_.generation),
-            cluster=self.cluster,
-            settings=self.checked,
-            clock=self.clock,
-        ).run()
+        return self.batches.task(slice_, task_id.subtopology, task_id.group)
 
     def finish(self, run_id: str) -> RunSummary:
         """Finish a batch."""
-        coordinator = self.coordinator()
-        try:
-            return coordinator.finish(run_id)
-        finally:
-            coordinator.close()
+        return self.batches.finish(run_id)
 
     def batch(self, run_id: str) -> RunSummary:
         """Run a whole batch."""
-        slice_ = self.begin(run_id)
-        for task_id in tasks_of(slice_) if not slice_.plan.empty else ():
-            self.task(slice_, task_id)
-        return self.finish(run_id)
+        return self.batches.run(run_id)
 
     def batch_and_what_was_left(self, run_id: str) -> None:
         """Run a whole batch, after an unfinished one if there is one, as a driver does."""
         while True:
             slice_ = self.begin(run_id)
-            for task_id in tasks_of(slice_) if not slice_.plan.empty else ():
-                self.task(slice_, task_id)
+            self.batches.tasks(slice_)
             if self.finish(slice_.run_id).run_id == run_id:
                 return
 
@@ -167,12 +151,3 @@ class SwitchingApplication:
             settings=self.checked,
             clock=self.clock,
         )
-
-
-def tasks_of(slice_: Slice) -> list[TaskId]:
-    """Return every task, in topological order."""
-    return [
-        TaskId(subtopology=sub.id, group=group)
-        for sub in slice_.plan.topology.subtopologies
-        for group in range(slice_.plan.tasks[str(sub.id)])
-    ]

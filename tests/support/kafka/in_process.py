@@ -1,10 +1,12 @@
 """A whole run without Spark: begin, every task in turn, finish, in this process; on the real broker, or on
-any cluster.
+any cluster, with or without an interceptor of its port calls.
+
+What an application does beyond runs stands on this one: ``reset_scene`` and ``continuous_scene``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,6 +19,8 @@ from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import FaultyCluster
+from airflow_kstreams.testing.faults import Interceptor
 
 
 @dataclass(kw_only=True)
@@ -26,6 +30,7 @@ class Application:
     :param settings: by dotted name; exactly_once unless given.
     :param client: client settings besides the address.
     :param on: another cluster than the broker, with its clock.
+    :param interceptor: of the application's port calls; none unless given.
     """
 
     application_id: str
@@ -35,6 +40,7 @@ class Application:
     client: Mapping[str, str] = field(default_factory=dict)
     on: ClusterPort | None = None
     clock: Clock | None = None
+    interceptor: Interceptor | None = None
 
     @property
     def checked(self) -> ApplicationSettings:
@@ -45,29 +51,45 @@ class Application:
 
     @property
     def cluster(self) -> ClusterPort:
-        """The cluster."""
+        """The cluster, as the application sees it."""
         ours = {"bootstrap.servers": self.bootstrap, **self.client}
-        return self.on or KafkaCluster(ours, settings=self.checked)
+        inner = self.on or KafkaCluster(ours, settings=self.checked)
+        return inner if self.interceptor is None else FaultyCluster(inner, self.interceptor)
+
+    def coordinator(self) -> Coordinator:
+        """Make a coordinator, as capture, a driver and finish do."""
+        return Coordinator(self.cluster, self.checked, clock=self.clock)
 
     def begin(
-        self, run_id: str, order: tuple[int, int] = (0, 1), interval_ms: tuple[int, int] | None = None
+        self,
+        run_id: str,
+        order: tuple[int, int] = (0, 1),
+        interval_ms: tuple[int, int] | None = None,
+        *,
+        coordinator: Coordinator | None = None,
     ) -> Slice:
-        """Begin a run as a driver does and let go of the lease, as a crashed driver's would have expired."""
-        coordinator = Coordinator(self.cluster, self.checked, clock=self.clock)
+        """Begin a run as a driver does.
+
+        :param coordinator: keeps the lease; without one the lease is let go, as a crashed driver's would have
+            expired.
+        """
+        ours = coordinator or self.coordinator()
         try:
-            begun = coordinator.begin(
+            begun = ours.begin(
                 run_id,
                 self.topology.plan(self.application_id),
                 order=order,
-                owner="test",
+                owner=f"driver of {run_id}",
                 hold_lease=True,
                 interval_ms=interval_ms,
                 groups=partial(self.topology.partition_groups, self.application_id),
             )
-            coordinator.release()
+            if coordinator is None:
+                ours.release()
         finally:
-            coordinator.close()
-        assert begun.slice is not None
+            if coordinator is None:
+                ours.close()
+        assert begun.slice is not None, f"run {run_id} is finished: {begun.finished}"
         return begun.slice
 
     def task(self, slice_: Slice, subtopology: int, group: int) -> TaskReport:
@@ -84,19 +106,17 @@ class Application:
             clock=self.clock,
         ).run()
 
-    def tasks(self, slice_: Slice) -> list[TaskReport]:
-        """Run every task of a slice in topological order."""
-        if slice_.plan.empty:
-            return []
+    def tasks(self, slice_: Slice, subtopologies: Iterable[int] | None = None) -> list[TaskReport]:
+        """Run every task of a slice in topological order, or those of some subtopologies."""
         return [
-            self.task(slice_, sub.id, group)
-            for sub in slice_.plan.topology.subtopologies
-            for group in range(slice_.plan.tasks[str(sub.id)])
+            self.task(slice_, task_id.subtopology, task_id.group)
+            for task_id in tasks_of(slice_)
+            if subtopologies is None or task_id.subtopology in subtopologies
         ]
 
     def finish(self, run_id: str) -> RunSummary:
         """Finish a run."""
-        coordinator = Coordinator(self.cluster, self.checked, clock=self.clock)
+        coordinator = self.coordinator()
         try:
             return coordinator.finish(run_id)
         finally:
@@ -109,3 +129,14 @@ class Application:
         slice_ = self.begin(run_id, order, interval_ms)
         self.tasks(slice_)
         return self.finish(run_id)
+
+
+def tasks_of(slice_: Slice) -> list[TaskId]:
+    """Return every task, in topological order; none if there is nothing to read."""
+    if slice_.plan.empty:
+        return []
+    return [
+        TaskId(subtopology=sub.id, group=group)
+        for sub in slice_.plan.topology.subtopologies
+        for group in range(slice_.plan.tasks[str(sub.id)])
+    ]

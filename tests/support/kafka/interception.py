@@ -1,15 +1,16 @@
-"""An application whose port calls pass an interceptor, and one that does something at one of them."""
+"""Interceptors of port calls: one that does something at a call, and one that dies there.
+
+``Application(interceptor=...)`` puts one between an application and its cluster; ``CrashingAt.cluster`` gives
+a cluster to what takes one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from airflow_kstreams.streams.ports import ClusterPort
-from airflow_kstreams.testing import FaultyCluster
-from airflow_kstreams.testing.faults import Interceptor
-from tests.support.kafka.in_process import Application
+from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 
 T = TypeVar("T")
 
@@ -32,17 +33,32 @@ class Once:
         return effect()
 
 
-@dataclass(kw_only=True)
-class InterceptedApplication(Application):
-    """An application on a cluster behind an interceptor.
+class Crash(BaseException):
+    """The process is gone."""
 
-    :param interceptor: None for the cluster itself.
+
+class CrashingAt:
+    """An interceptor that kills its process at one port call, before or after it takes effect.
+
+    :param number: of the call, from 0; None for never.
     """
 
-    interceptor: Interceptor | None = None
+    def __init__(self, number: int | None = None, *, after: bool = False) -> None:
+        self.calls: list[str] = []
+        self._number = number
+        self._after = after
+        self._dead = False
 
-    @property
-    def cluster(self) -> ClusterPort:
-        """The cluster, as the application sees it."""
-        inner = super().cluster
-        return inner if self.interceptor is None else FaultyCluster(inner, self.interceptor)
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        if self._dead:
+            raise Crash
+        self.calls.append(name)
+        if len(self.calls) - 1 != self._number:
+            return effect()
+        self._dead = True
+        if self._after:
+            effect()
+        raise Crash
+
+    def cluster(self, kafka: InMemoryKafka) -> ClusterPort:
+        return FaultyCluster(kafka, self)

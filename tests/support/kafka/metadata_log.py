@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord, slice_records, stop_hash
+from airflow_kstreams.batch.protocol.metadata import fold
+from airflow_kstreams.batch.protocol.metadata_records import (
+    MetadataRecord,
+    finished_record,
+    notification_record,
+    slice_records,
+    stop_hash,
+    tombstone,
+)
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, Slice
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.topology.records import FakeRecord
 
 APP = "app"
@@ -69,3 +78,17 @@ def compacted(records: list[MetadataRecord]) -> list[MetadataRecord]:
     """What compaction may leave at the most: each key's last record."""
     last = {record.key: at for at, record in enumerate(records)}
     return [record for at, record in enumerate(records) if last[record.key] == at]
+
+
+def tombstones(records: list[MetadataRecord]) -> list[MetadataRecord]:
+    """What takes all of these back."""
+    return [tombstone(APP, key) for key in fold(log_of(records), APP, topics=()).live_keys]
+
+
+def second_run() -> tuple[list[MetadataRecord], list[MetadataRecord]]:
+    """A finished first run with notifications, and what the begin of a second writes after it."""
+    first = records_of(a_slice())
+    first.append(notification_record(a_slice(), TopicPartition("A", 0), TopicPartition("I", 0), 24))
+    first.append(finished_record(a_slice(), owner="x"))
+    later = a_slice("run-2", inputs=(frozen("A", 0, 55, 155), frozen("A", 1, 46, 46), frozen("B", 0, 7, 9)))
+    return first, [*tombstones(first), *records_of(later)]

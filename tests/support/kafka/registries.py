@@ -10,6 +10,8 @@ from confluent_kafka.schema_registry import Schema
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams.serde.base import Serde
 
 FLIGHT = json.dumps(
     {
@@ -105,3 +107,31 @@ def message_class(name: str, version: int = 1) -> Any:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(flight_file(version))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"demo.{name}"))
+
+
+def copy_topology(serde: Serde) -> Topology:
+    """Copy values of a serde from ``in`` to ``out``."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serde)
+    builder.stream("in").send_to("out")
+    return builder.build()
+
+
+def all_different(registry: SchemaRegistry) -> list[Serde]:
+    """Serdes of every format, schema and option; none of them is another."""
+    options: list[dict[str, Any]] = [
+        {},
+        {"auto_register_schemas": False},
+        {"use_latest_version": True},
+        {"subject_names": "record"},
+        {"subject_names": "topic_record"},
+    ]
+    return [
+        *(registry.avro(FLIGHT, **given) for given in options),
+        registry.avro(FLIGHT_2),
+        registry.avro(),
+        *(registry.json_schema(FLIGHT_JSON, **given) for given in options),
+        registry.json_schema(),
+        *(registry.protobuf(message_class("Flight"), **given) for given in options),
+        registry.protobuf(message_class("Flight", version=2)),
+        registry.protobuf(message_class("Airport")),
+    ]

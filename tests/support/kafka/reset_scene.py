@@ -1,11 +1,14 @@
-"""An application on the in-memory Kafka that can be run, reset, looked at whole, and crashed anywhere."""
+"""An application on the in-memory Kafka that can be run, reset and looked at whole.
+
+For tests of resets, and of operators and sensors that need an application with runs behind it. Crashes at
+its port calls: ``interception``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -17,16 +20,12 @@ from airflow_kstreams.batch.reset.plan import ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import Scenario, ToEarliest
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.task.attempt import TaskAssignment
-from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, TopicPartition
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
-
-T = TypeVar("T")
+from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.kafka.in_process import Application
 
 APP = "app"
 METADATA, LEDGER = f"{APP}-metadata", f"{APP}-runs"
@@ -63,11 +62,19 @@ class ResetScene:
             self.kafka.create_topic(topic, partitions=self.partitions)
         self.kafka.create_topic("out")
 
+    def application(self, cluster: ClusterPort | None = None) -> Application:
+        """The application, on the scene's Kafka unless given another."""
+        return Application(
+            application_id=APP,
+            topology=self.topology,
+            settings={"commit.every.records": 1, **self.settings},
+            on=cluster or self.kafka,
+            clock=self.clock,
+        )
+
     @property
     def checked(self) -> ApplicationSettings:
-        return ApplicationSettings.parse(
-            APP, {"processing.guarantee": "exactly_once", "commit.every.records": 1, **self.settings}
-        )
+        return self.application().checked
 
     # == records
 
@@ -88,54 +95,23 @@ class ResetScene:
     # == runs
 
     def coordinator(self, cluster: ClusterPort | None = None) -> Coordinator:
-        return Coordinator(cluster or self.kafka, self.checked, clock=self.clock)
+        return self.application(cluster).coordinator()
 
     def begin(self, run_id: str, *, coordinator: Coordinator | None = None, order: int = 1) -> Slice:
         """Begin a run as a driver does; without a coordinator of one's own the lease is let go."""
-        ours = coordinator or self.coordinator()
-        try:
-            begun = ours.begin(
-                run_id,
-                self.topology.plan(APP),
-                order=(0, order),
-                owner=f"driver of {run_id}",
-                hold_lease=True,
-                groups=partial(self.topology.partition_groups, APP),
-            )
-        finally:
-            if coordinator is None:
-                ours.close()
-        assert begun.slice is not None, f"run {run_id} is finished: {begun.finished}"
-        return begun.slice
+        return self.application().begin(run_id, (0, order), coordinator=coordinator)
 
     def task(self, slice_: Slice, sub: int, group: int, *, cluster: ClusterPort | None = None) -> TaskReport:
-        return TaskRunner(
-            topology=self.topology,
-            assignment=TaskAssignment(
-                task_id=TaskId(subtopology=sub, group=group),
-                run_id=slice_.run_id,
-                generation=slice_.generation,
-            ),
-            cluster=cluster or self.kafka,
-            settings=self.checked,
-            clock=self.clock,
-        ).run()
+        return self.application(cluster).task(slice_, sub, group)
 
-    def tasks(self, slice_: Slice, subs: Iterable[int] = (0, 1, 2)) -> list[TaskReport]:
-        if slice_.plan.empty:
-            return []
-        return [self.task(slice_, sub, group) for sub in subs for group in range(slice_.plan.tasks[str(sub)])]
+    def tasks(self, slice_: Slice, subs: Iterable[int] | None = None) -> list[TaskReport]:
+        return self.application().tasks(slice_, subs)
 
     def finish(self, run_id: str) -> RunSummary:
-        coordinator = self.coordinator()
-        try:
-            return coordinator.finish(run_id)
-        finally:
-            coordinator.close()
+        return self.application().finish(run_id)
 
     def run(self, run_id: str) -> RunSummary:
-        self.tasks(self.begin(run_id))
-        return self.finish(run_id)
+        return self.application().run(run_id)
 
     # == resets
 
@@ -236,34 +212,3 @@ class ResetScene:
             "taken back": sorted(ledger.taken_back),
             "reset": reset and msgspec.structs.replace(reset, begun_ms=0),
         }
-
-
-class Crash(BaseException):
-    """The process is gone."""
-
-
-class CrashingAt:
-    """An interceptor that kills its process at one port call, before or after it takes effect.
-
-    :param number: of the call, from 0; None for never.
-    """
-
-    def __init__(self, number: int | None = None, *, after: bool = False) -> None:
-        self.calls: list[str] = []
-        self._number = number
-        self._after = after
-        self._dead = False
-
-    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
-        if self._dead:
-            raise Crash
-        self.calls.append(name)
-        if len(self.calls) - 1 != self._number:
-            return effect()
-        self._dead = True
-        if self._after:
-            effect()
-        raise Crash
-
-    def cluster(self, kafka: InMemoryKafka) -> ClusterPort:
-        return FaultyCluster(kafka, self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.testing import InMemoryKafka
-from tests.support.kafka.interception import InterceptedApplication
+from tests.support.kafka.in_process import Application
 
 APP = "app"
 WORDS = "abaab"
@@ -22,7 +22,7 @@ def kafka_with_words() -> InMemoryKafka:
     return kafka
 
 
-def counting(kafka: InMemoryKafka, **settings: object) -> InterceptedApplication:
+def counting(kafka: InMemoryKafka, **settings: object) -> Application:
     """Make the application.
 
     :param settings: more of them, with underscores for dots.
@@ -32,7 +32,7 @@ def counting(kafka: InMemoryKafka, **settings: object) -> InterceptedApplication
         "out", value_serde=serdes.int64()
     )
     more = {name.replace("_", "."): value for name, value in settings.items()}
-    return InterceptedApplication(
+    return Application(
         application_id=APP,
         topology=builder.build(),
         on=kafka,

@@ -1,22 +1,8 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from airflow_kstreams import streams
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from tests.support.topology.bound_topology import BoundTopology, Output
-
-HEAVY = ("airflow", "confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "rocksdict")
-
-
-def test_engine_stays_light_when_imported() -> None:
-    program = (
-        "import sys, threading, airflow_kstreams.streams\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules], threading.active_count())"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout == "[] 1\n"
 
 
 def test_every_public_name_is_documented_when_exported() -> None:

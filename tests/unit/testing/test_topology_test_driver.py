@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -243,16 +241,6 @@ def test_thousands_of_records_a_second_pass_when_a_test_pipes_them() -> None:
     seconds = time.process_time() - started
     assert driver.store("words").get("w3") == 500
     assert seconds < 2.5, f"{5_000 / seconds:.0f} records a second, expected 2,000 at least"
-
-
-def test_nothing_heavy_is_loaded_when_the_driver_is_imported() -> None:
-    program = (
-        "import sys, airflow_kstreams.testing\n"
-        "heavy = {'airflow', 'confluent_kafka', 'numpy', 'pandas', 'pyarrow', 'pyspark'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout == "[]\n"
 
 
 def test_every_public_name_is_documented_when_exported() -> None:

@@ -37,7 +37,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
-from tests.support.kafka.continuous_scene import APP, Running, SwitchingApplication, tasks_of
+from tests.support.kafka.continuous_scene import APP, Running, SwitchingApplication
+from tests.support.kafka.in_process import tasks_of
 from tests.support.kafka.printed_commands import accept_in_memory
 
 T = TypeVar("T")

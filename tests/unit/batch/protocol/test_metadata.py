@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from airflow_kstreams.batch.protocol.metadata import Folded, fold
 from airflow_kstreams.batch.protocol.metadata_records import (
@@ -11,12 +9,21 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     completed_record,
     finished_record,
     notification_record,
-    tombstone,
 )
 from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.support.kafka.metadata_log import APP, INPUTS, a_slice, bare, compacted, frozen, log_of, records_of
+from tests.support.kafka.metadata_log import (
+    APP,
+    INPUTS,
+    a_slice,
+    bare,
+    compacted,
+    log_of,
+    records_of,
+    second_run,
+    tombstones,
+)
 
 TOPICS = ("A", "B", "I")
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
@@ -25,10 +32,6 @@ I0, I1 = TopicPartition("I", 0), TopicPartition("I", 1)
 
 def folded(records: list[MetadataRecord], topics: tuple[str, ...] = ()) -> Folded:
     return fold(log_of(records), APP, topics=topics)
-
-
-def tombstones(records: list[MetadataRecord]) -> list[MetadataRecord]:
-    return [tombstone(APP, key) for key in folded(records).live_keys]
 
 
 def test_state_is_new_when_the_topic_is_empty() -> None:
@@ -53,15 +56,6 @@ def test_finished_marker_alone_is_enough_when_compaction_dropped_the_rest() -> N
     assert found.state is RunState.FINISHED
     assert found.slice is not None
     assert found.slice.plan == a_slice().plan
-
-
-def second_run() -> tuple[list[MetadataRecord], list[MetadataRecord]]:
-    """A finished first run with notifications, and what the begin of a second writes after it."""
-    first = records_of(a_slice())
-    first.append(notification_record(a_slice(), A0, I0, 24))
-    first.append(finished_record(a_slice(), owner="x"))
-    later = a_slice("run-2", inputs=(frozen("A", 0, 55, 155), frozen("A", 1, 46, 46), frozen("B", 0, 7, 9)))
-    return first, [*tombstones(first), *records_of(later)]
 
 
 def test_state_never_mixes_runs_when_a_writer_without_transactions_dies_anywhere_in_begin() -> None:
@@ -182,14 +176,3 @@ def test_strange_records_are_kept_out_of_the_state_when_the_topic_holds_some() -
     found = folded(log, TOPICS)
     assert found.foreign_stops == {}
     assert len(found.live_keys) == 5
-
-
-@given(st.lists(st.sampled_from(range(14)), max_size=40), st.data())
-def test_fold_equals_the_fold_of_the_compacted_log_when_records_come_in_any_order(
-    picks: list[int], data: st.DataObject
-) -> None:
-    first, begin = second_run()
-    pool = (first + begin)[:14]
-    log = [pool[pick % len(pool)] for pick in picks]
-    cut = data.draw(st.integers(0, len(log)))
-    assert folded(compacted(log[:cut]) + log[cut:], TOPICS) == folded(log, TOPICS)

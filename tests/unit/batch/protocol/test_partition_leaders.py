@@ -16,7 +16,8 @@ from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
-from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import Once
 from tests.support.kafka.word_counts import APP, EXACT, WORDS, counting, counts, kafka_with_words
 
 _LEADERLESS_MS = 5_000
@@ -28,7 +29,7 @@ def kafka() -> InMemoryKafka:
 
 
 @pytest.fixture
-def app(kafka: InMemoryKafka) -> InterceptedApplication:
+def app(kafka: InMemoryKafka) -> Application:
     return counting(kafka)
 
 
@@ -53,7 +54,7 @@ def open_partitions(kafka: InMemoryKafka) -> list[str]:
 
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_results_are_exact_when_leaders_come_late(
-    app: InterceptedApplication, kafka: InMemoryKafka, number: int
+    app: Application, kafka: InMemoryKafka, number: int
 ) -> None:
     slice_ = app.begin("run")
     app.interceptor = Once("writer.commit", number, crash_of(kafka))
@@ -66,7 +67,7 @@ def test_results_are_exact_when_leaders_come_late(
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_results_would_be_seen_twice_without_that_wait(
-    app: InterceptedApplication, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch, waits: bool
+    app: Application, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
     if not waits:
         for module in (task_attempt, task_commit):
@@ -82,7 +83,7 @@ def test_results_would_be_seen_twice_without_that_wait(
 
 
 def test_task_is_fenced_with_leaders_when_its_run_was_given_up(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     app.run("run-1")
     kafka.append("in", b"c", b"c")
@@ -101,7 +102,7 @@ def test_task_is_fenced_with_leaders_when_its_run_was_given_up(
     assert open_partitions(kafka) == []
 
 
-def test_coordinator_claims_with_leaders(app: InterceptedApplication, kafka: InMemoryKafka) -> None:
+def test_coordinator_claims_with_leaders(app: Application, kafka: InMemoryKafka) -> None:
     app.interceptor = Once("writer.commit", 1, crash_of(kafka))
     with pytest.raises(KafkaClientError):
         app.begin("run-1")
@@ -113,9 +114,7 @@ def test_coordinator_claims_with_leaders(app: InterceptedApplication, kafka: InM
     assert open_partitions(kafka) == []
 
 
-def test_claim_fails_and_may_be_repeated_when_no_leader_comes(
-    app: InterceptedApplication, kafka: InMemoryKafka
-) -> None:
+def test_claim_fails_and_may_be_repeated_when_no_leader_comes(app: Application, kafka: InMemoryKafka) -> None:
     kafka.restart(leaderless_ms=3_600_000)
     with pytest.raises(KafkaClientError) as caught:
         app.begin("run-1")

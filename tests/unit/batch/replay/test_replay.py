@@ -17,7 +17,7 @@ from airflow_kstreams.streams.records.error_handling import dead_letter_headers,
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
 from airflow_kstreams.testing.in_memory_kafka.log import LogRecord
-from tests.support.kafka.reset_scene import Crash, CrashingAt
+from tests.support.kafka.interception import Crash, CrashingAt
 
 T = TypeVar("T")
 

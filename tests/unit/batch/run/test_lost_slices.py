@@ -13,7 +13,7 @@ from airflow_kstreams.streams.errors import DataLossError, RunBusyError, RunErro
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
-from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, refused, results
 
@@ -121,7 +121,7 @@ def test_task_does_not_speak_of_a_newer_driver_when_there_is_no_slice(
 def test_slice_is_not_called_lost_when_another_capture_froze_it_a_moment_ago(kafka: InMemoryKafka) -> None:
     topology = copied()
     other = Application(application_id=APP, topology=topology, on=kafka, clock=kafka.clock)
-    first = InterceptedApplication(application_id=APP, topology=topology, on=kafka, clock=kafka.clock)
+    first = Application(application_id=APP, topology=topology, on=kafka, clock=kafka.clock)
     publish(kafka, 1, 2)
     other.run("run-1")
     kafka.admin().delete_topics([METADATA])

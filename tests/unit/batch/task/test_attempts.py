@@ -16,7 +16,8 @@ from airflow_kstreams.streams.errors import (
     TransactionAbortedError,
 )
 from airflow_kstreams.testing import InMemoryKafka
-from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import Once
 from tests.support.kafka.word_counts import EXACT, counting, counts, kafka_with_words
 
 T = TypeVar("T")
@@ -55,13 +56,13 @@ def kafka() -> InMemoryKafka:
 
 
 @pytest.fixture
-def app(kafka: InMemoryKafka) -> InterceptedApplication:
+def app(kafka: InMemoryKafka) -> Application:
     return counting(kafka, task_max_attempts=4)
 
 
 @pytest.mark.parametrize("error", [ABORTABLE, PASSING], ids=["abortable", "passing"])
 def test_task_gives_up_after_so_many_attempts_in_a_row_and_keeps_its_slice(
-    app: InterceptedApplication, kafka: InMemoryKafka, error: KStreamsError
+    app: Application, kafka: InMemoryKafka, error: KStreamsError
 ) -> None:
     slice_ = app.begin("run")
     failing = app.interceptor = Failing(error, lambda number: True)
@@ -77,7 +78,7 @@ def test_task_gives_up_after_so_many_attempts_in_a_row_and_keeps_its_slice(
 
 
 def test_attempts_are_counted_anew_after_each_commit_and_state_is_exact(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     slice_ = app.begin("run")
     # Three failures before each commit that succeeds: more in all than are allowed in a row.
@@ -90,9 +91,7 @@ def test_attempts_are_counted_anew_after_each_commit_and_state_is_exact(
 
 
 @pytest.mark.parametrize("error", [FORBIDDEN, REFUSED], ids=["forbidden", "refused record"])
-def test_no_other_attempt_is_made_when_it_could_not_help(
-    app: InterceptedApplication, error: KStreamsError
-) -> None:
+def test_no_other_attempt_is_made_when_it_could_not_help(app: Application, error: KStreamsError) -> None:
     slice_ = app.begin("run")
     failing = app.interceptor = Failing(error, lambda number: True)
     with pytest.raises(type(error)):
@@ -101,7 +100,7 @@ def test_no_other_attempt_is_made_when_it_could_not_help(
 
 
 def test_attempt_that_was_fenced_is_no_success_while_the_stops_are_not_committed(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     slice_ = app.begin("run")
 

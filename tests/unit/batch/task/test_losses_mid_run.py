@@ -15,7 +15,7 @@ from airflow_kstreams.streams.errors import DataLossError, StopOffsetUnreachable
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
-from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.batch.run.test_losses_between_runs import (
     APP,
@@ -39,8 +39,8 @@ def kafka() -> InMemoryKafka:
 
 
 @pytest.fixture
-def app(kafka: InMemoryKafka) -> InterceptedApplication:
-    return InterceptedApplication(application_id=APP, topology=copied(), on=kafka, clock=kafka.clock)
+def app(kafka: InMemoryKafka) -> Application:
+    return Application(application_id=APP, topology=copied(), on=kafka, clock=kafka.clock)
 
 
 def run_task(app: Application, slice_: Any, subtopology: int, group: int) -> DataLossError:
@@ -56,7 +56,7 @@ def complete(app: Application, slice_: Any) -> None:
 
 @pytest.mark.parametrize("when", ["before the task", "while it reads"])
 def test_run_goes_on_after_the_command_when_retention_deletes_records_of_its_slice(
-    app: InterceptedApplication, kafka: InMemoryKafka, when: str
+    app: Application, kafka: InMemoryKafka, when: str
 ) -> None:
     publish(kafka, *range(10))
     slice_ = app.begin("run-1")
@@ -80,7 +80,7 @@ def test_run_goes_on_after_the_command_when_retention_deletes_records_of_its_sli
 
 
 def test_run_goes_on_after_the_command_when_retention_deletes_its_whole_slice_and_more(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     publish(kafka, *range(10))
     slice_ = app.begin("run-1")
@@ -95,7 +95,7 @@ def test_run_goes_on_after_the_command_when_retention_deletes_its_whole_slice_an
 
 
 def test_loss_is_named_when_retention_deletes_records_of_an_intermediate_topic(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     publish(kafka, *range(10))
     slice_ = app.begin("run-1")
@@ -110,9 +110,7 @@ def test_loss_is_named_when_retention_deletes_records_of_an_intermediate_topic(
     assert len(results(kafka)) == 10 - lost
 
 
-def test_reader_that_lost_nothing_it_needs_is_made_again(
-    app: InterceptedApplication, kafka: InMemoryKafka
-) -> None:
+def test_reader_that_lost_nothing_it_needs_is_made_again(app: Application, kafka: InMemoryKafka) -> None:
     publish(kafka, *range(3))
     slice_ = app.begin("run-1")
     publish(kafka, *range(3, 9))
@@ -129,7 +127,7 @@ def test_reader_that_lost_nothing_it_needs_is_made_again(
 @pytest.mark.parametrize("when", ["before the task", "while it reads", "before finish"])
 @pytest.mark.parametrize("deleted", [True, False])
 def test_slice_is_dropped_by_the_command_when_a_topic_is_created_again_mid_run(
-    app: InterceptedApplication, kafka: InMemoryKafka, when: str, deleted: bool
+    app: Application, kafka: InMemoryKafka, when: str, deleted: bool
 ) -> None:
     publish(kafka, *range(10))
     slice_ = app.begin("run-1")
@@ -165,7 +163,7 @@ def test_slice_is_dropped_by_the_command_when_a_topic_is_created_again_mid_run(
 
 
 def test_truncation_is_noticed_long_before_the_task_would_give_up(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     publish(kafka, *range(10))
     slice_ = app.begin("run-1")
@@ -187,7 +185,7 @@ def test_truncation_is_noticed_long_before_the_task_would_give_up(
 def test_slice_is_not_read_again_when_its_committed_offsets_expire_while_it_is_under_way(
     kafka: InMemoryKafka, topic: str
 ) -> None:
-    app = InterceptedApplication(
+    app = Application(
         application_id=APP,
         topology=copied(),
         on=kafka,
@@ -222,7 +220,7 @@ def test_slice_is_not_read_again_when_its_committed_offsets_expire_while_it_is_u
 
 
 def test_slice_is_read_again_only_if_a_person_says_so_when_its_offsets_expired(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     publish(kafka, *range(10))
     slice_ = app.begin("run-1")
@@ -238,7 +236,7 @@ def test_slice_is_read_again_only_if_a_person_says_so_when_its_offsets_expired(
 
 
 def test_empty_run_is_finished_when_its_committed_offsets_expire(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     publish(kafka, *range(10))
     app.run("run-1")
@@ -283,7 +281,7 @@ def hold(kafka: InMemoryKafka, topic: str = "in") -> None:
 
 
 def test_run_stops_before_a_hung_foreign_transaction_and_its_summary_says_how_to_find_it(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     publish(kafka, 1, 2)
     hold(kafka)
@@ -301,9 +299,9 @@ def test_run_stops_before_a_hung_foreign_transaction_and_its_summary_says_how_to
 
 
 def test_text_tells_age_and_producer_when_a_transaction_keeps_a_task_from_its_stop(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
-    app = InterceptedApplication(
+    app = Application(
         application_id=APP,
         topology=copied(),
         on=kafka,
@@ -328,7 +326,7 @@ def test_text_tells_age_and_producer_when_a_transaction_keeps_a_task_from_its_st
 def test_counts_are_exact_when_a_slice_is_dropped_and_its_records_are_in_the_next(
     kafka: InMemoryKafka,
 ) -> None:
-    app = InterceptedApplication(application_id=APP, topology=counted(), on=kafka, clock=kafka.clock)
+    app = Application(application_id=APP, topology=counted(), on=kafka, clock=kafka.clock)
     publish(kafka, "a", "b", "a")
     slice_ = app.begin("run-1")
     app.interceptor = Once("reader.poll", 2, lambda: kafka.truncate(IN, 2))
@@ -342,7 +340,7 @@ def test_counts_are_exact_when_a_slice_is_dropped_and_its_records_are_in_the_nex
 
 
 def test_dropping_a_slice_whose_progress_was_lost_does_not_make_it_known(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     publish(kafka, *range(4))
     app.run("run-1")

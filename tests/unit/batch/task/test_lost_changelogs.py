@@ -15,7 +15,8 @@ from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import Headers, TopicSpec
 from airflow_kstreams.testing import InMemoryKafka
-from tests.support.kafka.interception import InterceptedApplication, Once
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.batch.run.test_losses_between_runs import APP, counted, publish
 
@@ -31,9 +32,9 @@ def kafka() -> InMemoryKafka:
 
 
 @pytest.fixture
-def app(kafka: InMemoryKafka) -> InterceptedApplication:
+def app(kafka: InMemoryKafka) -> Application:
     # Every record of the same task, and a commit for each.
-    return InterceptedApplication(
+    return Application(
         application_id=APP,
         topology=counted(),
         on=kafka,
@@ -63,7 +64,7 @@ def counts(kafka: InMemoryKafka) -> list[int]:
 
 @lose
 def test_run_goes_on_and_says_so_when_the_state_of_earlier_runs_was_given_up(
-    app: InterceptedApplication, kafka: InMemoryKafka, lose: Lose, caplog: pytest.LogCaptureFixture
+    app: Application, kafka: InMemoryKafka, lose: Lose, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(kafka, "a", "a")
     assert app.run("run-1").warnings == ()
@@ -79,9 +80,7 @@ def test_run_goes_on_and_says_so_when_the_state_of_earlier_runs_was_given_up(
     assert counts(kafka) == [1, 2, 1, 2]
 
 
-def test_nothing_is_said_when_a_reset_deleted_the_changelog(
-    app: InterceptedApplication, kafka: InMemoryKafka
-) -> None:
+def test_nothing_is_said_when_a_reset_deleted_the_changelog(app: Application, kafka: InMemoryKafka) -> None:
     publish(kafka, "a", "a")
     app.run("run-1")
     request = ResetRequest(application_id=APP, input_topics=("in",), force=True)
@@ -97,7 +96,7 @@ def test_nothing_is_said_when_a_reset_deleted_the_changelog(
 )
 @lose
 def test_run_is_refused_when_the_changelog_is_lost_while_it_is_under_way(
-    app: InterceptedApplication, kafka: InMemoryKafka, lose: Lose, when: str
+    app: Application, kafka: InMemoryKafka, lose: Lose, when: str
 ) -> None:
     publish(kafka, "a", "a")
     app.run("run-1")
@@ -133,9 +132,7 @@ def test_run_is_refused_when_the_changelog_is_lost_while_it_is_under_way(
     app.run("run-4")
 
 
-def test_doctor_tells_what_the_next_attempt_would_refuse(
-    app: InterceptedApplication, kafka: InMemoryKafka
-) -> None:
+def test_doctor_tells_what_the_next_attempt_would_refuse(app: Application, kafka: InMemoryKafka) -> None:
     publish(kafka, "a")
     app.begin("run-1")
     delete(kafka)
@@ -145,7 +142,7 @@ def test_doctor_tells_what_the_next_attempt_would_refuse(
 
 
 def test_slice_of_an_earlier_version_is_resumed_when_it_does_not_name_its_changelogs(
-    app: InterceptedApplication, kafka: InMemoryKafka
+    app: Application, kafka: InMemoryKafka
 ) -> None:
     publish(kafka, "a", "a")
     slice_ = app.begin("run-1")
@@ -169,7 +166,7 @@ def without(kafka: InMemoryKafka, name: str) -> None:
     kafka.append(metadata_topic(APP), marker.value(), marker.key(), headers=headers)
 
 
-def test_changelogs_are_frozen_by_their_topic_ids(app: InterceptedApplication, kafka: InMemoryKafka) -> None:
+def test_changelogs_are_frozen_by_their_topic_ids(app: Application, kafka: InMemoryKafka) -> None:
     publish(kafka, "a")
     slice_: Slice = app.begin("run-1")
     described = kafka.admin().describe_topics([CHANGELOG])

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import base64
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +16,6 @@ from tests.support.kafka.registries import (
     zigzag,
 )
 
-_ROOT = Path(__file__).parents[4]
 #: Field 1 is the text UA, field 2 the number 12.
 UA_12 = b"\x0a\x02UA\x10\x0c"
 #: Path of the message in its file: length of the path, then its indexes.
@@ -127,25 +123,3 @@ def test_argument_is_refused_with_the_users_line_when_it_is_no_message_class() -
         new_registry().protobuf(dict)  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match=r"protobuf at .*test_protobuf\.py:\d+ is given"):
         new_registry().protobuf(message_class("Flight")())
-
-
-_WRITE_A_MAP = """
-from tests.support.kafka.registries import message_class, new_registry
-flight = message_class("Flight")
-seats = {f"row {n}": n for n in range(20)}
-print(new_registry().protobuf(flight).bound("flights", "value").serialize(flight(seats=seats)).hex())
-"""
-
-
-def test_bytes_are_the_same_in_every_process_when_a_message_holds_a_map() -> None:
-    # The library orders a map by a hash whose seed depends on the process.
-    written = {
-        subprocess.run(
-            [sys.executable, "-c", _WRITE_A_MAP], cwd=_ROOT, capture_output=True, text=True, check=True
-        ).stdout
-        for _ in range(3)
-    }
-    assert len(written) == 1
-    flight = message_class("Flight")
-    data = bytes.fromhex(written.pop())
-    assert flight.FromString(data[5 + len(SECOND_MESSAGE) :]).seats == {f"row {n}": n for n in range(20)}

@@ -2,49 +2,15 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry
-from airflow_kstreams.streams import KStreamBuilder, serdes
+from airflow_kstreams.streams import serdes
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.topology import Topology
-from tests.support.kafka.registries import FLIGHT, FLIGHT_2, FLIGHT_JSON, message_class, new_registry
-
-_ROOT = Path(__file__).parents[4]
-
-
-def copy_topology(serde: Serde) -> Topology:
-    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serde)
-    builder.stream("in").send_to("out")
-    return builder.build()
-
-
-def all_different(registry: SchemaRegistry) -> list[Serde]:
-    options: list[dict[str, Any]] = [
-        {},
-        {"auto_register_schemas": False},
-        {"use_latest_version": True},
-        {"subject_names": "record"},
-        {"subject_names": "topic_record"},
-    ]
-    return [
-        *(registry.avro(FLIGHT, **given) for given in options),
-        registry.avro(FLIGHT_2),
-        registry.avro(),
-        *(registry.json_schema(FLIGHT_JSON, **given) for given in options),
-        registry.json_schema(),
-        *(registry.protobuf(message_class("Flight"), **given) for given in options),
-        registry.protobuf(message_class("Flight", version=2)),
-        registry.protobuf(message_class("Airport")),
-    ]
+from tests.support.kafka.registries import FLIGHT, FLIGHT_2, all_different, copy_topology, new_registry
 
 
 def test_serdes_differ_when_format_schema_or_options_do() -> None:
@@ -65,22 +31,6 @@ def test_id_stays_the_same_when_a_serde_is_bound() -> None:
         assert bound == serde
         assert bound is not serde
         assert bound.bound("elsewhere", "key") is bound
-
-
-_PRINT_IDS = """
-from tests.support.kafka.registries import new_registry
-from tests.unit.kafka.schema_registry.test_serde_ids import all_different, copy_topology
-for serde in all_different(new_registry()):
-    print(serde.id, copy_topology(serde).topology_hash())
-"""
-
-
-def test_ids_and_topology_hashes_are_the_same_when_another_process_builds_them() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _PRINT_IDS], cwd=_ROOT, capture_output=True, text=True, check=True
-    )
-    own = [f"{serde.id} {copy_topology(serde).topology_hash()}" for serde in all_different(new_registry())]
-    assert done.stdout.splitlines() == own
 
 
 def test_topology_hash_changes_when_the_schema_does() -> None:

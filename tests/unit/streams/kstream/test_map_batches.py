@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -400,18 +399,3 @@ def test_extra_is_named_when_pyarrow_is_missing(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ConfigError, match="needs pyarrow, which is not installed here") as caught:
         TopologyTestDriver(builder.build(), application_id="app")
     assert "airflow-kstreams[spark]" in caught.value.fix
-
-
-_BUILD = """
-import sys
-from airflow_kstreams.streams import KStreamBuilder, serdes
-builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
-builder.stream("in").map_batches(lambda batch: batch).send_to("out")
-builder.build().plan("app")
-print([name for name in ("pyarrow", "pandas", "numpy") if name in sys.modules])
-"""
-
-
-def test_nothing_heavy_is_imported_when_a_topology_is_built() -> None:
-    done = subprocess.run([sys.executable, "-c", _BUILD], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -105,14 +103,6 @@ def test_picture_in_the_docs_is_the_demos_when_drawn_again() -> None:
     )
 
 
-def test_picture_is_the_same_when_drawn_in_another_process() -> None:
-    code = "from tests import drawn_topologies as d; print(d.side_by_side().to_svg(), end='')"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout == drawn.side_by_side().to_svg()
-
-
 @pytest.fixture
 def no_igraph(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the extra ``draw`` were not installed."""
@@ -145,11 +135,3 @@ def test_notebook_shows_the_picture_when_igraph_is_there() -> None:
         "text/plain": topology.describe(),
         "image/svg+xml": topology.to_svg(),
     }
-
-
-def test_engine_does_not_import_igraph_when_nothing_is_drawn() -> None:
-    code = "import sys, airflow_kstreams.streams, airflow_kstreams.cli.app; print('igraph' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout == "False\n"

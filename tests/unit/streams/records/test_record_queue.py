@@ -3,8 +3,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records import record_queue
@@ -34,15 +32,6 @@ def drain(group: PartitionGroup, limit: int = 1000) -> list[tuple[TopicPartition
             for timestamp_ms, time_ms in zip(run.timestamps_ms, run.stream_times_ms, strict=True)
         ]
     return order
-
-
-@given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 10), st.integers(0, 30), st.integers(1, 12))
-def test_minimum_looks_ahead_as_far_as_the_window_when_timestamps_come_anyhow(
-    timestamps: list[int], start: int, count: int, window: int
-) -> None:
-    count = min(count, max(len(timestamps) - start, 0))
-    expected = [min(timestamps[i : i + window]) for i in range(start, start + count)]
-    assert list(lookahead_minima(timestamps, start, count, window)) == expected
 
 
 def test_partition_time_is_the_smallest_of_the_buffer_when_records_come_out_of_order() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -180,28 +178,6 @@ def test_folder_of_a_living_attempt_stays_when_a_dead_ones_is_swept(tmp_path: Pa
     living.discard()
     third.discard()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_kernel_lets_go_of_the_claim_when_a_process_is_killed(tmp_path: Path) -> None:
-    claiming = (
-        "import sys, pathlib\n"
-        "from airflow_kstreams.streams.state.files.local_files import LocalFiles\n"
-        "from airflow_kstreams.streams.state.files.state_folder import StateFolder\n"
-        "folder = StateFolder.claim(pathlib.Path(sys.argv[1]), LocalFiles())\n"
-        "print(folder.path, flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    home = tmp_path / "0_1"
-    command = [sys.executable, "-c", claiming, str(home)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        claimed = Path(process.stdout.readline().strip())
-        StateFolder.claim(home, LocalFiles()).discard()
-        assert claimed.is_dir(), "its process is alive"
-        process.kill()
-        process.wait(30)
-        StateFolder.claim(home, LocalFiles()).discard()
-        assert list(tmp_path.iterdir()) == []
 
 
 def test_setting_is_named_when_the_folder_cannot_be_made(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,28 +42,6 @@ def application(tmp_path: Path) -> ModuleType:
     path = tmp_path / "shipped_application.py"
     path.write_text(APPLICATION)
     return load(path)
-
-
-def test_hash_is_equal_when_another_process_builds_from_the_text(
-    application: ModuleType, tmp_path: Path
-) -> None:
-    source = ApplicationFile.of(application.topology)
-    here = source.topology().topology_hash()
-    script = tmp_path / "other.py"
-    script.write_text(
-        "from airflow_kstreams.streams.topology.application_file import ApplicationFile\n"
-        f"source = ApplicationFile(filename='/nowhere/shipped_application.py', text={source.text!r}, "
-        f"function={source.function!r})\nprint(source.topology().topology_hash())\n"
-    )
-    root = Path(__file__).parents[4]
-    other = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": str(root)},
-    )
-    assert other.stdout.strip() == here
 
 
 def test_struct_keeps_its_fields_when_built_from_the_text(application: ModuleType) -> None:

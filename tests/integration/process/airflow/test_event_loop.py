@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[3]
+from tests.support.fresh_python import ROOT
+
 _ALLOWED_SECONDS = 0.1
 
 #: Runs both triggers in a process like a triggerer's, as the first of theirs in it, with a broker that is not
@@ -73,7 +74,7 @@ def test_no_step_keeps_the_loop_when_the_broker_cannot_be_reached(tmp_path: Path
         [sys.executable, "-c", _SCENARIO],
         env={
             **os.environ,
-            "PYTHONPATH": str(_ROOT),
+            "PYTHONPATH": str(ROOT),
             "AIRFLOW_HOME": str(tmp_path),
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": extra}),
         },

@@ -1,0 +1,39 @@
+"""Options and arguments that several commands take, each written once.
+
+A command names them as the types of its parameters, and gives the default itself:
+``bootstrap_server: BootstrapServer = None``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ApplicationPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="APP.py", help="The application file.", exists=True, dir_okay=False, show_default=False
+    ),
+]
+FunctionName = Annotated[
+    str, typer.Option("--function", metavar="NAME", help="The function that returns the topology.")
+]
+ApplicationId = Annotated[
+    str, typer.Option("--application-id", metavar="ID", help="The application.", show_default=False)
+]
+BootstrapServer = Annotated[
+    str | None,
+    typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Kafka's address.", show_default=False),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config-file",
+        "--command-config",
+        metavar="FILE",
+        help="Properties file with client settings, as for Kafka's own tools (or JSON).",
+        show_default=False,
+    ),
+]

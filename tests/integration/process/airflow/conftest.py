@@ -1,0 +1,7 @@
+"""Airflow's environment, before any test module imports Airflow."""
+
+from __future__ import annotations
+
+from tests.support.airflow.airflow_environment import prepare
+
+prepare()
