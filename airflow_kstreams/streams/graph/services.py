@@ -112,12 +112,13 @@ class NodeContext(Protocol):
         """
         ...
 
-    def inlined(self, run: Forward, write: WriteCode, children: Mapping[str, Forward]) -> Forward:
-        """Take note of how a closure's work is written as code, so that a loop may hold it; while binding.
+    def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
+        """Make the closure of a node that writes what it does as lines, which a loop may then hold too; while
+        binding.
 
-        :param run: what ``bind`` is about to return; anything wrapped around it counts as another closure.
+        :param forward: that ``bind`` was given, where the closure hands what the lines forward to all.
         :param children: those that ``bind`` was given.
-        :return: the closure.
+        :return: the closure; a function around it counts as another one, whose lines are not known.
         """
         ...
 

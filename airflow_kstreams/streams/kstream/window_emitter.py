@@ -36,7 +36,7 @@ class WindowEmitter(TableEmitter):
 
         :param born: whether it was not in the table before.
         """
-        if self._cached:
+        if self.cached:
             self.dirty[entry_id] = windowed
             if born:
                 self.born.add(entry_id)

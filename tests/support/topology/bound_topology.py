@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from airflow_kstreams.streams.codegen.loop_code import Inlining, TaskLoopCode
+from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
 from airflow_kstreams.streams.graph.components import parents
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import (
@@ -77,8 +77,8 @@ class NodeServices:
     def guarded(self, run: Forward) -> Forward:
         return run
 
-    def inlined(self, run: Forward, _write: WriteCode, _children: Mapping[str, Forward]) -> Forward:
-        return run
+    def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
+        return closure_of(Inlining(self.owner.context, [0]), NodeCode(self.node, children, write), forward)
 
     def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
         inlining, place = Inlining(self.owner.context, [0]), {"timestamp_ms": timestamp_ms}
