@@ -26,12 +26,14 @@ if TYPE_CHECKING:
         WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
-    from airflow_kstreams.streams.kstream.grouped import KGroupedStream
-    from airflow_kstreams.streams.kstream.kstream import KStream
-    from airflow_kstreams.streams.kstream.table import KTable
-    from airflow_kstreams.streams.kstream.windowed_grouped import WindowedKGroupedStream
-    from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
-    from airflow_kstreams.streams.kstream.windowed_table import WindowedKTable
+    from airflow_kstreams.streams.kstream.kstream import (
+        KGroupedStream,
+        KStream,
+        KTable,
+        WindowedKGroupedStream,
+        WindowedKStream,
+        WindowedKTable,
+    )
     from airflow_kstreams.streams.partitioning.partition_grouper import (
         EqualIds,
         FixedGroups,
@@ -101,11 +103,11 @@ _HOMES = {
     "EqualIds": "partitioning.partition_grouper",
     "FixedGroups": "partitioning.partition_grouper",
     "HoppingWindow": "windows",
-    "KGroupedStream": "kstream.grouped",
+    "KGroupedStream": "kstream.kstream",
     "KStream": "kstream.kstream",
     "KStreamBuilder": "kstream.builder",
     "KStreamsError": "errors",
-    "KTable": "kstream.table",
+    "KTable": "kstream.kstream",
     "KeyValueStore": "state.stores.key_value_store",
     "PartitionGrouper": "partitioning.partition_grouper",
     "Processor": "processor.processor",
@@ -128,9 +130,9 @@ _HOMES = {
     "WindowStore": "state.stores.window_store",
     "WindowStoreSpec": "graph.store_specs",
     "Windowed": "windows",
-    "WindowedKGroupedStream": "kstream.windowed_grouped",
-    "WindowedKStream": "kstream.windowed_stream",
-    "WindowedKTable": "kstream.windowed_table",
+    "WindowedKGroupedStream": "kstream.kstream",
+    "WindowedKStream": "kstream.kstream",
+    "WindowedKTable": "kstream.kstream",
     "serdes": "serde.serdes",
     "timestamps": "timestamps",
 }
