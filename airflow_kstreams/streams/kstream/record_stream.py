@@ -21,6 +21,7 @@ from airflow_kstreams.streams.kstream.stateless import (
     FlatMapper,
     FlatMapValues,
     FlatValueMapper,
+    Foreach,
     KeySelector,
     KeyValueMapper,
     Map,
@@ -94,6 +95,28 @@ class RecordStream:
         """
         check_functions(action, call="peek")
         return self._behind("KSTREAM-PEEK", Peek(action=action))
+
+    def foreach(self, action: Action) -> None:
+        """Call ``action(key, value)`` for each record, as the end of the stream; a topology with such an end
+        needs no sink.
+
+        What the action does lies outside the transaction: an attempt that resumes after a crash calls it
+        again for the records that it repeats.
+
+        :param action: what it returns is ignored; it runs where the task runs.
+        :raises TopologyError: it is no function.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> seen = []
+        >>> builder.stream("numbers").foreach(lambda key, value: seen.append((key, value)))
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     seen
+        [('a', 1), ('a', 2)]
+        """
+        check_functions(action, call="foreach")
+        self._known.behind("KSTREAM-FOREACH", Foreach(action=action))
 
     def select_key(self, selector: KeySelector) -> Self:
         """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.

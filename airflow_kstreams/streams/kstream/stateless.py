@@ -79,6 +79,20 @@ class Peek:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Foreach:
+    """Hands each record to an action, where a stream ends."""
+
+    action: Action
+
+    type: ClassVar[str] = "foreach"
+    bind = _bind
+
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        code.line(f"{code.name(self.action, 'action')}({key}, {value})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Map:
     """Replaces key and value."""
 
