@@ -1,9 +1,12 @@
-"""The engine: topologies, their operators, and the tasks that run them. Knows nothing of Airflow,
-Spark or a Kafka client.
+"""The engine: topologies, their operators, and the tasks that run them.
 
-Application files import what they need from here:: from airflow_kstreams.streams import
-KStreamBuilder, serdes A name is imported when it is asked for: triggerers and DAG files need errors
-and settings from below here, and must not wait for the whole DSL.
+Application files import what they need from here, e.g. ``from airflow_kstreams.streams import
+KStreamBuilder``; ``batch``, ``kafka``, ``spark`` and ``testing`` import the folders below. Imports the
+standard library and msgspec; nothing here may know Airflow, Spark or a Kafka client. Modules at this level
+are what all folders stand on: errors, settings, ports, windows, timestamps.
+
+A name is imported when it is asked for: triggerers and DAG files need errors and settings from below here,
+and must not wait for the whole DSL.
 """
 
 from __future__ import annotations

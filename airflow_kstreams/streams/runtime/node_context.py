@@ -9,11 +9,11 @@ from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskL
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
-from airflow_kstreams.streams.graph.services import StreamTimer
+from airflow_kstreams.streams.graph.services import StreamTimer, WallClock
 from airflow_kstreams.streams.records.error_handling import ErrorHandling, Produce
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
-from airflow_kstreams.streams.records.wall_clock import WallClock
+from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 
 
 class NodeOwner(Protocol):
@@ -22,7 +22,7 @@ class NodeOwner(Protocol):
     task_id: str
     record_context: TaskRecordContext
     clock: StreamClock
-    wall_clock: WallClock
+    wall_clock: TaskWallClock
     errors: ErrorHandling
     inlining: Inlining
     stores: dict[str, Any]

@@ -21,10 +21,10 @@ from airflow_kstreams.streams.graph.nodes import (
     ProcessorNode,
     SinkNode,
     SourceNode,
-    ignore_updates,
 )
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
+from airflow_kstreams.streams.graph.services import ignore_updates
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.error_handling import ErrorHandling, Produce
 from airflow_kstreams.streams.records.partition_group import RecordRun
@@ -32,7 +32,7 @@ from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps
-from airflow_kstreams.streams.records.wall_clock import WallClock
+from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.sinks import sink_code
 from airflow_kstreams.streams.runtime.task_environment import Surroundings
@@ -94,7 +94,7 @@ class ProcessorTopology:
         self.topics_above = topics_above(topology, subtopology, self._application_id)
         topics = sorted(set().union(*self.topics_above.values()))
         self.clock = StreamClock(topics, self._order, self.record_context)
-        self.wall_clock = WallClock(surroundings.now_ms, self.record_context)
+        self.wall_clock = TaskWallClock(surroundings.now_ms, self.record_context)
         self.errors = ErrorHandling(
             settings,
             task_id=task_id,

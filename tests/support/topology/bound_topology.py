@@ -26,7 +26,7 @@ from airflow_kstreams.streams.graph.services import StreamTimer
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
-from airflow_kstreams.streams.records.wall_clock import WallClock
+from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.topology import Topology
@@ -87,8 +87,8 @@ class NodeServices:
     def count_dropped(self) -> None:
         self.owner.dropped += 1
 
-    def wall_clock(self) -> WallClock:
-        return WallClock(lambda: 0, self.owner.context)
+    def wall_clock(self) -> TaskWallClock:
+        return TaskWallClock(lambda: 0, self.owner.context)
 
     def allow_commit_requests(self) -> None:
         """Every record is followed by a look at the requests anyway."""

@@ -114,10 +114,10 @@ def test_doctor_finds_all_well_with_the_topics_when_there_is_no_sink() -> None:
 
 def test_records_are_shown_where_they_end_when_explored() -> None:
     seen: Seen = []
-    records = [
+    records = tuple(
         SampleRecord(topic="in", partition=0, offset=at, key=b"k", value=value, timestamp_ms=at)
         for at, value in enumerate([b'"a"', b'"skip"', b'"b"'])
-    ]
+    )
     shown = explore(_ends_in(seen), sample=Sample(records=records, partitions={"in": 1}))
     counts = shown.counts("KSTREAM-FOREACH-0000000002")
     assert (counts.records_in, counts.records_out, counts.failed) == (2, 0, 0)
