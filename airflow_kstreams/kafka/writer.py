@@ -85,7 +85,7 @@ _DEFAULTS: Mapping[str, str] = {
 
 
 @runtime_checkable
-class GroupMember(Protocol):
+class GroupReader(Protocol):
     """A reader that can say for which group offsets are committed."""
 
     @property
@@ -327,7 +327,7 @@ class TransactionalWriter(IdempotentWriter):
         :raises TaskFencedError: a newer writer claimed the transactional id.
         :raises TransactionAbortedError: the transaction must be aborted.
         """
-        if not isinstance(reader, GroupMember):
+        if not isinstance(reader, GroupReader):
             raise TypeError(f"{type(reader).__name__} cannot say for which group to commit")
         if not offsets:
             return

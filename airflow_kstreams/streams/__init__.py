@@ -1,9 +1,12 @@
-"""The engine: topologies, their operators, and the tasks that run them. Knows nothing of Airflow,
-Spark or a Kafka client.
+"""The engine: topologies, their operators, and the tasks that run them.
 
-Application files import what they need from here:: from airflow_kstreams.streams import
-KStreamBuilder, serdes A name is imported when it is asked for: triggerers and DAG files need errors
-and settings from below here, and must not wait for the whole DSL.
+Application files import what they need from here, e.g. ``from airflow_kstreams.streams import
+KStreamBuilder``; ``batch``, ``kafka``, ``spark`` and ``testing`` import the folders below. Imports the
+standard library and msgspec; nothing here may know Airflow, Spark or a Kafka client. Modules at this level
+are what all folders stand on: errors, settings, ports, windows, timestamps.
+
+A name is imported when it is asked for: triggerers and DAG files need errors and settings from below here,
+and must not wait for the whole DSL.
 """
 
 from __future__ import annotations
@@ -26,12 +29,14 @@ if TYPE_CHECKING:
         WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
-    from airflow_kstreams.streams.kstream.grouped import KGroupedStream
-    from airflow_kstreams.streams.kstream.kstream import KStream
-    from airflow_kstreams.streams.kstream.table import KTable
-    from airflow_kstreams.streams.kstream.windowed_grouped import WindowedKGroupedStream
-    from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
-    from airflow_kstreams.streams.kstream.windowed_table import WindowedKTable
+    from airflow_kstreams.streams.kstream.kstream import (
+        KGroupedStream,
+        KStream,
+        KTable,
+        WindowedKGroupedStream,
+        WindowedKStream,
+        WindowedKTable,
+    )
     from airflow_kstreams.streams.partitioning.partition_grouper import (
         EqualIds,
         FixedGroups,
@@ -101,11 +106,11 @@ _HOMES = {
     "EqualIds": "partitioning.partition_grouper",
     "FixedGroups": "partitioning.partition_grouper",
     "HoppingWindow": "windows",
-    "KGroupedStream": "kstream.grouped",
+    "KGroupedStream": "kstream.kstream",
     "KStream": "kstream.kstream",
     "KStreamBuilder": "kstream.builder",
     "KStreamsError": "errors",
-    "KTable": "kstream.table",
+    "KTable": "kstream.kstream",
     "KeyValueStore": "state.stores.key_value_store",
     "PartitionGrouper": "partitioning.partition_grouper",
     "Processor": "processor.processor",
@@ -128,9 +133,9 @@ _HOMES = {
     "WindowStore": "state.stores.window_store",
     "WindowStoreSpec": "graph.store_specs",
     "Windowed": "windows",
-    "WindowedKGroupedStream": "kstream.windowed_grouped",
-    "WindowedKStream": "kstream.windowed_stream",
-    "WindowedKTable": "kstream.windowed_table",
+    "WindowedKGroupedStream": "kstream.kstream",
+    "WindowedKStream": "kstream.kstream",
+    "WindowedKTable": "kstream.kstream",
     "serdes": "serde.serdes",
     "timestamps": "timestamps",
 }

@@ -175,32 +175,32 @@ _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationSettings:
-    """Checked application settings; attributes are the dotted names with underscores."""
+    """Checked application settings, made by ``parse``; attributes are the dotted names with underscores."""
 
     application_id: str
-    processing_guarantee: Guarantee = "at_least_once"
-    autostop_at: Literal["", "eol", "interval_end", "interval"] = ""
-    output_topics: str = ""
-    commit_interval_ms: int = 5_000
-    commit_every_records: int = 0
-    buffered_records_per_partition: int = 1_000
-    deserialization_exception_handler: ErrorHandler = "fail"
-    processing_exception_handler: ErrorHandler = "fail"
-    errors_dead_letter_queue_topic_name: str = ""
-    num_stream_threads: int = 1
-    first_run_offsets: str = "earliest"
-    settle_ms: int = 5_000
-    lease_ms: int = 30_000
-    transaction_timeout_ms: int = 120_000
-    run_stall_timeout_ms: int = 900_000
-    client_timeout_ms: int = 30_000
-    task_max_attempts: int = 5
-    state_dir: str = ""
-    internal_replication_factor: int = -1
+    processing_guarantee: Guarantee
+    autostop_at: Literal["", "eol", "interval_end", "interval"]
+    output_topics: str
+    commit_interval_ms: int
+    commit_every_records: int
+    buffered_records_per_partition: int
+    deserialization_exception_handler: ErrorHandler
+    processing_exception_handler: ErrorHandler
+    errors_dead_letter_queue_topic_name: str
+    num_stream_threads: int
+    first_run_offsets: str
+    settle_ms: int
+    lease_ms: int
+    transaction_timeout_ms: int
+    run_stall_timeout_ms: int
+    client_timeout_ms: int
+    task_max_attempts: int
+    state_dir: str
+    internal_replication_factor: int
 
     @property
     def continuous(self) -> bool:
-        """Whether the application runs until it is told to stop, rather than to frozen stop offsets."""
+        """Whether the application runs until a signal stops it, rather than to frozen stop offsets."""
         return not self.autostop_at
 
     @property
@@ -242,10 +242,10 @@ class ApplicationSettings:
         :raises ConfigError: a name is unknown (the nearest known one is named), or a value does not fit.
         """
         check_application_id(application_id)
-        values: dict[str, Any] = {}
-        for name, value in (settings or {}).items():
-            values[name.replace(".", "_")] = _checked(name, value)
-        checked = cls(application_id=application_id, **values)
+        values = {name: setting.default for name, setting in SETTINGS.items()}
+        values |= {name: _checked(name, value) for name, value in (settings or {}).items()}
+        attributes: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
+        checked = cls(application_id=application_id, **attributes)
         _outputs(checked.output_topics)
         return checked
 

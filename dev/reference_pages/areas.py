@@ -39,13 +39,13 @@ AREAS = (
         page="streams.md",
         title="Streams",
         about="What can be done with a stream of records, and with its records grouped by key.",
-        modules=("streams.kstream.kstream", "streams.kstream.grouped", "streams.kstream"),
+        modules=("streams.kstream.kstream", "streams.kstream"),
     ),
     Area(
         page="tables.md",
         title="Tables",
         about="The newest value of each key.",
-        modules=("streams.kstream.table",),
+        modules=("streams.kstream.kstream.KTable",),
     ),
     Area(
         page="windows.md",
@@ -53,8 +53,8 @@ AREAS = (
         about="How far apart in time records may lie that belong together, and what is made of them.",
         modules=(
             "streams.kstream.windows",
-            "streams.kstream.windowed_grouped",
-            "streams.kstream.windowed_table",
+            "streams.kstream.kstream.WindowedKGroupedStream",
+            "streams.kstream.kstream.WindowedKTable",
         ),
     ),
     Area(
@@ -111,7 +111,7 @@ AREAS = (
 def area_of(path: str) -> tuple[Area, int]:
     """Return the area of a public name, and where its module stands among those of the area.
 
-    :param path: where the name is defined, e.g. ``airflow_kstreams.streams.kstream.table.KTable``.
+    :param path: where the name is defined, e.g. ``airflow_kstreams.streams.kstream.kstream.KTable``.
     :raises LookupError: no area claims it.
     """
     claims = [

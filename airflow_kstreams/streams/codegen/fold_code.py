@@ -1,19 +1,16 @@
-"""Folds as lines of a loop, for tables in memory that emit at commit points.
+"""Folds as lines of code.
 
-The lines change an entry where it is, one lookup a record. A change is noted once between two commit points,
-among those to emit and those to log; the cell remembers that it is (``Cell.noted``). Every other table folds
-by its operator's closure.
+In tables in memory that emit at commit points, the lines change an entry where it is, one lookup a record. A
+change is noted once between two commit points, among those to emit and those to log; the cell remembers that
+it is (``Cell.noted``). In every other table the lines get an entry from the store and put a new one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
 
@@ -24,12 +21,18 @@ AggregateCode = Callable[[LoopCode, str, str, str], str]
 class TableChanges(Protocol):
     """What a table remembers until its next commit point.
 
+    :ivar cached: whether it emits at commit points only.
     :ivar dirty: serialized key -> key of what changed.
     :ivar born: those among them that were not in the table at the last commit point.
     """
 
+    cached: bool
     dirty: dict[Any, Any]
     born: set[Any]
+
+    def emit(self, key: Any, value: Any, timestamp_ms: int) -> None:
+        """Emit one change at once."""
+        ...
 
     def delete(self, key_bytes: Any, key: Any, timestamp_ms: int) -> None:
         """Delete a key that is in the table."""
@@ -55,32 +58,54 @@ def write_reading(code: LoopCode, store: Any) -> None:
             code.line("value, entry_ms = entry")
 
 
-def folding(
-    run: Forward,
-    aggregate: AggregateCode,
-    changes: TableChanges,
-    context: NodeContext,
-    children: Mapping[str, Forward],
-    spec: StoreSpec,
-) -> Forward:
-    """Tell how a fold's closure is written into a loop, if it can be, and return the closure.
+def write_fold(
+    code: LoopCode, record: tuple[str, str], aggregate: AggregateCode, changes: TableChanges, store: Any
+) -> None:
+    """Write how a record with key and value is folded.
 
+    :param record: the variables that hold key and value.
     :param aggregate: the aggregate of a record's value and the aggregate so far.
+    :param store: a key-value store of any kind.
     """
-    store = context.store(spec.name)
-    if not spec.cached or not isinstance(store, InMemoryKeyValueStore):
-        return run
-
-    def write(code: LoopCode, key: str, value: str) -> None:
-        with code.block(f"if {key} is None or {value} is None"):
-            code.line(f"{code.name(context.count_dropped, 'count_dropped')}()")
-        with code.block("else"):
-            _write_fold(code, key, value, aggregate, changes, store)
-
-    return context.inlined(run, write, children)
+    key, value = record
+    if changes.cached and isinstance(store, InMemoryKeyValueStore):
+        _write_cell_fold(code, key, value, aggregate, changes, store)
+    else:
+        _write_entry_fold(code, key, value, aggregate, changes, store)
 
 
-def _write_fold(
+def _write_entry_fold(
+    code: LoopCode, key: str, value: str, aggregate: AggregateCode, changes: TableChanges, store: Any
+) -> None:
+    # The store and the nodes below, which run as closures, look at the record context.
+    code.place()
+    key_bytes, entry, entry_ms, result = (
+        code.variable(hint) for hint in ("key_bytes", "entry", "entry_ms", "result")
+    )
+    code.line(f"{key_bytes} = {code.serialized(key, store.spec.key_serde)}")
+    code.line(f"{entry_ms} = {code.timestamp_ms}")
+    code.line(f"{entry} = {code.name(store.get_entry, 'get_entry')}({key_bytes})")
+    with code.block(f"if {entry} is None"):
+        code.line(f"{result} = {aggregate(code, key, value, '')}")
+    with code.block("else"):
+        code.line(f"{result} = {aggregate(code, key, value, f'{entry}[0]')}")
+        with code.block(f"if {entry}[1] > {entry_ms}"):
+            code.line(f"{entry_ms} = {entry}[1]")
+    with code.block(f"if {result} is not None"):
+        put_entry = code.name(store.put_entry, "put_entry")
+        code.line(f"{put_entry}({key_bytes}, ({result}, {entry_ms}))")
+        if changes.cached:
+            dirty, born = code.name(changes.dirty, "dirty"), code.name(changes.born, "born")
+            with code.block(f"if {entry} is None and {key_bytes} not in {dirty}"):
+                code.line(f"{born}.add({key_bytes})")
+            code.line(f"{dirty}[{key_bytes}] = {key}")
+        else:
+            code.line(f"{code.name(changes.emit, 'emit')}({key}, {result}, {entry_ms})")
+    with code.block(f"elif {entry} is not None"):
+        code.line(f"{code.name(changes.delete, 'delete')}({key_bytes}, {key}, {entry_ms})")
+
+
+def _write_cell_fold(
     code: LoopCode,
     key: str,
     value: str,

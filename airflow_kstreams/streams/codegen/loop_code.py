@@ -1,15 +1,19 @@
-"""The text of a loop, written node by node; the other side of ``topology/inlining.py``.
+"""The text of a function, written node by node; the other side of ``graph/inlining.py``.
 
-A node is written into the loop once for each way that leads to it. Where that would be too much, or too deep
-for Python's compiler, its closure is called instead, which does the same. The closure is also what a node is
-known by: whatever is wrapped around it (such as a tap) is another one, which nobody knows how to write, and
-so it is called. Only the task's own error handler is known to the loop, which writes it around the node's
-lines.
+A node is written into a loop once for each way that leads to it. Where that would be too much, or too deep
+for Python's compiler, the loop calls the node's closure, which is compiled from the same lines
+(:func:`closure_of`). The closure is also what a node is known by: a function around it (such as a tap) is
+another one, of which no lines are known, and so it is called. Only the task's own error handler is known to
+the loop, which writes it around the node's lines.
+
+A closure differs from the lines in a loop in what it finds: the record context is set already, its names are
+its own variables rather than a module's (many nodes share one compiled text), and what it forwards goes to
+other closures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,7 +21,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.graph.inlining import WriteCode
+from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.records.failing_node import NodeOfLine, failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -28,10 +32,9 @@ from airflow_kstreams.streams.serde.serdes import gives_back
 _DEEPEST = 12
 #: Nodes in one loop; every two branches that meet again double what lies below.
 _MOST_NODES = 100
-#: Texts that are kept compiled: a worker runs the same topology for many tasks.
+#: Texts of a kind that are kept compiled: a worker runs the same topology for many tasks.
 _COMPILED = 64
 _INDENT = "    "
-
 
 #: Does something with an error of a node, given the node's name.
 Handle = Callable[[Exception, str], None]
@@ -83,7 +86,10 @@ class TaskLoopCode:
     :param node: the node that begins to write.
     :param children: its children.
     :param place: expressions for the attributes of the record context while the function processes something,
-        by name.
+        by name; none if the context is set when the function is called.
+    :param headers: expression for the headers of what the function processes.
+    :param forward: takes, in place of lines, what goes to all children; each child's closure then takes what
+        goes to it alone.
     """
 
     def __init__(
@@ -94,10 +100,13 @@ class TaskLoopCode:
         place: Mapping[str, str],
         *,
         headers: str,
+        forward: Forward | None = None,
     ) -> None:
-        self.timestamp_ms = place["timestamp_ms"]
+        self.timestamp_ms = place.get("timestamp_ms", "context.timestamp_ms")
         self.headers = headers
+        self.sent = "sent" if forward is None else "sent_before[0]"
         self._place = "; ".join(f"context.{name} = {held}" for name, held in place.items())
+        self._forward = forward
         self._codes = inlining.codes
         self._node = node
         self._children = children
@@ -122,7 +131,7 @@ class TaskLoopCode:
         known = self._known.get(id(held))
         if known is None:
             known = self._known[id(held)] = self.variable(hint)
-            self._names[known] = held  # and so it lives, and its id is nobody else's
+            self._names[known] = held  # and so it lives, and no other object has its id
         return known
 
     def variable(self, hint: str) -> str:
@@ -139,7 +148,8 @@ class TaskLoopCode:
 
         :param for_closures: whether only nodes that run as closures need it here.
         """
-        self._lines.append(_Line(self._depth, self._place, self._node, for_closures))
+        if self._place:
+            self._lines.append(_Line(self._depth, self._place, self._node, for_closures))
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -191,6 +201,10 @@ class TaskLoopCode:
 
     def forward(self, key: str, value: str, to: str | None = None) -> None:
         """Write what the children of the node do with a key and a value."""
+        if self._forward is not None:
+            target = self._forward if to is None else self._children[to]
+            self.line(f"{self.name(target, 'forward')}({key}, {value})")
+            return
         node, children = self._node, self._children
         for name, closure in children.items():
             if to is not None and name != to:
@@ -222,12 +236,48 @@ class TaskLoopCode:
     def function(self, name: str) -> Any:
         """Compile the text and return the function of that name that it defines."""
         lines = [line for line in self._lines if self._calls_closures or not line.for_closures]
-        text = "".join(f"{_INDENT * line.depth}{line.text}\n" for line in lines)
         names = {**self._names, "_node_of_line": NodeOfLine([line.node for line in lines])}
-        exec(_compiled(text), names)  # noqa: S102 - made of this package's own words only
+        exec(_compiled(_text(lines)), names)  # noqa: S102 - made of this package's own words only
         return names[name]
+
+    def closure(self, name: str) -> Any:
+        """Compile the text and return the function of that name that it defines, with names of its own."""
+        outer = _Line(-1, f"def make({', '.join(self._names)}):", self._node)
+        text = _text([outer, *self._lines, _Line(0, f"return {name}", self._node)], margin=1)
+        return _maker(text)(*self._names.values())
+
+
+def closure_of(inlining: Inlining, code: NodeCode, forward: Forward) -> Forward:
+    """Make the closure that runs a node's lines, and take note of the lines for the loops of the task.
+
+    :param forward: hands a record to every child.
+    """
+    text = TaskLoopCode(inlining, code.node, code.children, {}, headers="context.headers()", forward=forward)
+    with text.block(f"def run(key, value, _node={text.name(code.node, 'node')})"):
+        code.write(text, "key", "value")
+    run: Forward = text.closure("run")
+    inlining.codes[run] = code
+    return run
+
+
+def forward_only(code: LoopCode, key: str, value: str) -> None:
+    """Write a node that does nothing of its own."""
+    code.forward(key, value)
+
+
+def _text(lines: Iterable[_Line], *, margin: int = 0) -> str:
+    return "".join(f"{_INDENT * (line.depth + margin)}{line.text}\n" for line in lines)
 
 
 @lru_cache(_COMPILED)
 def _compiled(text: str) -> CodeType:
     return compile(text, "<fused loop>", "exec")
+
+
+@lru_cache(_COMPILED)
+def _maker(text: str) -> Callable[..., Any]:
+    """Return the function that binds a text to the objects that it names."""
+    names: dict[str, Any] = {}
+    exec(compile(text, "<node>", "exec"), names)  # noqa: S102 - made of this package's own words only
+    make: Callable[..., Any] = names["make"]
+    return make

@@ -1,11 +1,11 @@
 """How an operator says what it does in lines of code, so that a task can run a chain of them as one loop.
 
-A closure per node costs a call per node and record. So a node may also write its part of a source's loop
-(:class:`LoopCode`), and the task compiles what the nodes wrote into one function; see
-``runtime/fused_loop.py``. The closure stays: a node runs as one wherever a loop cannot hold its code.
+A closure per node costs a call per node and record. So a node may write what it does as lines
+(:class:`LoopCode`). The task compiles what the nodes wrote into one function, see ``codegen/fused_loop.py``,
+and compiles a node's lines alone into its closure, for wherever a loop cannot hold them.
 
-Rule: the lines do what the closure does, in the same order, and raise where it raises. They see variables and
-names that ``LoopCode`` gave, nothing else: no text of a user ever becomes code.
+Rule: the lines see variables and names that ``LoopCode`` gave, nothing else: no text of a user ever becomes
+code.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ class LoopCode(Protocol):
 
     :ivar timestamp_ms: expression for the timestamp of what is processed.
     :ivar headers: expression for its headers.
+    :ivar sent: what counts the records that sinks send.
     """
 
     timestamp_ms: str
     headers: str
+    sent: str
 
     def name(self, held: object, hint: str) -> str:
         """Return the name under which the function finds an object.

@@ -10,15 +10,8 @@ from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 
-#: How a node hands a key and a value to its children (or, for a leaf, to nobody).
+#: How a node hands a key and a value to its children (a leaf has none).
 Forward = Callable[[Any, Any], None]
-
-
-def ignore_updates(key: Any, value: Any) -> None:
-    """Take a table's update that its node has no use for.
-
-    A node that binds to this function lets its parent know that it need not emit for its sake.
-    """
 
 
 class Operator(Protocol):

@@ -10,6 +10,13 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.ports import Headers, Record
 
 
+def ignore_updates(key: Any, value: Any) -> None:
+    """Take a table's update that its node has no use for.
+
+    A node that binds to this function lets its parent know that it need not emit for its sake.
+    """
+
+
 class RecordContext(Protocol):
     """The record being processed; one mutable object per task, updated in place for every record."""
 
@@ -34,15 +41,6 @@ class WallClock(Protocol):
     def every(self, interval_ms: int, callback: Callable[[int], None]) -> Callable[[], None]:
         """Call back every so often; the returned function cancels that."""
         ...
-
-
-class StoreView(Protocol):
-    """What operators use of a key-value store. Entries are ``(value, timestamp_ms)``; keys are serialized
-    bytes.
-    """
-
-    def get_entry(self, key: bytes) -> tuple[Any, int] | None: ...
-    def put_entry(self, key: bytes, entry: tuple[Any, int] | None) -> None: ...
 
 
 class StreamTimer(Protocol):
@@ -112,12 +110,13 @@ class NodeContext(Protocol):
         """
         ...
 
-    def inlined(self, run: Forward, write: WriteCode, children: Mapping[str, Forward]) -> Forward:
-        """Take note of how a closure's work is written as code, so that a loop may hold it; while binding.
+    def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
+        """Make the closure of a node that writes what it does as lines, which a loop may then hold too; while
+        binding.
 
-        :param run: what ``bind`` is about to return; anything wrapped around it counts as another closure.
+        :param forward: that ``bind`` was given, where the closure hands what the lines forward to all.
         :param children: those that ``bind`` was given.
-        :return: the closure.
+        :return: the closure; a function around it counts as another one, whose lines are not known.
         """
         ...
 

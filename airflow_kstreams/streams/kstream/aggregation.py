@@ -9,17 +9,17 @@ Crash argument: what is dirty is never saved. A crash loses the dirty keys toget
 records that made them so; the attempt that resumes reads those records again and, since commit points are
 counted in records, emits the same keys in the same order.
 
-The three operators' closures repeat a dozen lines instead of sharing them through a call, which would be a
-quarter of their cost. Where a loop holds them as lines, they share these (``fold_code.py``).
+The three operators differ in one expression, the new aggregate; the lines around it are those of
+``codegen/fold_code.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
-from airflow_kstreams.streams.codegen.fold_code import folding, write_reading
+from airflow_kstreams.streams.codegen.fold_code import write_fold, write_reading
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
@@ -56,7 +56,7 @@ class TableEmitter:
         self._forward = forward
         self._record_context = context.record_context
         self._put_entry = context.store(store).put_entry
-        self._cached = cached
+        self.cached = cached
         if cached:
             self._emit_dirty = self._emission(context, children, context.store(store))
             context.on_flush(self.flush)
@@ -73,7 +73,7 @@ class TableEmitter:
     def delete(self, key_bytes: Any, key: Any, timestamp_ms: int) -> None:
         """Delete a key that is in the table."""
         self._put_entry(key_bytes, None)
-        if self._cached:
+        if self.cached:
             self.dirty[key_bytes] = key
             self._deleted[key_bytes] = timestamp_ms
         else:
@@ -111,54 +111,45 @@ class TableEmitter:
         return emit_dirty
 
 
+class _Fold(Protocol):
+    """An operator that folds records.
+
+    :ivar store: of the table.
+    """
+
+    @property
+    def store(self) -> StoreSpec: ...
+
+    def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str: ...
+
+
+def _bind(self: _Fold, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+    """Make the closure of one task."""
+    spec = self.store
+    store = context.store(spec.name)
+    emitter = TableEmitter(forward, context, children, store=spec.name, cached=spec.cached)
+
+    def write(code: LoopCode, key: str, value: str) -> None:
+        with code.block(f"if {key} is None or {value} is None"):
+            code.line(f"{code.name(context.count_dropped, 'count_dropped')}()")
+        with code.block("else"):
+            write_fold(code, (key, value), self.aggregate, emitter, store)
+
+    return context.written(write, forward, children)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
     """Counts the records of each key."""
 
     store: StoreSpec
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "count"
+    type: ClassVar[str] = "count"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        cached = self.store.cached
-        serialize_key = self.store.key_serde.serialize
-        get_entry = context.store(self.store.name).get_entry
-        put_entry = context.store(self.store.name).put_entry
-        count_dropped = context.count_dropped
-        record_context = context.record_context
-        emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
-        dirty, born, emit = emitter.dirty, emitter.born, emitter.emit
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if key is None or value is None:
-                count_dropped()
-                return
-            key_bytes = serialize_key(key)
-            timestamp_ms = record_context.timestamp_ms
-            entry = get_entry(key_bytes)
-            if entry is None:
-                count = 1
-                if key_bytes not in dirty:
-                    born.add(key_bytes)
-            else:
-                count, time_ms = entry
-                count += 1
-                if time_ms > timestamp_ms:
-                    timestamp_ms = time_ms
-            put_entry(key_bytes, (count, timestamp_ms))
-            if cached:
-                dirty[key_bytes] = key
-            else:
-                emit(key, count, timestamp_ms)
-
-        def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
-            return f"{so_far} + 1" if so_far else "1"
-
-        return folding(run, aggregate, emitter, context, children, self.store)
+    def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str:
+        """Return the expression for the new count."""
+        return f"{so_far} + 1" if so_far else "1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,52 +159,12 @@ class Reduce:
     reducer: Reducer
     store: StoreSpec
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "reduce"
+    type: ClassVar[str] = "reduce"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        reducer = self.reducer
-        cached = self.store.cached
-        serialize_key = self.store.key_serde.serialize
-        get_entry = context.store(self.store.name).get_entry
-        put_entry = context.store(self.store.name).put_entry
-        count_dropped = context.count_dropped
-        record_context = context.record_context
-        emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
-        dirty, born, emit, delete = emitter.dirty, emitter.born, emitter.emit, emitter.delete
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if key is None or value is None:
-                count_dropped()
-                return
-            key_bytes = serialize_key(key)
-            timestamp_ms = record_context.timestamp_ms
-            entry = get_entry(key_bytes)
-            if entry is None:
-                result = value
-                if key_bytes not in dirty:
-                    born.add(key_bytes)
-            else:
-                result, time_ms = entry
-                result = reducer(result, value)
-                if time_ms > timestamp_ms:
-                    timestamp_ms = time_ms
-                if result is None:
-                    delete(key_bytes, key, timestamp_ms)
-                    return
-            put_entry(key_bytes, (result, timestamp_ms))
-            if cached:
-                dirty[key_bytes] = key
-            else:
-                emit(key, result, timestamp_ms)
-
-        def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
-            return f"{code.name(reducer, 'reducer')}({so_far}, {value})" if so_far else value
-
-        return folding(run, aggregate, emitter, context, children, self.store)
+    def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str:
+        """Return the expression for the new aggregate."""
+        return f"{code.name(self.reducer, 'reducer')}({so_far}, {value})" if so_far else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,53 +175,10 @@ class Aggregate:
     aggregator: Aggregator
     store: StoreSpec
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "aggregate"
+    type: ClassVar[str] = "aggregate"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        initializer = self.initializer
-        aggregator = self.aggregator
-        cached = self.store.cached
-        serialize_key = self.store.key_serde.serialize
-        get_entry = context.store(self.store.name).get_entry
-        put_entry = context.store(self.store.name).put_entry
-        count_dropped = context.count_dropped
-        record_context = context.record_context
-        emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
-        dirty, born, emit, delete = emitter.dirty, emitter.born, emitter.emit, emitter.delete
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if key is None or value is None:
-                count_dropped()
-                return
-            key_bytes = serialize_key(key)
-            timestamp_ms = record_context.timestamp_ms
-            entry = get_entry(key_bytes)
-            if entry is None:
-                result = aggregator(key, value, initializer())
-                if result is None:
-                    return
-                if key_bytes not in dirty:
-                    born.add(key_bytes)
-            else:
-                result, time_ms = entry
-                result = aggregator(key, value, result)
-                if time_ms > timestamp_ms:
-                    timestamp_ms = time_ms
-                if result is None:
-                    delete(key_bytes, key, timestamp_ms)
-                    return
-            put_entry(key_bytes, (result, timestamp_ms))
-            if cached:
-                dirty[key_bytes] = key
-            else:
-                emit(key, result, timestamp_ms)
-
-        def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
-            so_far = so_far or f"{code.name(initializer, 'initializer')}()"
-            return f"{code.name(aggregator, 'aggregator')}({key}, {value}, {so_far})"
-
-        return folding(run, aggregate, emitter, context, children, self.store)
+    def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str:
+        """Return the expression for the new aggregate."""
+        so_far = so_far or f"{code.name(self.initializer, 'initializer')}()"
+        return f"{code.name(self.aggregator, 'aggregator')}({key}, {value}, {so_far})"

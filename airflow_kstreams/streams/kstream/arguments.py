@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.graph import StreamGraph
+from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.serde.base import Serde
+
+
+class Partner(Protocol):
+    """A stream or table that another one may be brought together with."""
+
+    @property
+    def _known(self) -> KnownStream | KnownTable: ...
 
 
 def check_functions(*functions: object, call: str, fix: str = "pass a function, e.g. a lambda") -> None:
@@ -22,7 +32,7 @@ def check_functions(*functions: object, call: str, fix: str = "pass a function, 
             )
 
 
-def check_partner(partner: object, kind: type, graph: StreamGraph, call: str) -> None:
+def check_partner(partner: object, kind: type[Partner], graph: StreamGraph, call: str) -> None:
     """Refuse to bring a stream together with anything but a stream or table of its own builder.
 
     :param kind: ``KStream`` or ``KTable``.
@@ -30,7 +40,7 @@ def check_partner(partner: object, kind: type, graph: StreamGraph, call: str) ->
     :param call: the DSL method, for the message.
     :raises TopologyError: it is of another kind or builder.
     """
-    if not isinstance(partner, kind) or getattr(partner, "_graph", None) is not graph:
+    if not isinstance(partner, kind) or partner._known.graph is not graph:
         whose = " of another builder" if isinstance(partner, kind) else ""
         raise TopologyError(
             f"{call} at {call_site()} is given a {type(partner).__name__}{whose}, expected a {kind.__name__} "

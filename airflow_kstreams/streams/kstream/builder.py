@@ -7,9 +7,9 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_store_kind, check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
-from airflow_kstreams.streams.kstream.grouped import StoreArgument
-from airflow_kstreams.streams.kstream.kstream import KStream
-from airflow_kstreams.streams.kstream.table import KTable
+from airflow_kstreams.streams.kstream.grouping import StoreArgument
+from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
+from airflow_kstreams.streams.kstream.kstream import KStream, KTable
 from airflow_kstreams.streams.kstream.table_source import TableSource
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde
@@ -91,7 +91,8 @@ class KStreamBuilder:
         key = self._graph.serde("key", key_serde, None, call)
         value = self._graph.serde("value", value_serde, None, call)
         source = self._graph.source(names, key, value, timestamps)
-        return KStream(self._graph, source, Serdes(key=key, value=value))
+        serdes = Serdes(key=key, value=value)
+        return KStream(KnownStream(graph=self._graph, node=source, serdes=serdes))
 
     def table(
         self,
@@ -144,7 +145,7 @@ class KStreamBuilder:
             )
         node = graph.operator("KTABLE-SOURCE", TableSource(store=spec), source, (spec.name,))
         graph.add_table_store(spec, node)
-        return KTable(graph, node, spec)
+        return KTable(KnownTable(graph=graph, node=node, spec=spec))
 
     def add_state_store(self, spec: StoreSpec) -> None:
         """Add a store for processors, which name it in ``KStream.process``.

@@ -1,4 +1,4 @@
-"""What a grouped stream knows of itself, and how it becomes the input of a fold."""
+"""A stream grouped by key, and how a fold makes a table of it."""
 
 from __future__ import annotations
 
@@ -6,58 +6,40 @@ from dataclasses import dataclass
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.arguments import check_table_keys
-from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
-from airflow_kstreams.streams.kstream.stateless import CopyValues
+from airflow_kstreams.streams.kstream.arguments import check_store_kind, check_table_keys
+from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.serde.base import Serde
 
 #: A store's name, a whole spec (to switch caching or logging off), or None for a numbered name.
 StoreArgument = str | StoreSpec | None
 
+#: What to pass instead of what is no function.
+FUNCTIONS = "pass functions: aggregate(initializer, aggregator), reduce(reducer)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grouping:
-    """How a stream is grouped.
+class GroupedRecords:
+    """A stream whose records are grouped by key.
 
-    :param serdes: what is known of the grouped records' bytes.
-    :param repartition: whether the records must first move to the partition of their key.
-    :param copy_values: whether values may be objects that a table goes on changing; a fold must not keep
-        those.
+    :param stream: what is known of it. If its key changed, the records must first move to the partition of
+        their key; if its values are a table's, a fold must not keep them.
     :param name: of the repartition topic, None for one per store.
     :param call: the method that made the group, for messages.
     """
 
-    serdes: Serdes
-    repartition: bool
-    copy_values: bool
+    stream: KnownStream
     name: str | None
     call: str
 
-
-class GroupedRecords:
-    """A stream and how it is grouped.
-
-    :param graph: what is being built.
-    :param node: the node whose results are grouped.
-    :param grouping: how.
-    """
-
-    def __init__(self, graph: StreamGraph, node: str, grouping: Grouping) -> None:
-        self.graph = graph
-        self.serdes = grouping.serdes
-        self._node = node
-        self._grouping = grouping
-
-    def store_spec(
-        self, store: StoreArgument, value_serde: Serde | None, call: str, *, inherited: Serdes | None = None
-    ) -> StoreSpec:
+    def store_spec(self, store: StoreArgument, value_serde: Serde | None, call: str) -> StoreSpec:
         """Return the spec of a fold's store.
 
         :param store: what the user gave.
-        :param value_serde: what the user gave, or the one serde there can be.
+        :param value_serde: what the user gave, or the one serde there can be; what ``reduce`` makes of values
+            has theirs unless given.
         :param call: the fold, for messages.
-        :param inherited: where to look for a value serde that is not given.
         :raises TopologyError: a serde is missing or differs from that of the store's spec.
         """
         if isinstance(store, StoreSpec):
@@ -67,27 +49,48 @@ class GroupedRecords:
                     f"{store.value_serde!r}",
                     fix="leave out value_serde=, the StoreSpec has one",
                 )
-            if self.serdes.key is not None:
-                check_table_keys(store, self.serdes.key, call)
+            if self.stream.serdes.key is not None:
+                check_table_keys(store, self.stream.serdes.key, call)
             return store
+        inherited = self.stream.serdes if call == "reduce" else None
         return StoreSpec(
-            name=store or self.graph.name("KSTREAM-AGGREGATE-STATE-STORE"),
-            key_serde=self.graph.serde("key", None, self.serdes, self._grouping.call),
-            value_serde=self.graph.serde("value", value_serde, inherited, call),
+            name=store or self.stream.graph.name("KSTREAM-AGGREGATE-STATE-STORE"),
+            key_serde=self.stream.graph.serde("key", None, self.stream.serdes, self.call),
+            value_serde=self.stream.graph.serde("value", value_serde, inherited, call),
         )
 
-    def parent(self, spec: StoreSpec) -> str:
+    def table_spec(self, store: StoreArgument, value_serde: Serde | None, call: str) -> StoreSpec:
+        """Return the spec of the store of a fold without windows.
+
+        :raises TopologyError: as :meth:`store_spec`, or the store is of another kind.
+        """
+        spec = self.store_spec(store, value_serde, call)
+        check_store_kind(spec, StoreSpec, call)
+        return spec
+
+    def folded(self, call: str, operator: Operator, spec: StoreSpec) -> KnownTable:
+        """Add a fold's node and store, and return its table.
+
+        :param call: ``count``, ``reduce`` or ``aggregate``.
+        :param spec: the store.
+        :raises TopologyError: a serde is missing, or the store's name is taken.
+        """
+        graph = self.stream.graph
+        kind = "KSTREAM-REDUCE" if call == "reduce" else "KSTREAM-AGGREGATE"
+        node = graph.operator(kind, operator, self._parent(spec), (spec.name,))
+        graph.add_table_store(spec, node)
+        return KnownTable(graph=graph, node=node, spec=spec)
+
+    def _parent(self, spec: StoreSpec) -> str:
         """Return the node that gives a fold its records: each in the partition of its key, and its value no
         other table's.
         """
-        if self._grouping.repartition:
-            call = self._grouping.call
-            return self.graph.repartition(
-                self._grouping.name or spec.name,
-                self._node,
-                self.graph.serde("key", None, self.serdes, call),
-                self.graph.serde("value", None, self.serdes, call),
-            )
-        if self._grouping.copy_values:
-            return self.graph.operator("KSTREAM-COPYVALUES", CopyValues(), self._node)
-        return self._node
+        stream = self.stream
+        if not stream.key_changed:
+            return stream.with_own_values().node
+        return stream.graph.repartition(
+            self.name or spec.name,
+            stream.node,
+            stream.graph.serde("key", None, stream.serdes, self.call),
+            stream.graph.serde("value", None, stream.serdes, self.call),
+        )

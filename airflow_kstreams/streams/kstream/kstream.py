@@ -1,30 +1,55 @@
-"""A stream of records, and what can be done with it."""
+"""What users build topologies of: streams, groups of their records, and tables.
+
+The methods of each of these classes return others of them, so all stand in one module, with little but
+their texts. Each holds what is known of it (``known.py``). What its methods do is written in modules below:
+those of a stream alone in ``record_stream.py``, joins in ``table_join.py`` and ``stream_join.py``, folds in
+``grouping.py`` and ``window_tables.py``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
-
 from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.aggregation import (
+    Aggregate,
+    Aggregator,
+    Count,
+    Initializer,
+    Reduce,
+    Reducer,
+)
 from airflow_kstreams.streams.kstream.arguments import check_functions, check_partner, no_window_error
 from airflow_kstreams.streams.kstream.graph import Serdes
-from airflow_kstreams.streams.kstream.merging import merged_serdes
-from airflow_kstreams.streams.kstream.record_stream import RecordStream
-from airflow_kstreams.streams.kstream.stateless import (
-    KeySelector,
-    PassThrough,
+from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
+from airflow_kstreams.streams.kstream.known import (
+    KnownStream,
+    KnownTable,
+    KnownWindowedTable,
+    WindowedStream,
 )
-from airflow_kstreams.streams.kstream.table_join import JoinedStream, TableJoin, ValueJoiner, add_table_join
-from airflow_kstreams.streams.processor.operator import ProcessorOperator
-from airflow_kstreams.streams.processor.processor import ProcessorDef
+from airflow_kstreams.streams.kstream.merging import merged
+from airflow_kstreams.streams.kstream.record_stream import RecordStream
+from airflow_kstreams.streams.kstream.stateless import KeySelector
+from airflow_kstreams.streams.kstream.stream_join import (
+    JoinOptions,
+    check_join_window,
+    check_table_options,
+    join_streams,
+)
+from airflow_kstreams.streams.kstream.table_join import ValueJoiner, join_table
+from airflow_kstreams.streams.kstream.window_fold import Fold, Merger, counting, reducing
+from airflow_kstreams.streams.kstream.window_tables import (
+    WINDOW_FUNCTIONS,
+    aggregating_windows,
+    check_fold_window,
+    folded_by_window,
+    suppressed,
+)
+from airflow_kstreams.streams.kstream.windowed_join import JoinKind, StreamJoiner
+from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.builder import check_processor_def
-
-if TYPE_CHECKING:
-    from airflow_kstreams.streams.kstream.grouped import KGroupedStream
-    from airflow_kstreams.streams.kstream.table import KTable
-    from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
-    from airflow_kstreams.streams.windows import SlidingWindow
+from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
 
 
 class KStream(RecordStream):
@@ -34,11 +59,7 @@ class KStream(RecordStream):
     Values are shared by all that follows: a function returns a new value rather than change the one it was
     given. Keys and values may be None where a topic holds records without.
 
-    :param graph: what is being built.
-    :param node: the node whose results this stream is.
-    :param serdes: what is known of its bytes.
-    :param key_changed: whether records may sit in another partition than their key belongs to.
-    :param table_values: whether values may be, or hold, objects that a table goes on changing.
+    :param known: what is known of it.
     """
 
     def merge(self, *others: KStream) -> KStream:
@@ -58,16 +79,9 @@ class KStream(RecordStream):
         ...     [(record.key, record.value) for record in driver.read_output("sales")]
         [('a', 1), ('b', 2)]
         """
-        streams = (self, *others)
         for stream in others:
-            check_partner(stream, KStream, self._graph, "merge")
-        nodes = [stream._node for stream in streams]
-        serdes = merged_serdes(nodes, [stream._serdes for stream in streams])
-        node = self._graph.name("KSTREAM-MERGE")
-        self._graph.topology.add_operator(node, PassThrough(type="merge"), *nodes)
-        key_changed = any(stream._key_changed for stream in streams)
-        table_values = any(stream._table_values for stream in streams)
-        return KStream(self._graph, node, serdes, key_changed=key_changed, table_values=table_values)
+            check_partner(stream, KStream, self._known.graph, "merge")
+        return KStream(merged([stream._known for stream in (self, *others)]))
 
     def join(
         self, other: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
@@ -97,13 +111,13 @@ class KStream(RecordStream):
         ['UA15 of United']
         ['UA15 of United', 'XX1 of None']
         """
-        return self._join("join", other, joiner, self._serdes.given(None, value_serde), name)
+        return self._join("join", other, joiner, value_serde, name)
 
     def left_join(
         self, other: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
     ) -> KStream:
         """Join as :meth:`join` does, and a record whose key the table does not hold with None."""
-        return self._join("left_join", other, joiner, self._serdes.given(None, value_serde), name)
+        return self._join("left_join", other, joiner, value_serde, name)
 
     def with_window(self, window: SlidingWindow) -> WindowedKStream:
         """Return the stream with a window, for joins with other windowed streams; it is a stream as before,
@@ -112,16 +126,8 @@ class KStream(RecordStream):
         :param window: for how long its elements are kept for those of another stream.
         :raises TopologyError: it is no ``SlidingWindow``.
         """
-        from airflow_kstreams.streams.kstream.windowed_stream import WindowedKStream
-
-        return WindowedKStream(
-            self._graph,
-            self._node,
-            self._serdes,
-            window=window,
-            key_changed=self._key_changed,
-            table_values=self._table_values,
-        )
+        check_join_window(window)
+        return WindowedKStream(WindowedStream(stream=self._known, window=window))
 
     def join_prior(self, other: WindowedKStream, joiner: ValueJoiner) -> KStream:
         """Refuse: only a stream with a window has this join, see :meth:`with_window`.
@@ -140,25 +146,6 @@ class KStream(RecordStream):
         :raises TopologyError: always.
         """
         raise no_window_error("it is called on", "outer_join")
-
-    def send_to(
-        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
-    ) -> None:
-        """Write the stream to a topic, which must exist when a run begins.
-
-        :param key_serde: needed after an operator that changed the key, unless the builder has a default.
-        :param value_serde: needed after an operator that changed the value, unless the builder has a default.
-        :raises TopologyError: a serde is missing.
-
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
-        >>> lengths = builder.stream("words").map_values(len)
-        >>> lengths.send_to("lengths", value_serde=serdes.int64())
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=5)
-        ...     driver.read_output("lengths")
-        [OutputRecord(key='a', value=3, timestamp_ms=5, headers=[], partition=0)]
-        """
-        self._send_to(topic, key_serde, value_serde, f"send_to({topic!r})")
 
     def through(
         self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
@@ -179,42 +166,10 @@ class KStream(RecordStream):
         ...     dict(driver.store("counts").all()), len(driver.read_output("by-letter"))
         ({'a': 2, 'b': 1}, 3)
         """
-        key, value = self._send_to(topic, key_serde, value_serde, f"through({topic!r})")
-        return KStream(self._graph, self._graph.source((topic,), key, value), Serdes(key=key, value=value))
-
-    def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> Self:
-        """Run a processor on each record; what it forwards is the resulting stream.
-
-        :param processor_def: makes a new ``Processor`` for each task; a class will do.
-        :param stores: the stores it may use, by name, or by spec to add them here.
-        :raises TopologyError: the definition cannot be called, or a store's name is taken.
-
-        >>> class Latest(Processor):
-        ...     def init(self, context):
-        ...         self.context, self.store = context, context.state_store("latest")
-        ...
-        ...     def process(self, record):
-        ...         self.context.forward(record.key, (self.store.get(record.key), record.value))
-        ...         self.store.put(record.key, record.value)
-        >>> latest = StoreSpec(name="latest", key_serde=serdes.string(), value_serde=serdes.json())
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
-        >>> builder.stream("numbers").process(Latest, latest).send_to("changes")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     for value in (1, 5):
-        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
-        ...     [record.value for record in driver.read_output("changes")]
-        [[None, 1], [1, 5]]
-        """
-        check_processor_def(processor_def, "process", call_site())
-        names = [store if isinstance(store, str) else store.name for store in stores]
-        for store in stores:
-            if not isinstance(store, str):
-                self._graph.topology.add_state_store(store)
-        operator = ProcessorOperator(definition=processor_def)
-        node = self._graph.operator("KSTREAM-PROCESSOR", operator, self._node, names)
-        return self._new(
-            node, self._serdes.with_new_key("process").with_new_value("process"), key_changed=True
-        )
+        known = self._known
+        key, value = known.sent_to(topic, key_serde, value_serde, f"through({topic!r})")
+        node = known.graph.source((topic,), key, value)
+        return KStream(KnownStream(graph=known.graph, node=node, serdes=Serdes(key=key, value=value)))
 
     def group_by_key(
         self, *, key_serde: Serde | None = None, value_serde: Serde | None = None, name: str | None = None
@@ -236,7 +191,8 @@ class KStream(RecordStream):
         ...     [(record.key, record.value) for record in driver.read_output("totals")]
         [('a', 5), ('a', 12)]
         """
-        return self._group(self._serdes.given(key_serde, value_serde), name, "group_by_key")
+        stream = self._known.given(key_serde, value_serde)
+        return KGroupedStream(GroupedRecords(stream=stream, name=name, call="group_by_key"))
 
     def group_by(
         self,
@@ -263,41 +219,438 @@ class KStream(RecordStream):
         {'a': 2, 'b': 1}
         """
         check_functions(selector, call="group_by")
-        node = self._graph.selected(self._node, selector, name)
-        rekeyed = self._new(node, self._serdes.with_new_key("group_by"), key_changed=True)
-        return rekeyed._group(rekeyed._serdes.given(key_serde, value_serde), name, "group_by")
-
-    def _send_to(self, topic: str, key: Serde | None, value: Serde | None, call: str) -> tuple[Serde, Serde]:
-        key_serde = self._graph.serde("key", key, self._serdes, call)
-        value_serde = self._graph.serde("value", value, self._serdes, call)
-        self._graph.sink(topic, self._node, key_serde, value_serde)
-        return key_serde, value_serde
-
-    def _group(self, serdes: Serdes, name: str | None, call: str) -> KGroupedStream:
-        # A table gives a stream again, so the two modules need each other; this one waits until it is used.
-        from airflow_kstreams.streams.kstream.grouped import Grouping, KGroupedStream
-
-        grouping = Grouping(
-            serdes=serdes,
-            repartition=self._key_changed,
-            copy_values=self._table_values,
-            name=name,
-            call=call,
-        )
-        return KGroupedStream(self._graph, self._node, grouping)
+        node = self._known.graph.selected(self._known.node, selector, name)
+        stream = self._known.at(node).with_new_key("group_by").given(key_serde, value_serde)
+        return KGroupedStream(GroupedRecords(stream=stream, name=name, call="group_by"))
 
     def _join(
-        self, call: str, table: KTable, joiner: ValueJoiner, serdes: Serdes, name: str | None
+        self,
+        call: str,
+        table: KTable | KStream,
+        joiner: ValueJoiner,
+        value_serde: Serde | None,
+        name: str | None,
     ) -> KStream:
-        from airflow_kstreams.streams.kstream.table import KTable
-
         if isinstance(table, KStream):
             raise no_window_error("it is called on", call)
-        check_partner(table, KTable, self._graph, call)
-        check_functions(joiner, call=call)
-        operator = TableJoin(joiner=joiner, store=table.spec, left=call == "left_join")
-        stream = JoinedStream(node=self._node, serdes=serdes, key_changed=self._key_changed, name=name)
-        node = add_table_join(self._graph, stream, operator, call)
-        known = Serdes(key=table.spec.key_serde, value=None).with_new_value(call)
-        # What the joiner returns may hold the table's own object.
-        return KStream(self._graph, node, known, table_values=True)
+        check_partner(table, KTable, self._known.graph, call)
+        stream = self._known.given(None, value_serde)
+        return KStream(join_table(call, stream, table._known, joiner, name))
+
+
+class WindowedKStream(KStream):
+    """A stream that can be joined with another one; made by ``KStream.with_window``.
+
+    Every operator of a stream works; what ``filter``, ``map``, ``branch`` and their like make of it has the
+    window too.
+
+    :param windowed: what is known of it.
+
+    >>> from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, serdes
+    >>> from airflow_kstreams.testing import TopologyTestDriver
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> orders = builder.stream("orders").with_window(SlidingWindow(size_ms=60_000))
+    >>> payments = builder.stream("payments").with_window(SlidingWindow(size_ms=5_000))
+    >>> orders.join(payments, lambda order, payment: [order, payment]).send_to("paid")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("orders", key="a", value="book", timestamp_ms=1_000)
+    ...     driver.pipe_input("payments", key="a", value=20, timestamp_ms=61_000)
+    ...     driver.pipe_input("payments", key="a", value=30, timestamp_ms=61_001)
+    ...     [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("paid")]
+    [('a', ['book', 20], 61000)]
+    """
+
+    def __init__(self, windowed: WindowedStream) -> None:
+        super().__init__(windowed.stream)
+        self._window = windowed.window
+
+    def join(
+        self,
+        other: KTable | WindowedKStream,
+        joiner: StreamJoiner,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """Join each element of either stream with those of the other that lie in its window and arrived
+        before it: ``joiner(value, other_value)``, whichever arrived last.
+
+        An element arriving at t meets those of its key from t minus the other stream's ``size_ms`` to t plus
+        its own, oldest first. Results have the key and the larger one of both times. Elements without key or
+        value, and those that arrive later than their window plus grace, are dropped and counted. With a
+        table, this is ``KStream.join``.
+
+        :param joiner: returns a new value and changes neither argument.
+        :param key_serde: of both streams' keys, needed where an operator changed both.
+        :param value_serde: of this stream, needed after an operator that changed the value.
+        :param other_value_serde: of the other stream, likewise.
+        :param name: the stores are then named ``<name>-left`` and ``<name>-right``, with the changelogs
+            ``<application id>-<store>-changelog``, and where a key changed, the repartition topics
+            ``<application id>-<store>-repartition``. State is found by these names: name joins whose state is
+            to outlive changes of the topology.
+        :raises TopologyError: the other is no windowed stream or table of the same builder, the key serdes
+            differ, a serde is missing, or the name is taken.
+        """
+        options = JoinOptions(key_serde, value_serde, other_value_serde, name)
+        return self._join_any("join", other, joiner, options)
+
+    def left_join(
+        self,
+        other: KTable | WindowedKStream,
+        joiner: StreamJoiner,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """Join as :meth:`join` does, and each element of this stream that found no partner with None:
+        ``joiner(value, None)``, with its own time, once its window is closed, so that none can come any more.
+
+        An element of this stream that has no key is joined with None at once, as in Kafka Streams. What
+        becomes of elements that still wait at the end of a run, this stream's window says: see
+        ``SlidingWindow.at_run_end``.
+        """
+        options = JoinOptions(key_serde, value_serde, other_value_serde, name)
+        return self._join_any("left_join", other, joiner, options)
+
+    def outer_join(
+        self,
+        other: WindowedKStream,
+        joiner: StreamJoiner,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """Join as :meth:`left_join` does, and the other stream's elements likewise: ``joiner(None, value)``;
+        those without key at once.
+
+        Each stream's window says what becomes of its elements that still wait at the end of a run.
+        """
+        options = JoinOptions(key_serde, value_serde, other_value_serde, name)
+        return self._join_windowed("outer_join", other, joiner, options)
+
+    def join_prior(
+        self,
+        other: WindowedKStream,
+        joiner: StreamJoiner,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """Join as :meth:`join` does, but only with elements whose time lies before that of the arriving one.
+
+        Elements that arrive out of order therefore miss partners that :meth:`join` finds: the older one of
+        two is never joined when it comes last.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> clicks = builder.stream("clicks").with_window(SlidingWindow(size_ms=10))
+        >>> views = builder.stream("views").with_window(SlidingWindow(size_ms=10))
+        >>> clicks.join_prior(views, lambda click, view: [click, view]).send_to("pairs")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("views", key="a", value="view", timestamp_ms=100)
+        ...     driver.pipe_input("clicks", key="a", value="click", timestamp_ms=104)
+        ...     driver.pipe_input("clicks", key="a", value="late click", timestamp_ms=98)
+        ...     [record.value for record in driver.read_output("pairs")]
+        [['click', 'view']]
+        """
+        options = JoinOptions(key_serde, value_serde, other_value_serde, name)
+        return self._join_windowed("join_prior", other, joiner, options)
+
+    def _join_any(
+        self, call: JoinKind, other: KTable | WindowedKStream, joiner: StreamJoiner, options: JoinOptions
+    ) -> KStream:
+        if not isinstance(other, KTable):
+            return self._join_windowed(call, other, joiner, options)
+        check_table_options(call, other.store, options)
+        return self._join(call, other, joiner, options.value_serde, options.name)
+
+    def _join_windowed(
+        self, call: JoinKind, other: WindowedKStream, joiner: StreamJoiner, options: JoinOptions
+    ) -> KStream:
+        if type(other) is KStream:
+            raise no_window_error("it is given", call)
+        check_partner(other, WindowedKStream, self._known.graph, call)
+        return KStream(join_streams(call, self._windowed(), other._windowed(), joiner, options))
+
+    def _windowed(self) -> WindowedStream:
+        return WindowedStream(stream=self._known, window=self._window)
+
+
+class KGroupedStream:
+    """Records grouped by key; records without key or value are dropped and counted.
+
+    :param records: what is known of them.
+    """
+
+    def __init__(self, records: GroupedRecords) -> None:
+        self._records = records
+
+    def windowed_by(self, window: TimeWindow | SessionWindow) -> WindowedKGroupedStream:
+        """Group the records of each key further, by windows of time.
+
+        :param window: a ``TumblingWindow``, ``HoppingWindow`` or ``SessionWindow``.
+        :raises TopologyError: it is none of these.
+        """
+        check_fold_window(window)
+        return WindowedKGroupedStream(self._records, window)
+
+    def count(self, *, store: StoreArgument = None) -> KTable:
+        """Count the records of each key.
+
+        :param store: name of the store, whose values are whole numbers (``serdes.int64()``).
+        :raises TopologyError: a serde is missing, or the store's name is taken.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> counts = builder.stream("words").group_by_key().count(store="counts")
+        >>> counts.to_stream().send_to("counts", value_serde=serdes.int64())
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in ("ant", "ape"):
+        ...         driver.pipe_input("words", key="a", value=value, timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("counts")]
+        [('a', 1), ('a', 2)]
+        """
+        spec = self._records.table_spec(store, builtin_serdes.int64(), "count")
+        return KTable(self._records.folded("count", Count(store=spec), spec))
+
+    def reduce(
+        self, reducer: Reducer, *, store: StoreArgument = None, value_serde: Serde | None = None
+    ) -> KTable:
+        """Fold the values of each key by ``reducer(aggregate, value)``, starting from the first value.
+
+        :param reducer: returns the new aggregate and changes neither argument, since the first aggregate is a
+            value that others see too; None deletes the key.
+        :param store: name of the store.
+        :param value_serde: of the aggregate; that of the stream's values unless given.
+        :raises TopologyError: a serde is missing, or the store's name is taken.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> largest = builder.stream("numbers").group_by_key().reduce(max, store="largest")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 5, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     driver.store("largest").get("a")
+        5
+        """
+        check_functions(reducer, call="reduce", fix=FUNCTIONS)
+        spec = self._records.table_spec(store, value_serde, "reduce")
+        return KTable(self._records.folded("reduce", Reduce(reducer=reducer, store=spec), spec))
+
+    def aggregate(
+        self,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+    ) -> KTable:
+        """Fold the values of each key by ``aggregator(key, value, aggregate)``, starting from
+        ``initializer()``.
+
+        :param initializer: makes a new, empty aggregate.
+        :param aggregator: returns the new aggregate, which may be the old one changed; None deletes the key.
+            Under an error handler that goes on, one that may fail must not change the old one before.
+        :param store: name of the store.
+        :param value_serde: of the aggregate; may be left out if the builder has a default.
+        :raises TopologyError: a serde is missing, or the store's name is taken.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> numbers = builder.stream("numbers").group_by_key()
+        >>> sums = numbers.aggregate(
+        ...     lambda: {"sum": 0, "count": 0},
+        ...     lambda key, value, sums: {"sum": sums["sum"] + value, "count": sums["count"] + 1},
+        ...     store="sums",
+        ... )
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 5, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     driver.store("sums").get("a")
+        {'sum': 9, 'count': 3}
+        """
+        check_functions(initializer, aggregator, call="aggregate", fix=FUNCTIONS)
+        spec = self._records.table_spec(store, value_serde, "aggregate")
+        fold = Aggregate(initializer=initializer, aggregator=aggregator, store=spec)
+        return KTable(self._records.folded("aggregate", fold, spec))
+
+
+class WindowedKGroupedStream:
+    """Records grouped by key and window; made by :meth:`KGroupedStream.windowed_by`.
+
+    Records without key or value, with a negative timestamp, or too late for every window they lie in, are
+    dropped and counted. A store may be given as in :class:`KGroupedStream`; a plain ``StoreSpec`` becomes a
+    window or session store that keeps each window until it closes.
+
+    :param records: what is known of them.
+    :param window: by which windows.
+    """
+
+    def __init__(self, records: GroupedRecords, window: TimeWindow | SessionWindow) -> None:
+        self._records = records
+        self._window = window
+
+    def count(self, *, store: StoreArgument = None) -> WindowedKTable:
+        """Count the records of each key per window.
+
+        :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
+        :raises TopologyError: a serde is missing, or the store's name is taken, or its spec does not fit.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> clicks = builder.stream("clicks").group_by_key()
+        >>> counts = clicks.windowed_by(TumblingWindow(size_ms=10, grace_ms=0)).count(store="counts")
+        >>> counts.suppress().to_stream().send_to("counts")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for time_ms in (1, 8, 12):
+        ...         driver.pipe_input("clicks", key="a", value={}, timestamp_ms=time_ms)
+        ...     [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("counts")]
+        [(Windowed(key='a', start_ms=0, end_ms=10), 2, 8)]
+        """
+        return self._table(counting(), store, builtin_serdes.int64())
+
+    def reduce(
+        self, reducer: Reducer, *, store: StoreArgument = None, value_serde: Serde | None = None
+    ) -> WindowedKTable:
+        """Fold the values of each key and window by ``reducer(aggregate, value)``, starting from the first
+        value. Two sessions become one by ``reducer(earlier, later)``.
+
+        :param reducer: returns the new aggregate and changes neither argument; None deletes the window.
+        :param store: as in :meth:`count`.
+        :param value_serde: of the aggregate; that of the stream's values unless given.
+        :raises TopologyError: as in :meth:`count`.
+        """
+        check_functions(reducer, call="reduce", fix=WINDOW_FUNCTIONS)
+        return self._table(reducing(reducer), store, value_serde)
+
+    def aggregate(
+        self,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        merger: Merger | None = None,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+    ) -> WindowedKTable:
+        """Fold the values of each key and window by ``aggregator(key, value, aggregate)``, starting from
+        ``initializer()``.
+
+        :param initializer: makes a new, empty aggregate.
+        :param aggregator: returns the new aggregate, which may be the old one changed; None deletes the
+            window.
+        :param merger: for sessions, and only for them: ``merger(key, earlier, later)`` makes one aggregate of
+            those of two sessions that a record brings together; it comes before the aggregator.
+        :param store: as in :meth:`count`.
+        :param value_serde: of the aggregate; may be left out if the builder has a default.
+        :raises TopologyError: as in :meth:`count`, or the merger is missing or in vain.
+        """
+        fold = aggregating_windows(self._window, initializer, aggregator, merger)
+        return self._table(fold, store, value_serde)
+
+    def _table(self, fold: Fold, store: StoreArgument, value_serde: Serde | None) -> WindowedKTable:
+        return WindowedKTable(folded_by_window(self._records, self._window, fold, store, value_serde))
+
+
+class KTable:
+    """A topic's newest values or the result of a fold per key, kept in a store.
+
+    :param known: what is known of it.
+    """
+
+    def __init__(self, known: KnownTable) -> None:
+        self._known = known
+
+    @property
+    def store(self) -> str:
+        """Name of the table's store; processors that name it in ``KStream.process`` may read it.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> prices = builder.table("prices", store="newest-prices")
+        >>> prices.store
+        'newest-prices'
+        """
+        return self._known.spec.name
+
+    @property
+    def spec(self) -> StoreSpec:
+        """The table's store: its name, and the serdes of keys and values."""
+        return self._known.spec
+
+    def to_stream(self) -> KStream:
+        """Return the stream of the table's changes: (key, newest value), or (key, None) for a deleted key.
+
+        A table with a cached store changes once per key and commit point, any other with every record. The
+        values belong to the table's store: a processor that keeps one keeps a copy.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.table("prices").to_stream().send_to("price-changes")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("prices", key="a", value=3, timestamp_ms=0)
+        ...     driver.pipe_input("prices", key="a", value=None, timestamp_ms=1)
+        ...     [(record.key, record.value) for record in driver.read_output("price-changes")]
+        [('a', 3), ('a', None)]
+        """
+        return KStream(self._known.changes())
+
+    def suppress(self) -> KTable:
+        """Hold back results until they are final; for tables of windows only.
+
+        :raises TopologyError: always; a table without windows is never final.
+        """
+        raise TopologyError(
+            f"suppress at {call_site()} is called on the table {self.store!r}, which has no windows and so "
+            "is never final",
+            fix="fold per window: group_by_key().windowed_by(TumblingWindow(size_ms=3_600_000))",
+        )
+
+
+class WindowedKTable(KTable):
+    """The result of a fold per key and window; its keys are :class:`Windowed`.
+
+    A window leaves the table's store when it is closed for good, at the end of the store's retention; that
+    is no change of the table. ``spec`` describes the store: its key serde is that of the key alone.
+
+    :param windows: what is known of it.
+    """
+
+    def __init__(self, windows: KnownWindowedTable) -> None:
+        super().__init__(windows.table)
+        self._windows = windows
+        self._suppressed = self if windows.suppressed else None
+
+    @property
+    def window(self) -> TimeWindow | SessionWindow:
+        """What the table was folded by."""
+        return self._windows.window
+
+    def to_stream(self) -> KStream:
+        """Return the stream of the table's changes: (``Windowed``, newest value); (``Windowed``, None) for
+        a window that was deleted, and for a session that grew or was merged and now has other bounds.
+
+        Of a suppressed table, these are the final values. The serde of the windowed keys is known, so the
+        stream can be written as it is, every window of a key into the key's own partition, as Kafka Streams
+        does; to group or join it repartitions it.
+        """
+        return KStream(self._windows.changes())
+
+    def suppress(self) -> WindowedKTable:
+        """Hold each window back until it is closed, then emit its final value, once.
+
+        A tumbling or hopping window is closed when stream time has reached its end plus the grace; a session
+        when stream time has passed its last record by more than gap and grace. What the end of a run does
+        with the windows still open is the window's ``at_run_end``: with ``hold`` nothing, with ``flush``
+        their values are emitted too if they changed since they were last emitted. A session that was emitted
+        so and then grows is emitted with None, under its old bounds.
+
+        :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> visits = builder.stream("clicks").group_by_key().windowed_by(SessionWindow(gap_ms=1_800_000))
+        >>> visits.count().suppress().to_stream().send_to("clicks-per-visit")
+        """
+        if self._suppressed is None:
+            self._suppressed = WindowedKTable(suppressed(self._windows))
+        return self._suppressed

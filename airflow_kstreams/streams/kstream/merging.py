@@ -1,4 +1,4 @@
-"""What is known of the bytes of several streams merged into one."""
+"""Several streams merged into one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,35 @@ from collections.abc import Sequence
 from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.graph import Serdes
+from airflow_kstreams.streams.kstream.known import KnownStream
+from airflow_kstreams.streams.kstream.stateless import PassThrough
 from airflow_kstreams.streams.serde.base import Serde, Side
 
 
-def merged_serdes(nodes: Sequence[str], streams: Sequence[Serdes]) -> Serdes:
+def merged(streams: Sequence[KnownStream]) -> KnownStream:
+    """Add the node that merges streams of one builder, and return the stream of its results.
+
+    :raises TopologyError: there is one stream only, one is named twice, or two have different serdes; with
+        the user's line.
+    """
+    graph, nodes = streams[0].graph, [stream.node for stream in streams]
+    serdes = _merged_serdes(nodes, [stream.serdes for stream in streams])
+    node = graph.name("KSTREAM-MERGE")
+    graph.topology.add_operator(node, PassThrough(type="merge"), *nodes)
+    return KnownStream(
+        graph=graph,
+        node=node,
+        serdes=serdes,
+        key_changed=any(stream.key_changed for stream in streams),
+        table_values=any(stream.table_values for stream in streams),
+    )
+
+
+def _merged_serdes(nodes: Sequence[str], streams: Sequence[Serdes]) -> Serdes:
     """Return what is known of a merged stream.
 
     A side that one stream has lost is lost for all: its objects may be of another kind than the known serde
     writes.
-
-    :param nodes: whose results are merged.
-    :param streams: what is known of each.
-    :raises TopologyError: there is one stream only, one is named twice, or two have different serdes; with
-        the user's line.
     """
     site = call_site()
     if len({*nodes}) < max(len(nodes), 2):

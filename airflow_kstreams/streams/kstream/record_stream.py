@@ -1,4 +1,4 @@
-"""What can be done with a stream record by record: the operators that keep nothing from one to the next."""
+"""What can be done with a stream alone, record by record."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Self
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Operator
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_functions
-from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.known import KnownStream
 from airflow_kstreams.streams.kstream.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.stateless import (
     Action,
     Branch,
-    CopyValues,
     Filter,
     FilterNot,
     FlatMap,
     FlatMapper,
     FlatMapValues,
     FlatValueMapper,
+    Foreach,
     KeySelector,
     KeyValueMapper,
     Map,
@@ -30,35 +31,23 @@ from airflow_kstreams.streams.kstream.stateless import (
     Predicate,
     ValueMapper,
 )
+from airflow_kstreams.streams.processor.operator import ProcessorOperator
+from airflow_kstreams.streams.processor.processor import ProcessorDef
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.topology.builder import check_processor_def
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.map_batches import BatchSchema
 
 
 class RecordStream:
-    """The part of :class:`~airflow_kstreams.streams.KStream` that needs no state and meets no other stream.
+    """The part of :class:`~airflow_kstreams.streams.KStream` that meets no other stream, group or table.
 
-    :param graph: what is being built.
-    :param node: the node whose results this stream is.
-    :param serdes: what is known of its bytes.
-    :param key_changed: whether records may sit in another partition than their key belongs to.
-    :param table_values: whether values may be, or hold, objects that a table goes on changing.
+    :param known: what is known of it.
     """
 
-    def __init__(
-        self,
-        graph: StreamGraph,
-        node: str,
-        serdes: Serdes,
-        *,
-        key_changed: bool = False,
-        table_values: bool = False,
-    ) -> None:
-        self._graph = graph
-        self._node = node
-        self._serdes = serdes
-        self._key_changed = key_changed
-        self._table_values = table_values
+    def __init__(self, known: KnownStream) -> None:
+        self._known = known
 
     def filter(self, predicate: Predicate) -> Self:
         """Keep the records for which ``predicate(key, value)`` holds.
@@ -72,7 +61,7 @@ class RecordStream:
         [2, 3]
         """
         check_functions(predicate, call="filter")
-        return self._same("KSTREAM-FILTER", Filter(predicate=predicate))
+        return self._behind("KSTREAM-FILTER", Filter(predicate=predicate))
 
     def filter_not(self, predicate: Predicate) -> Self:
         """Drop the records for which ``predicate(key, value)`` holds, keep the others.
@@ -86,7 +75,7 @@ class RecordStream:
         [1]
         """
         check_functions(predicate, call="filter_not")
-        return self._same("KSTREAM-FILTER", FilterNot(predicate=predicate))
+        return self._behind("KSTREAM-FILTER", FilterNot(predicate=predicate))
 
     def peek(self, action: Action) -> Self:
         """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
@@ -105,7 +94,29 @@ class RecordStream:
         ([1, 2], [1, 2])
         """
         check_functions(action, call="peek")
-        return self._same("KSTREAM-PEEK", Peek(action=action))
+        return self._behind("KSTREAM-PEEK", Peek(action=action))
+
+    def foreach(self, action: Action) -> None:
+        """Call ``action(key, value)`` for each record, as the end of the stream; a topology with such an end
+        needs no sink.
+
+        What the action does lies outside the transaction: an attempt that resumes after a crash calls it
+        again for the records that it repeats.
+
+        :param action: what it returns is ignored; it runs where the task runs.
+        :raises TopologyError: it is no function.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> seen = []
+        >>> builder.stream("numbers").foreach(lambda key, value: seen.append((key, value)))
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     seen
+        [('a', 1), ('a', 2)]
+        """
+        check_functions(action, call="foreach")
+        self._known.behind("KSTREAM-FOREACH", Foreach(action=action))
 
     def select_key(self, selector: KeySelector) -> Self:
         """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
@@ -119,8 +130,8 @@ class RecordStream:
         [('a', 'ant'), ('b', 'bee')]
         """
         check_functions(selector, call="select_key")
-        node = self._graph.selected(self._node, selector, None)
-        return self._new(node, self._serdes.with_new_key("select_key"), key_changed=True)
+        node = self._known.graph.selected(self._known.node, selector, None)
+        return self._new(self._known.at(node).with_new_key("select_key"))
 
     def map(self, mapper: KeyValueMapper) -> Self:
         """Replace each record by ``mapper(key, value)``, a pair of key and value.
@@ -229,15 +240,12 @@ class RecordStream:
         """
         check_functions(function, call="map_batches")
         operator = map_batches_operator(function, batch_size, schema)
-        parent = self._node
-        if self._table_values:
-            # A table may change the objects that wait here for their batch.
-            parent = self._graph.operator("KSTREAM-COPYVALUES", CopyValues(), parent)
-        node = self._graph.operator("KSTREAM-MAPBATCHES", operator, parent)
-        known = self._serdes.with_new_value("map_batches")
-        if changes_key:
-            known = known.with_new_key("map_batches")
-        return self._new(node, known, key_changed=changes_key or self._key_changed)
+        # A table may change the objects that wait here for their batch.
+        kept = self._known.with_own_values()
+        mapped = self._known.at(kept.behind("KSTREAM-MAPBATCHES", operator).node).with_new_value(
+            "map_batches"
+        )
+        return self._new(mapped.with_new_key("map_batches") if changes_key else mapped)
 
     def branch(self, *predicates: Predicate) -> list[Self]:
         """Split the stream, one branch per predicate.
@@ -267,30 +275,78 @@ class RecordStream:
             )
         for predicate in predicates:
             check_functions(predicate, call="branch")
-        node = self._graph.name("KSTREAM-BRANCH")
-        children = tuple(self._graph.name("KSTREAM-BRANCHCHILD") for _ in predicates)
-        add_operator = self._graph.topology.add_operator
-        add_operator(node, Branch(predicates=predicates, children=children), self._node)
+        graph = self._known.graph
+        node = graph.name("KSTREAM-BRANCH")
+        children = tuple(graph.name("KSTREAM-BRANCHCHILD") for _ in predicates)
+        add_operator = graph.topology.add_operator
+        add_operator(node, Branch(predicates=predicates, children=children), self._known.node)
         for child in children:
             add_operator(child, PassThrough(type="branch_child"), node)
-        return [self._at(child) for child in children]
+        return [self._new(self._known.at(child)) for child in children]
 
-    def _new(self, node: str, serdes: Serdes, *, key_changed: bool) -> Self:
+    def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> Self:
+        """Run a processor on each record; what it forwards is the resulting stream.
+
+        :param processor_def: makes a new ``Processor`` for each task; a class will do.
+        :param stores: the stores it may use, by name, or by spec to add them here.
+        :raises TopologyError: the definition cannot be called, or a store's name is taken.
+
+        >>> class Latest(Processor):
+        ...     def init(self, context):
+        ...         self.context, self.store = context, context.state_store("latest")
+        ...
+        ...     def process(self, record):
+        ...         self.context.forward(record.key, (self.store.get(record.key), record.value))
+        ...         self.store.put(record.key, record.value)
+        >>> latest = StoreSpec(name="latest", key_serde=serdes.string(), value_serde=serdes.json())
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> builder.stream("numbers").process(Latest, latest).send_to("changes")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 5):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("changes")]
+        [[None, 1], [1, 5]]
+        """
+        check_processor_def(processor_def, "process", call_site())
+        graph = self._known.graph
+        names = [store if isinstance(store, str) else store.name for store in stores]
+        for store in stores:
+            if not isinstance(store, str):
+                graph.topology.add_state_store(store)
+        operator = ProcessorOperator(definition=processor_def)
+        node = graph.operator("KSTREAM-PROCESSOR", operator, self._known.node, names)
+        return self._new(self._known.at(node).with_new_key("process").with_new_value("process"))
+
+    def send_to(
+        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+    ) -> None:
+        """Write the stream to a topic, which must exist when a run begins.
+
+        :param key_serde: needed after an operator that changed the key, unless the builder has a default.
+        :param value_serde: needed after an operator that changed the value, unless the builder has a default.
+        :raises TopologyError: a serde is missing.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> lengths = builder.stream("words").map_values(len)
+        >>> lengths.send_to("lengths", value_serde=serdes.int64())
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=5)
+        ...     driver.read_output("lengths")
+        [OutputRecord(key='a', value=3, timestamp_ms=5, headers=[], partition=0)]
+        """
+        self._known.sent_to(topic, key_serde, value_serde, f"send_to({topic!r})")
+
+    def _new(self, known: KnownStream) -> Self:
         """Return a stream of the same kind further down: a windowed one stays windowed."""
         stream = copy.copy(self)
-        stream._node, stream._serdes, stream._key_changed = node, serdes, key_changed
+        stream._known = known
         return stream
 
-    def _at(self, node: str) -> Self:
-        return self._new(node, self._serdes, key_changed=self._key_changed)
-
-    def _same(self, kind: str, operator: Operator) -> Self:
-        return self._at(self._graph.operator(kind, operator, self._node))
+    def _behind(self, kind: str, operator: Operator) -> Self:
+        return self._new(self._known.behind(kind, operator))
 
     def _revalued(self, kind: str, operator: Operator, call: str) -> Self:
-        node = self._graph.operator(kind, operator, self._node)
-        return self._new(node, self._serdes.with_new_value(call), key_changed=self._key_changed)
+        return self._new(self._known.behind(kind, operator).with_new_value(call))
 
     def _rekeyed(self, kind: str, operator: Operator, call: str) -> Self:
-        node = self._graph.operator(kind, operator, self._node)
-        return self._new(node, self._serdes.with_new_key(call).with_new_value(call), key_changed=True)
+        return self._new(self._known.behind(kind, operator).with_new_key(call).with_new_value(call))

@@ -1,8 +1,5 @@
-"""Operators without state. Each binds to one closure, since each runs once per record, and says how the same
-is written into a loop (see ``topology/inlining.py``).
-
-The closures hoist everything they touch into local variables and hold their children directly; ``_node`` is
-read from a traceback when a user's function raises (see :class:`Operator`).
+"""Operators without state. Each says once what it does, as lines of code (see ``graph/inlining.py``); a task
+writes them into a source's loop, or compiles them into the node's closure.
 """
 
 from __future__ import annotations
@@ -10,7 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
@@ -25,30 +22,30 @@ KeySelector = Callable[[Any, Any], Any]
 Action = Callable[[Any, Any], object]
 
 
+class _Written(Protocol):
+    """An operator that is nothing but lines."""
+
+    def write(self, code: LoopCode, key: str, value: str) -> None: ...
+
+
+def _bind(self: _Written, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+    """Make the closure of one task."""
+    return context.written(self.write, forward, children)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """Passes on what satisfies a predicate."""
 
     predicate: Predicate
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "filter"
+    type: ClassVar[str] = "filter"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        predicate = self.predicate
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if predicate(key, value):
-                forward(key, value)
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            with code.block(f"if {code.name(predicate, 'predicate')}({key}, {value})"):
-                code.forward(key, value)
-
-        return context.inlined(run, write, children)
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        with code.block(f"if {code.name(self.predicate, 'predicate')}({key}, {value})"):
+            code.forward(key, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,24 +54,13 @@ class FilterNot:
 
     predicate: Predicate
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "filter_not"
+    type: ClassVar[str] = "filter_not"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        predicate = self.predicate
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if not predicate(key, value):
-                forward(key, value)
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            with code.block(f"if not {code.name(predicate, 'predicate')}({key}, {value})"):
-                code.forward(key, value)
-
-        return context.inlined(run, write, children)
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        with code.block(f"if not {code.name(self.predicate, 'predicate')}({key}, {value})"):
+            code.forward(key, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,24 +69,27 @@ class Peek:
 
     action: Action
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "peek"
+    type: ClassVar[str] = "peek"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        action = self.action
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        code.line(f"{code.name(self.action, 'action')}({key}, {value})")
+        code.forward(key, value)
 
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            action(key, value)
-            forward(key, value)
 
-        def write(code: LoopCode, key: str, value: str) -> None:
-            code.line(f"{code.name(action, 'action')}({key}, {value})")
-            code.forward(key, value)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreach:
+    """Hands each record to an action, where a stream ends."""
 
-        return context.inlined(run, write, children)
+    action: Action
+
+    type: ClassVar[str] = "foreach"
+    bind = _bind
+
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        code.line(f"{code.name(self.action, 'action')}({key}, {value})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,25 +98,14 @@ class Map:
 
     mapper: KeyValueMapper
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "map"
+    type: ClassVar[str] = "map"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        mapper = self.mapper
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            new_key, new_value = mapper(key, value)
-            forward(new_key, new_value)
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            new_key, new_value = code.variable("key"), code.variable("value")
-            code.line(f"{new_key}, {new_value} = {code.name(mapper, 'mapper')}({key}, {value})")
-            code.forward(new_key, new_value)
-
-        return context.inlined(run, write, children)
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        new_key, new_value = code.variable("key"), code.variable("value")
+        code.line(f"{new_key}, {new_value} = {code.name(self.mapper, 'mapper')}({key}, {value})")
+        code.forward(new_key, new_value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,24 +114,14 @@ class MapValues:
 
     mapper: ValueMapper
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "map_values"
+    type: ClassVar[str] = "map_values"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        mapper = self.mapper
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            forward(key, mapper(value))
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            new_value = code.variable("value")
-            code.line(f"{new_value} = {code.name(mapper, 'mapper')}({value})")
-            code.forward(key, new_value)
-
-        return context.inlined(run, write, children)
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        new_value = code.variable("value")
+        code.line(f"{new_value} = {code.name(self.mapper, 'mapper')}({value})")
+        code.forward(key, new_value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,26 +130,15 @@ class FlatMap:
 
     mapper: FlatMapper
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "flat_map"
+    type: ClassVar[str] = "flat_map"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        mapper = self.mapper
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            for new_key, new_value in mapper(key, value):
-                forward(new_key, new_value)
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            new_key, new_value = code.variable("key"), code.variable("value")
-            mapped = f"{code.name(mapper, 'mapper')}({key}, {value})"
-            with code.block(f"for {new_key}, {new_value} in {mapped}"):
-                code.forward(new_key, new_value)
-
-        return context.inlined(run, write, children)
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        new_key, new_value = code.variable("key"), code.variable("value")
+        mapped = f"{code.name(self.mapper, 'mapper')}({key}, {value})"
+        with code.block(f"for {new_key}, {new_value} in {mapped}"):
+            code.forward(new_key, new_value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,25 +147,14 @@ class FlatMapValues:
 
     mapper: FlatValueMapper
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "flat_map_values"
+    type: ClassVar[str] = "flat_map_values"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        mapper = self.mapper
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            for new_value in mapper(value):
-                forward(key, new_value)
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            new_value = code.variable("value")
-            with code.block(f"for {new_value} in {code.name(mapper, 'mapper')}({value})"):
-                code.forward(key, new_value)
-
-        return context.inlined(run, write, children)
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        new_value = code.variable("value")
+        with code.block(f"for {new_value} in {code.name(self.mapper, 'mapper')}({value})"):
+            code.forward(key, new_value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,24 +163,14 @@ class SelectKey:
 
     selector: KeySelector
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "select_key"
+    type: ClassVar[str] = "select_key"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        selector = self.selector
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            forward(selector(key, value), value)
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            new_key = code.variable("key")
-            code.line(f"{new_key} = {code.name(selector, 'selector')}({key}, {value})")
-            code.forward(new_key, value)
-
-        return context.inlined(run, write, children)
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        new_key = code.variable("key")
+        code.line(f"{new_key} = {code.name(self.selector, 'selector')}({key}, {value})")
+        code.forward(new_key, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,32 +184,16 @@ class Branch:
     predicates: tuple[Predicate, ...]
     children: tuple[str, ...]
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "branch"
+    type: ClassVar[str] = "branch"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        targets = tuple(
-            (predicate, children[name])
-            for predicate, name in zip(self.predicates, self.children, strict=True)
-        )
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            for predicate, target in targets:
-                if predicate(key, value):
-                    target(key, value)
-                    return
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            keyword = "if"
-            for predicate, child in zip(self.predicates, self.children, strict=True):
-                with code.block(f"{keyword} {code.name(predicate, 'predicate')}({key}, {value})"):
-                    code.forward(key, value, to=child)
-                keyword = "elif"
-
-        return context.inlined(run, write, children)
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        keyword = "if"
+        for predicate, child in zip(self.predicates, self.children, strict=True):
+            with code.block(f"{keyword} {code.name(predicate, 'predicate')}({key}, {value})"):
+                code.forward(key, value, to=child)
+            keyword = "elif"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,13 +207,7 @@ class PassThrough:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Return what is below."""
-        if len(children) == 1:
-            return forward
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            code.forward(key, value)
-
-        return context.inlined(forward, write, children)
+        return forward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,19 +218,14 @@ class CopyValues:
     own entries change under it.
     """
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "copy_values"
+    type: ClassVar[str] = "copy_values"
+    bind = _bind
 
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        deepcopy = copy.deepcopy
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            forward(key, deepcopy(value))
-
-        return run
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        copied = code.variable("value")
+        code.line(f"{copied} = {code.name(copy.deepcopy, 'deepcopy')}({value})")
+        code.forward(key, copied)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,20 +244,12 @@ class DropNulls:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        count_dropped = context.count_dropped
-        keep_null_keys = self.keep_null_keys
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if value is None or (key is None and not keep_null_keys):
-                count_dropped()
-            else:
-                forward(key, value)
 
         def write(code: LoopCode, key: str, value: str) -> None:
-            dropped = f"{value} is None" if keep_null_keys else f"{value} is None or {key} is None"
+            dropped = f"{value} is None" if self.keep_null_keys else f"{value} is None or {key} is None"
             with code.block(f"if {dropped}"):
-                code.line(f"{code.name(count_dropped, 'count_dropped')}()")
+                code.line(f"{code.name(context.count_dropped, 'count_dropped')}()")
             with code.block("else"):
                 code.forward(key, value)
 
-        return context.inlined(run, write, children)
+        return context.written(write, forward, children)

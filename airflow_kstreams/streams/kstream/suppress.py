@@ -26,8 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kstreams.streams.graph.nodes import Forward, ignore_updates
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, ExpiringStore

@@ -21,7 +21,9 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.arguments import check_functions
+from airflow_kstreams.streams.kstream.graph import Serdes
+from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.serde.base import Serde
 
 #: ``joiner(stream_value, table_value)`` gives the result's value; in a left join the table's may be None.
@@ -70,45 +72,36 @@ class TableJoin:
         return run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedStream:
-    """The stream's side of a join.
+def join_table(
+    call: str, stream: KnownStream, table: KnownTable, joiner: ValueJoiner, name: str | None
+) -> KnownStream:
+    """Add the join, after a repartition topic if the key changed, and return the stream of its results.
 
-    :param node: whose results are joined.
-    :param serdes: what is known of their bytes.
-    :param key_changed: whether they must first move to the partition of their key.
+    :param call: the DSL method, ``join`` or ``left_join``.
     :param name: of the repartition topic, None for the node's.
+    :raises TopologyError: the joiner is no function, the table is windowed, the key serdes differ, or the
+        stream must be repartitioned and a value serde is missing.
     """
-
-    node: str
-    serdes: Serdes
-    key_changed: bool
-    name: str | None
-
-
-def add_table_join(graph: StreamGraph, stream: JoinedStream, operator: TableJoin, call: str) -> str:
-    """Add the join, after a repartition topic if the key changed, and return its node.
-
-    :param call: the DSL method, for messages.
-    :raises TopologyError: the table is windowed, the key serdes differ, or the stream must be repartitioned
-        and a value serde is missing.
-    """
-    spec = operator.store
+    check_functions(joiner, call=call)
+    graph, spec, parent = stream.graph, table.spec, stream.node
     if spec.type != "key_value":
         raise TopologyError(
             f"{call} at {call_site()} joins a stream with the windowed table {spec.name!r}, whose keys are "
             "windowed",
             fix="send table.to_stream() to a topic of yours and join with builder.table(topic)",
         )
-    parent = stream.node
     if stream.key_changed:
         value_serde = graph.serde("value", None, stream.serdes, call)
-        name = stream.name or stream.node
+        name = name or parent
         parent = graph.repartition(name, parent, spec.key_serde, value_serde, keep_null_keys=True)
     else:
         _check_keys(stream.serdes.key, spec, call)
+    operator = TableJoin(joiner=joiner, store=spec, left=call == "left_join")
     kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
-    return graph.operator(kind, operator, parent, (spec.name,))
+    node = graph.operator(kind, operator, parent, (spec.name,))
+    known = Serdes(key=spec.key_serde, value=None).with_new_value(call)
+    # What the joiner returns may hold the table's own object.
+    return KnownStream(graph=graph, node=node, serdes=known, table_values=True)
 
 
 def _check_keys(key_serde: Serde | None, spec: StoreSpec, call: str) -> None:

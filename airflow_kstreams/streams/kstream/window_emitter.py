@@ -8,8 +8,8 @@ leaves a trail of them.
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.graph.nodes import Forward, ignore_updates
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.aggregation import TableEmitter
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
@@ -36,7 +36,7 @@ class WindowEmitter(TableEmitter):
 
         :param born: whether it was not in the table before.
         """
-        if self._cached:
+        if self.cached:
             self.dirty[entry_id] = windowed
             if born:
                 self.born.add(entry_id)

@@ -31,7 +31,7 @@ class WallClockTimer:
     callback: Callable[[int], None]
 
 
-class WallClock:
+class TaskWallClock:
     """The wall clock as one task sees it, and the timers on it.
 
     :param now_ms: the time, epoch milliseconds.

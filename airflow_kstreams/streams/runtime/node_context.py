@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode
+from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
-from airflow_kstreams.streams.graph.services import StreamTimer
+from airflow_kstreams.streams.graph.services import StreamTimer, WallClock
 from airflow_kstreams.streams.records.error_handling import ErrorHandling, Produce
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
-from airflow_kstreams.streams.records.wall_clock import WallClock
+from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 
 
 class NodeOwner(Protocol):
@@ -22,7 +22,7 @@ class NodeOwner(Protocol):
     task_id: str
     record_context: TaskRecordContext
     clock: StreamClock
-    wall_clock: WallClock
+    wall_clock: TaskWallClock
     errors: ErrorHandling
     inlining: Inlining
     stores: dict[str, Any]
@@ -86,11 +86,9 @@ class BoundNodeContext:
         """Return the task's wall clock."""
         return self._owner.wall_clock
 
-    def inlined(self, run: Forward, write: WriteCode, children: Mapping[str, Forward]) -> Forward:
-        """Take note of how a closure's work is written as code, and return the closure."""
-        # A node that binds to its child's closure does nothing that would have to be written.
-        self._owner.inlining.codes.setdefault(run, NodeCode(self.node, children, write))
-        return run
+    def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
+        """Make the closure of a node that writes what it does as lines."""
+        return closure_of(self._owner.inlining, NodeCode(self.node, children, write), forward)
 
     def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
         """Return the beginnings of a function that forwards at commit points."""

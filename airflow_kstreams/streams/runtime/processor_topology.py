@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow_kstreams.streams.codegen.fused_loop import fused_loop
-from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode
+from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
 from airflow_kstreams.streams.codegen.source_loop import RunBatch, Stepping, stepping_loop
 from airflow_kstreams.streams.graph.nodes import (
     Forward,
@@ -21,10 +21,10 @@ from airflow_kstreams.streams.graph.nodes import (
     ProcessorNode,
     SinkNode,
     SourceNode,
-    ignore_updates,
 )
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
+from airflow_kstreams.streams.graph.services import ignore_updates
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.error_handling import ErrorHandling, Produce
 from airflow_kstreams.streams.records.partition_group import RecordRun
@@ -32,9 +32,9 @@ from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps
-from airflow_kstreams.streams.records.wall_clock import WallClock
+from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
-from airflow_kstreams.streams.runtime.sinks import Sink
+from airflow_kstreams.streams.runtime.sinks import sink_code
 from airflow_kstreams.streams.runtime.task_environment import Surroundings
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store
@@ -94,7 +94,7 @@ class ProcessorTopology:
         self.topics_above = topics_above(topology, subtopology, self._application_id)
         topics = sorted(set().union(*self.topics_above.values()))
         self.clock = StreamClock(topics, self._order, self.record_context)
-        self.wall_clock = WallClock(surroundings.now_ms, self.record_context)
+        self.wall_clock = TaskWallClock(surroundings.now_ms, self.record_context)
         self.errors = ErrorHandling(
             settings,
             task_id=task_id,
@@ -204,20 +204,15 @@ class ProcessorTopology:
                     children[parent][node.name] = bound
 
     def _bind_node(self, node: Node, below: dict[str, Forward]) -> Forward:
+        forward = fan_out(tuple(below.values()))
         if isinstance(node, SinkNode):
             topic = self._topology.real_topic(node.topic, self._application_id)
-            sink = Sink(
-                bound_to(topic, node),
-                topic,
-                produce=self.produce,
-                context=self.record_context,
-                sent=self._sent,
-                partition_count=self._partition_count,
+            write = sink_code(
+                bound_to(topic, node), topic, produce=self.produce, partition_count=self._partition_count
             )
-            closure = sink.closure()
-            self.inlining.codes[closure] = NodeCode(node.name, {}, sink.write)
-            return self._guarded(node, closure)
-        forward = fan_out(tuple(below.values()))
+            return self._guarded(node, closure_of(self.inlining, NodeCode(node.name, {}, write), forward))
+        # A node may bind to what is below it: where that is one child, its own lines are known already.
+        self.inlining.codes.setdefault(forward, NodeCode(node.name, below, forward_only))
         if isinstance(node, ProcessorNode):
             operator = bound_operator(node.operator, self._specs)
             bound = operator.bind(forward, BoundNodeContext(self, node), below)

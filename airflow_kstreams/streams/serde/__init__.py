@@ -1,1 +1,5 @@
-"""Serdes: between Python objects and the bytes of keys and values."""
+"""Serdes: between Python objects and the bytes of keys and values.
+
+Called by everything that reads or writes records or entries of stores. Imports the modules at the top of
+``streams`` only. Serdes that need a client, such as a schema registry's, are in ``kafka``.
+"""

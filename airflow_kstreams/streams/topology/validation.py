@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
-from airflow_kstreams.streams.graph.nodes import ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.topology.topology import Topology
 
 
@@ -33,12 +33,16 @@ def _check_reads_and_writes(topology: Topology) -> None:
         raise TopologyError(
             "the topology has no source: it reads no topic", fix="add a source, e.g. stream('topic')"
         )
-    writes = any(isinstance(node, SinkNode) for node in topology.nodes)
-    if not writes and not any(store.logged for store in topology.stores):
+    ends = any(isinstance(node, SinkNode) or _is_foreach(node) for node in topology.nodes)
+    if not ends and not any(store.logged for store in topology.stores):
         raise TopologyError(
             f"topology without sink: what {sources[0].name!r} ({sources[0].site}) reads is written nowhere",
-            fix="add a sink, e.g. send_to('topic'), or a logged store",
+            fix="add a sink, e.g. send_to('topic'), or foreach(action), or a logged store",
         )
+
+
+def _is_foreach(node: Node) -> bool:
+    return isinstance(node, ProcessorNode) and node.operator.type == "foreach"
 
 
 def _check_stores(topology: Topology, sites: Mapping[str, CallSite]) -> None:
@@ -48,7 +52,7 @@ def _check_stores(topology: Topology, sites: Mapping[str, CallSite]) -> None:
         for store in components.connected_stores(node):
             if store not in known:
                 raise TopologyError(
-                    f"processor {node.name!r} ({node.site}) uses the store {store!r}, which nobody added",
+                    f"processor {node.name!r} ({node.site}) uses the store {store!r}, which no call added",
                     fix=f"add it with add_state_store; stores of this topology: {', '.join(known) or 'none'}",
                 )
             used.add(store)

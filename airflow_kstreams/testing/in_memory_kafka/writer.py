@@ -36,7 +36,7 @@ Content = tuple[bytes | None, bytes | None, int, Headers | None]
 
 
 @runtime_checkable
-class GroupMember(Protocol):
+class GroupReader(Protocol):
     """A reader that can say for which group offsets are committed."""
 
     def group_metadata(self) -> str: ...
@@ -264,7 +264,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
 
         :raises TaskFencedError: a newer writer claimed the transactional id.
         """
-        if not isinstance(reader, GroupMember):
+        if not isinstance(reader, GroupReader):
             raise TypeError(f"{type(reader).__name__} cannot say for which group to commit")
         if not offsets:
             return

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from airflow_kstreams.streams.codegen.loop_code import Inlining, TaskLoopCode
+from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
 from airflow_kstreams.streams.graph.components import parents
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import (
@@ -26,7 +26,7 @@ from airflow_kstreams.streams.graph.services import StreamTimer
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
-from airflow_kstreams.streams.records.wall_clock import WallClock
+from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.topology import Topology
@@ -77,8 +77,8 @@ class NodeServices:
     def guarded(self, run: Forward) -> Forward:
         return run
 
-    def inlined(self, run: Forward, _write: WriteCode, _children: Mapping[str, Forward]) -> Forward:
-        return run
+    def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
+        return closure_of(Inlining(self.owner.context, [0]), NodeCode(self.node, children, write), forward)
 
     def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
         inlining, place = Inlining(self.owner.context, [0]), {"timestamp_ms": timestamp_ms}
@@ -87,8 +87,8 @@ class NodeServices:
     def count_dropped(self) -> None:
         self.owner.dropped += 1
 
-    def wall_clock(self) -> WallClock:
-        return WallClock(lambda: 0, self.owner.context)
+    def wall_clock(self) -> TaskWallClock:
+        return TaskWallClock(lambda: 0, self.owner.context)
 
     def allow_commit_requests(self) -> None:
         """Every record is followed by a look at the requests anyway."""

@@ -7,7 +7,7 @@ costs the same whatever the serde does.
 
 Entries are cells that are changed where they are (:class:`Cell`): an update costs one lookup, and no object
 that Python's collector would count. Whoever asks for an entry gets a copy; only folds see cells, see
-``kstream/fold_code.py``.
+``codegen/fold_code.py``.
 
 Invariants: a key is either a cell or restored bytes, never both. Between two drains a key has the same cell,
 even when it is deleted and put again; a cell that is in no use has the value None. After a drain, folding

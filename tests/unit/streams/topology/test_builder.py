@@ -87,7 +87,7 @@ REFUSED: list[tuple[str, Mistake, str]] = [
     (
         "unknown store",
         lambda b: b.add_processor("p", Silent, "in", stores=["nope"]).add_sink("out", "b", "p").build(),
-        r"processor 'p' .*'nope', which nobody added",
+        r"processor 'p' .*'nope', which no call added",
     ),
     (
         "store of nobody",

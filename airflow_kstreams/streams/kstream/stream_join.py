@@ -1,0 +1,141 @@
+"""How two streams with windows are joined. What a join does is written in
+:mod:`airflow_kstreams.streams.kstream.windowed_join`.
+
+Invariant: equal keys of both sides lie in one task. That holds if both topics have equal partition counts and
+were partitioned by the same bytes: both sides' keys have the same serde, and a side whose key changed goes
+through a repartition topic first, written in that serde.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
+from airflow_kstreams.streams.kstream.arguments import check_functions
+from airflow_kstreams.streams.kstream.graph import Serdes
+from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
+from airflow_kstreams.streams.kstream.window_close import WindowClose
+from airflow_kstreams.streams.kstream.windowed_join import (
+    JoinArrivals,
+    JoinKind,
+    JoinSide,
+    StreamJoiner,
+    WindowedJoin,
+)
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.windows import SlidingWindow
+
+
+class JoinOptions(NamedTuple):
+    """What a user says of a join beside its streams and joiner; see :meth:`WindowedKStream.join`."""
+
+    key_serde: Serde | None
+    value_serde: Serde | None
+    other_value_serde: Serde | None
+    name: str | None
+
+
+def check_join_window(window: object) -> None:
+    """Refuse what is no window to join by.
+
+    :raises TopologyError: with the user's line.
+    """
+    if not isinstance(window, SlidingWindow):
+        raise TopologyError(
+            f"with_window at {call_site()} is given a {type(window).__name__}, expected a SlidingWindow",
+            fix="joins take SlidingWindow(size_ms=...); other windows are for grouped streams",
+        )
+
+
+def check_table_options(call: str, table: str, options: JoinOptions) -> None:
+    """Refuse options that the join with a table does not have.
+
+    :param table: name of the table's store.
+    :raises TopologyError: with the user's line.
+    """
+    if options.key_serde is not None or options.other_value_serde is not None:
+        raise TopologyError(
+            f"{call} at {call_site()} is given serdes for the table {table!r}, which has its own",
+            fix="leave out key_serde= and other_value_serde=",
+        )
+
+
+def join_streams(
+    call: JoinKind, left: WindowedStream, right: WindowedStream, joiner: StreamJoiner, options: JoinOptions
+) -> KnownStream:
+    """Add the join, behind a repartition topic on each side whose key changed, and return the stream of its
+    results.
+
+    :raises TopologyError: the joiner is no function, the key serdes differ, a serde is missing, or the name
+        is taken.
+    """
+    check_functions(joiner, call=call)
+    graph, name = left.stream.graph, options.name
+    left_name, right_name = (f"{name}-left", f"{name}-right") if name else (None, None)
+    key_serde = _key_serde(left.stream, right.stream, options.key_serde, call)
+    left_values = graph.serde("value", options.value_serde, left.stream.serdes, call)
+    right_values = graph.serde(
+        "value", options.other_value_serde, right.stream.serdes, call, option="other_value_serde"
+    )
+    left_parent = _arrivals(left.stream, key_serde, left_values, left_name)
+    right_parent = _arrivals(right.stream, key_serde, right_values, right_name)
+    left_node, right_node = graph.name("KSTREAM-JOINTHIS"), graph.name("KSTREAM-JOINOTHER")
+    left_side = JoinSide(
+        window=left.window,
+        store=_store(left_name, left_node, key_serde, left_values, left.window),
+        waits=call in ("left_join", "outer_join"),
+    )
+    right_side = JoinSide(
+        window=right.window,
+        store=_store(right_name, right_node, key_serde, right_values, right.window),
+        waits=call == "outer_join",
+    )
+    join = WindowedJoin(kind=call, joiner=joiner, left=left_side, right=right_side)
+    add_operator = graph.topology.add_operator
+    add_operator(left_node, JoinArrivals(join=join, is_left=True), left_parent)
+    add_operator(right_node, JoinArrivals(join=join, is_left=False), right_parent)
+    close_node = graph.name("KSTREAM-MERGE")
+    add_operator(close_node, WindowClose(join=join), left_node, right_node)
+    for side in (left_side, right_side):
+        graph.add_join_store(side.store, (left_node, right_node, close_node))
+    known = Serdes(key=key_serde, value=None).with_new_value(call)
+    return KnownStream(graph=graph, node=close_node, serdes=known)
+
+
+def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: str | None) -> str:
+    """Return the node to join, behind a repartition topic if the key changed."""
+    if not stream.key_changed:
+        return stream.with_own_values().node
+    # As for a join with a table, so that both can share the topic.
+    return stream.graph.repartition(
+        name or stream.node, stream.node, key_serde, value_serde, keep_null_keys=True
+    )
+
+
+def _store(
+    name: str | None, node: str, key_serde: Serde, value_serde: Serde, window: SlidingWindow
+) -> JoinStoreSpec:
+    return JoinStoreSpec(
+        name=name or f"{node}-store",
+        key_serde=key_serde,
+        value_serde=value_serde,
+        cached=False,
+        retention_ms=window.size_ms + window.grace_ms,
+    )
+
+
+def _key_serde(left: KnownStream, right: KnownStream, given: Serde | None, call: str) -> Serde:
+    """Return the serde of both sides' keys: a side whose key changed is written anew and takes any."""
+    kept = [stream for stream in (left, right) if not stream.key_changed]
+    known = [serde for stream in kept if (serde := stream.serdes.key) is not None]
+    wanted = ([given] if given is not None else []) + known
+    other = next((serde for serde in wanted if serde != wanted[0]), None)
+    if other is not None:
+        raise TopologyError(
+            f"{call} at {call_site()} is to join by keys of {wanted[0]!r} and of {other!r}: equal keys lie "
+            "in different partitions",
+            fix="repartition one stream: select_key(lambda k, v: k) before the join",
+        )
+    return wanted[0] if wanted else left.graph.serde("key", None, left.serdes, call)

@@ -1,0 +1,151 @@
+"""How tables of windows are made: folded from grouped records, and held back until they are final."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeVar, cast
+
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
+from airflow_kstreams.streams.kstream.aggregation import Aggregator, Initializer
+from airflow_kstreams.streams.kstream.arguments import check_functions, check_store_kind
+from airflow_kstreams.streams.kstream.grouping import GroupedRecords, StoreArgument
+from airflow_kstreams.streams.kstream.known import KnownWindowedTable
+from airflow_kstreams.streams.kstream.suppress import Suppress
+from airflow_kstreams.streams.kstream.window_fold import (
+    Fold,
+    Merger,
+    SessionFold,
+    TimeWindowFold,
+    aggregating,
+)
+from airflow_kstreams.streams.serde import serdes as builtin_serdes
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, TumblingWindow
+
+S = TypeVar("S", WindowStoreSpec, SessionStoreSpec)
+
+#: What to pass instead of what is no function.
+WINDOW_FUNCTIONS = (
+    "pass functions: aggregate(initializer, aggregator), for sessions with a merger, reduce(reducer)"
+)
+
+
+def check_fold_window(window: object) -> None:
+    """Refuse what is no window to fold by.
+
+    :raises TopologyError: with the user's line.
+    """
+    if not isinstance(window, TumblingWindow | HoppingWindow | SessionWindow):
+        raise TopologyError(
+            f"windowed_by at {call_site()} is given {type(window).__name__}, expected a window to fold by",
+            fix="pass a TumblingWindow, HoppingWindow or SessionWindow; a SlidingWindow is for joins",
+        )
+
+
+def aggregating_windows(
+    window: TimeWindow | SessionWindow,
+    initializer: Initializer,
+    aggregator: Aggregator,
+    merger: Merger | None,
+) -> Fold:
+    """Return the fold of what a user gave to ``aggregate``.
+
+    :raises TopologyError: something is no function, or the merger is missing or in vain.
+    """
+    sessions = isinstance(window, SessionWindow)
+    if sessions != (merger is not None):
+        found = "no merger" if sessions else "a merger, but its windows never merge"
+        raise TopologyError(
+            f"aggregate by {type(window).__name__} at {call_site()} is given {found}",
+            fix="pass aggregate(initializer, aggregator, merger) for sessions, without merger otherwise",
+        )
+    merge = merger or (lambda key, left, right: None)
+    check_functions(initializer, aggregator, merge, call="aggregate", fix=WINDOW_FUNCTIONS)
+    return aggregating(initializer, aggregator, merge)
+
+
+def folded_by_window(
+    records: GroupedRecords,
+    window: TimeWindow | SessionWindow,
+    fold: Fold,
+    store: StoreArgument,
+    value_serde: Serde | None,
+) -> KnownWindowedTable:
+    """Add a fold's node and store, and return its table.
+
+    :param store: what the user gave.
+    :param value_serde: what the user gave, or the one serde there can be.
+    :raises TopologyError: a serde is missing, or the store's name is taken, or its spec does not fit.
+    """
+    given = records.store_spec(store, value_serde, fold.kind)
+    operator: TimeWindowFold | SessionFold
+    if isinstance(window, SessionWindow):
+        session_spec = _window_spec(given, SessionStoreSpec, window.gap_ms + window.grace_ms, fold.kind)
+        operator = SessionFold(fold=fold, window=window, store=session_spec)
+    else:
+        window_spec = _window_spec(given, WindowStoreSpec, window.size_ms + window.grace_ms, fold.kind)
+        operator = TimeWindowFold(fold=fold, window=window, store=window_spec)
+    table = records.folded(fold.kind, operator, operator.store)
+    return KnownWindowedTable(table=table, spec=operator.store, window=window)
+
+
+def suppressed(windows: KnownWindowedTable) -> KnownWindowedTable:
+    """Add the node that holds updates back until they are final, and return the table of the final ones.
+
+    :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open.
+    """
+    _check_suppressible(windows)
+    graph, spec, parent = windows.table.graph, windows.spec, windows.table.node
+    marks = None
+    if windows.window.at_run_end == "flush":
+        marks = StoreSpec(
+            name=f"{spec.name}-flushed",
+            key_serde=windows.keys,
+            value_serde=builtin_serdes.int64(),
+            changelog_configs=spec.changelog_configs,
+        )
+    operator = Suppress(store=spec, windowed_keys=windows.keys, marks=marks)
+    node = graph.operator("KTABLE-SUPPRESS", operator, parent, (spec.name,))
+    if marks is not None:
+        graph.add_table_store(marks, node)
+    table = dataclasses.replace(windows.table, node=node)
+    return dataclasses.replace(windows, table=table, suppressed=True)
+
+
+def _check_suppressible(windows: KnownWindowedTable) -> None:
+    spec, window = windows.spec, windows.window
+    if not spec.logged:
+        raise TopologyError(
+            f"suppress at {call_site()} needs the changelog of the store {spec.name!r}: windows that are "
+            "open when a run ends would be lost",
+            fix="leave out logged=False",
+        )
+    span_ms = window.gap_ms if isinstance(window, SessionWindow) else window.size_ms
+    if spec.retention_ms > span_ms + window.grace_ms:
+        raise TopologyError(
+            f"suppress at {call_site()} hands over windows as they leave the store {spec.name!r}, which "
+            f"keeps them for {spec.retention_ms} ms, longer than the {span_ms + window.grace_ms} ms they "
+            "are open",
+            fix="pass a plain StoreSpec, which keeps windows as long as they are open",
+        )
+
+
+def _window_spec(given: StoreSpec, kind: type[S], least_ms: int, call: str) -> S:
+    """Return the spec of a store that keeps windows at least until they close.
+
+    :param least_ms: the retention that takes.
+    """
+    if type(given) is StoreSpec:
+        facts = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+        return kind(**facts, retention_ms=least_ms)
+    check_store_kind(given, kind, call)
+    spec = cast("S", given)
+    if spec.retention_ms < least_ms:
+        raise TopologyError(
+            f"{call} at {call_site()} is given the store {spec.name!r}, which keeps entries for "
+            f"{spec.retention_ms} ms, but its windows may change for {least_ms} ms",
+            fix=f"give it retention_ms={least_ms}, or pass a plain StoreSpec",
+        )
+    return spec
