@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["finished_run", "last_values"]
 
 _POLL_SECONDS = 0.5
-_MAX_RECORDS = 10_000
 
 
 def finished_run(cluster: KafkaCluster, application_id: str, run_id: str | None) -> RunSummary | None:
@@ -53,36 +54,32 @@ def last_values(cluster: KafkaCluster, topic: str, *, timeout_seconds: float = 6
         ends = admin.end_offsets(partitions, isolation="read_committed")
     finally:
         admin.close()
-    unread = {partition: end for partition, end in ends.items() if starts[partition] < end}
+
+    def too_long(left: Sequence[TopicPartition], _: float) -> KafkaClientError:
+        return KafkaClientError(
+            f"topic {topic!r} was not read to its end within {timeout_seconds:g} s, partitions left: "
+            f"{', '.join(map(str, left))}",
+            fix="try again, or allow more time",
+            code="_TIMED_OUT",
+            retriable_code=True,
+        )
+
     values: dict[bytes, bytes] = {}
     reader = cluster.reader(group_id=f"{topic}-last-values")
     try:
-        reader.assign({partition: starts[partition] for partition in unread})
-        deadline = time.monotonic() + timeout_seconds
-        while unread:
-            fetched = reader.poll(max_records=_MAX_RECORDS, timeout_seconds=_POLL_SECONDS)
-            for partition, records in fetched.records.items():
-                for record in records:
-                    key, value = record.key(), record.value()
-                    if key is None:
-                        continue
-                    if value is None:
-                        values.pop(key, None)
-                    else:
-                        values[key] = value
-                if records and records[-1].offset() + 1 >= unread.get(partition, 0):
-                    unread.pop(partition, None)
-            for partition, end in fetched.ends.items():
-                if end >= unread.get(partition, 0):
-                    unread.pop(partition, None)
-            if unread and time.monotonic() > deadline:
-                raise KafkaClientError(
-                    f"topic {topic!r} was not read to its end within {timeout_seconds:g} s, partitions left: "
-                    f"{', '.join(str(partition) for partition in unread)}",
-                    fix="try again, or allow more time",
-                    code="_TIMED_OUT",
-                    retriable_code=True,
-                )
+        read = BoundedRead(
+            reader,
+            {partition: (starts[partition], end) for partition, end in ends.items()},
+            poll_seconds=_POLL_SECONDS,
+            patience=Patience(seconds=timeout_seconds, since="start", error=too_long),
+        )
+        for fetched in read:
+            for record in chain.from_iterable(fetched.values()):
+                key, value = record.key(), record.value()
+                if key is not None and value is not None:
+                    values[key] = value
+                elif key is not None:
+                    values.pop(key, None)
     finally:
         reader.close()
     return values

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.inspect.conditions import NewRecords
 from airflow_kstreams.batch.inspect.round_memory import RoundMemory
-from airflow_kstreams.batch.protocol.log_read import refuse_silence
+from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicPartition
 
-_POLL_SECONDS = 0.2
 _MAX_RECORDS = 10_000
 
 
@@ -106,20 +105,17 @@ class RecordCounts:
         left: int,
     ) -> None:
         """Go on counting, until the ends or until enough were found."""
-        reader.assign({tp: counts[tp].position for tp in waiting})
-        heard = self._clock.monotonic_seconds()
-        while waiting and left > 0:
-            fetched = reader.poll(max_records=min(left, _MAX_RECORDS), timeout_seconds=_POLL_SECONDS)
-            heard = refuse_silence(fetched, heard, ", ".join(map(str, sorted(waiting))), self._clock)
-            for tp, records in fetched.records.items():
+        spans = {tp: (counts[tp].position, ends[tp]) for tp in sorted(waiting)}
+        read = BoundedRead(reader, spans, clock=self._clock, max_records=min(left, _MAX_RECORDS))
+        for fetched in read:
+            for tp, records in fetched.items():
                 count = counts[tp]
                 if count.oldest_ms is None:
                     count.oldest_ms = records[0].timestamp()[1]
                 count.count += len(records)
-                count.position = records[-1].offset() + 1
                 left -= len(records)
-            for tp, end in fetched.ends.items():
-                counts[tp].position = max(counts[tp].position, end)
-            waiting = {tp for tp in waiting if counts[tp].position < ends[tp]}
-        # Assigned partitions would go on being fetched in the background.
-        reader.assign({})
+            read.max_records = min(left, _MAX_RECORDS)
+            if left <= 0:
+                read.stop()
+        for tp, position in read.positions.items():
+            counts[tp].position = position

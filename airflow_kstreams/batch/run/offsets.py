@@ -22,10 +22,10 @@ from airflow_kstreams.batch.protocol.data_loss import (
     truncated,
     vanished,
 )
-from airflow_kstreams.batch.protocol.log_read import refuse_silence
 from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.model import FrozenPartition
 from airflow_kstreams.batch.run.prior_runs import Known
+from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -33,7 +33,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 POSITION_LOST = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 
 _SETTLE_STEP_SECONDS = 0.02
-_PROBE_SECONDS = 0.2
+_PROBE_RECORDS = 100
 _PROBED_AT_ONCE = 8
 
 
@@ -186,7 +186,7 @@ def _evidence(tp: TopicPartition, known: Known) -> str:
 
 def has_records(
     reader: ReaderPort,
-    spans: Mapping[TopicPartition, tuple[int, int]],
+    spans: Spans,
     *,
     clock: Clock,
     until_found: bool = False,
@@ -198,31 +198,18 @@ def has_records(
     :param spans: partition -> (from, to), where ``to`` is at most the last stable offset.
     :param until_found: return as soon as one partition is found.
     """
-    waiting = {tp: to for tp, (start, to) in spans.items() if start < to}
     found: set[TopicPartition] = set()
-    if not waiting:
-        return found
-    reader.assign({tp: spans[tp][0] for tp in waiting})
-    heard = clock.monotonic_seconds()
-    while waiting and not (until_found and found):
-        fetched = reader.poll(max_records=100, timeout_seconds=_PROBE_SECONDS)
-        heard = refuse_silence(fetched, heard, ", ".join(map(str, waiting)), clock)
-        for tp, records in fetched.records.items():
-            to = waiting.pop(tp, None)
-            if to is not None and any(record.offset() < to for record in records):
-                found.add(tp)
-        if waiting and fetched.records:
-            # What else these hold does not matter, and must not be fetched while others are looked into.
-            reader.pause(fetched.records)
-        for tp, end in fetched.ends.items():
-            if tp in waiting and end >= waiting[tp]:
-                del waiting[tp]
-    # Assigned partitions would go on being fetched in the background.
-    reader.assign({})
+    read = BoundedRead(reader, spans, clock=clock, max_records=_PROBE_RECORDS)
+    for fetched in read:
+        found.update(fetched)
+        # What else these hold does not matter, and must not be fetched while others are looked into.
+        read.drop(fetched)
+        if found and until_found:
+            read.stop()
     return found
 
 
-def any_record(reader: ReaderPort, spans: Mapping[TopicPartition, tuple[int, int]], *, clock: Clock) -> bool:
+def any_record(reader: ReaderPort, spans: Spans, *, clock: Clock) -> bool:
     """Say whether a read_committed reader finds a record in any of the spans.
 
     Few partitions are asked at a time, the widest spans first: where there is news, the first fetch tells.
