@@ -18,7 +18,6 @@ from airflow_kstreams.batch.protocol.ledger import (
     continuous_record,
     lease_record,
 )
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunState
 from airflow_kstreams.batch.protocol.stops import partitions_of
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
@@ -29,6 +28,7 @@ from airflow_kstreams.batch.run.lease_errors import Caller
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.topics import ensure_ledger_topic, refuse_other_topics
 from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class ContinuousCoordinator(Coordinator):
         :raises KafkaClientError: the broker did not do it in time.
         """
         self.renew()
-        self._session.admin.delete_topics([metadata_topic(self._app)])
+        self._session.admin.delete_topics([ProtocolTopics(self._app).metadata])
 
     def announce_stop(self) -> None:
         """Tell the tasks of a continuous run to end cleanly; every later renewal of the lease says it again.

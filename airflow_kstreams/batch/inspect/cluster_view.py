@@ -19,9 +19,8 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.conditions import NewRecords
 from airflow_kstreams.batch.inspect.record_counts import RecordCounts
 from airflow_kstreams.batch.inspect.round_memory import RoundMemory
-from airflow_kstreams.batch.protocol.ledger import Ledger, ledger_topic, read_ledger
+from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -31,6 +30,7 @@ from airflow_kstreams.streams.ports import (
     TopicDescription,
     TopicPartition,
 )
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class ClusterView:
     def ledger(self, application_id: str) -> Ledger:
         """Return the application's ledger; what an open transaction hides is not in it yet."""
         return self._log(
-            ledger_topic(application_id),
+            ProtocolTopics(application_id).ledger,
             Ledger(),
             lambda: read_ledger(
                 self._cluster,
@@ -139,7 +139,7 @@ class ClusterView:
     def metadata(self, application_id: str) -> Folded:
         """Return what the application's metadata topic says."""
         return self._log(
-            metadata_topic(application_id),
+            ProtocolTopics(application_id).metadata,
             None,
             lambda: read_metadata(
                 self._cluster,
@@ -169,7 +169,7 @@ class ClusterView:
 
         :param moving: whether to ask in every round; if not, only when ledger or metadata have moved.
         """
-        topics = (ledger_topic(application_id), metadata_topic(application_id))
+        topics = ProtocolTopics(application_id).protocol
         logs = [self._logs.get(topic) for topic in topics]
         mark = tuple(log and log[0] for log in logs)
         key = (application_id, tuple(partitions))

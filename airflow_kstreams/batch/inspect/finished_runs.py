@@ -19,10 +19,11 @@ from typing import Self
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import decode_summary, ledger_topic
+from airflow_kstreams.batch.protocol.ledger import decode_summary
 from airflow_kstreams.batch.protocol.model import RunSummary
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 #: A group's offsets expire when nothing is committed for days.
 _RECOMMIT_SECONDS = 3_600.0
@@ -52,7 +53,7 @@ class FinishedRuns:
         self, cluster: ClusterPort, application_id: str, *, name: str, from_start: bool = False
     ) -> None:
         self._cluster = cluster
-        self._partition = TopicPartition(ledger_topic(application_id), 0)
+        self._partition = TopicPartition(ProtocolTopics(application_id).ledger, 0)
         self._group = f"{application_id}-finished-runs-{name}"
         self._from_start = from_start
         self._reader: ReaderPort | None = None

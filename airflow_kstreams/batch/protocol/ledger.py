@@ -26,6 +26,7 @@ from airflow_kstreams.batch.protocol.model import (
 )
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 _T = TypeVar("_T")
 
@@ -99,11 +100,6 @@ class Ledger:
         return next(reversed(list(self.runs.values())), None)
 
 
-def ledger_topic(application_id: str) -> str:
-    """Return the name of an application's ledger."""
-    return f"{application_id}-runs"
-
-
 def check_run_id(run_id: str) -> None:
     """Refuse a run id that the ledger cannot hold.
 
@@ -118,34 +114,36 @@ def check_run_id(run_id: str) -> None:
 
 def summary_record(summary: RunSummary) -> MetadataRecord:
     """Return the ledger's record of a finished run."""
-    topic = ledger_topic(summary.application_id)
+    topic = ProtocolTopics(summary.application_id).ledger
     return MetadataRecord(topic, msgspec.json.encode(summary), summary.run_id.encode(), None)
 
 
 def lease_record(application_id: str, lease: Lease) -> MetadataRecord:
     """Return the ledger's record of the lease."""
-    return MetadataRecord(ledger_topic(application_id), msgspec.json.encode(lease), LEASE_KEY.encode(), None)
+    topic = ProtocolTopics(application_id).ledger
+    return MetadataRecord(topic, msgspec.json.encode(lease), LEASE_KEY.encode(), None)
 
 
 def no_lease_record(application_id: str) -> MetadataRecord:
     """Return the record that takes the lease from whoever holds it."""
-    return MetadataRecord(ledger_topic(application_id), None, LEASE_KEY.encode(), None)
+    return MetadataRecord(ProtocolTopics(application_id).ledger, None, LEASE_KEY.encode(), None)
 
 
 def assignment_record(application_id: str, assignment: Assignment | None) -> MetadataRecord:
     """Return the ledger's record of the partition groups, None to delete it."""
     value = None if assignment is None else msgspec.json.encode(assignment)
-    return MetadataRecord(ledger_topic(application_id), value, ASSIGNMENT_KEY.encode(), None)
+    return MetadataRecord(ProtocolTopics(application_id).ledger, value, ASSIGNMENT_KEY.encode(), None)
 
 
 def reset_record(application_id: str, reset: ResetRecord) -> MetadataRecord:
     """Return the ledger's record of a reset."""
-    return MetadataRecord(ledger_topic(application_id), msgspec.json.encode(reset), RESET_KEY.encode(), None)
+    topic = ProtocolTopics(application_id).ledger
+    return MetadataRecord(topic, msgspec.json.encode(reset), RESET_KEY.encode(), None)
 
 
 def continuous_record(application_id: str, run: ContinuousRun) -> MetadataRecord:
     """Return the ledger's record of a continuous run."""
-    topic = ledger_topic(application_id)
+    topic = ProtocolTopics(application_id).ledger
     return MetadataRecord(topic, msgspec.json.encode(run), CONTINUOUS_KEY.encode(), None)
 
 
@@ -184,7 +182,7 @@ def read_ledger(
 
     :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
     """
-    topic = ledger_topic(application_id)
+    topic = ProtocolTopics(application_id).ledger
     content = read_log(
         cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
     )

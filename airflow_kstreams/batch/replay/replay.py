@@ -41,7 +41,6 @@ from airflow_kstreams.batch.protocol.replay_records import (
     Replays,
     decode_replays,
     replay_owner,
-    replays_topic,
 )
 from airflow_kstreams.batch.replay.output import ReplayOutput
 from airflow_kstreams.batch.retry_budget import Attempts, resumable
@@ -64,6 +63,7 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.records.error_handling import DeadLetterOrigin, origin_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -138,8 +138,8 @@ class DeadLetterReplay:
             done = self._read(clients, wait_ms=0).by_id.get(self._replay_id)
             if done is not None and done.finished_ms:
                 return done
-            ensure_replays_topic(clients.admin, replays_topic(self._topic), self._settings)
-            await_leaders(clients.admin, [self._topic, replays_topic(self._topic)])
+            ensure_replays_topic(clients.admin, ProtocolTopics.replays(self._topic), self._settings)
+            await_leaders(clients.admin, [self._topic, ProtocolTopics.replays(self._topic)])
             writer = self._cluster.writer(
                 transactional_id=replay_owner(self._topic),
                 transaction_timeout_ms=self._settings.transaction_timeout_ms,
@@ -176,7 +176,7 @@ class DeadLetterReplay:
     def _read(self, clients: _Clients, *, wait_ms: int) -> Replays:
         content = read_log(
             self._cluster,
-            replays_topic(self._topic),
+            ProtocolTopics.replays(self._topic),
             group_id=replay_owner(self._topic),
             admin=clients.admin,
             reader=clients.reader,

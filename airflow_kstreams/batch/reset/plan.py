@@ -8,7 +8,7 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from airflow_kstreams.batch.protocol.ledger import Ledger, ledger_topic, read_ledger
+from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
@@ -16,7 +16,6 @@ from airflow_kstreams.batch.protocol.log_read import (
     read_log,
 )
 from airflow_kstreams.batch.protocol.metadata import Folded, fold, live_keys
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.model import Lease, RunState, partition_named
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.stops import partitions_of
@@ -40,6 +39,7 @@ from airflow_kstreams.streams.ports import (
     TopicDescription,
     TopicPartition,
 )
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.reset_command import reset_command
 
 
@@ -303,7 +303,7 @@ def _read_metadata(session: CoordinatorSession, app: str, clock: Clock, look: Lo
     def read(wait_ms: int) -> LogContent:
         return read_log(
             session.cluster,
-            metadata_topic(app),
+            ProtocolTopics(app).metadata,
             group_id=app,
             admin=session.admin,
             reader=session.reader,
@@ -340,7 +340,7 @@ def _fold(content: LogContent, request: ResetRequest) -> tuple[Folded, tuple[byt
 def _refuse_unknown_application(
     app: str, topics: set[str], groups: set[str], internal: InternalTopics
 ) -> None:
-    if app in groups or internal.own or {metadata_topic(app), ledger_topic(app)} & topics:
+    if app in groups or internal.own or topics.intersection(ProtocolTopics(app).protocol):
         return
     raise ConfigError(
         f"there is no application {app!r} on this cluster: no committed offsets, no metadata topic, no "

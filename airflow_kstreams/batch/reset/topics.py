@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.streams.errors import ConfigError
-
-_INTERNAL = ("-changelog", "-repartition")
-#: Topics and groups by which another application shows.
-_PROTOCOL = ("-metadata", "-runs")
+from airflow_kstreams.streams.protocol_topics import INTERNAL_ENDINGS, PROTOCOL_ENDINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +76,7 @@ def is_internal(application_id: str, topic: str) -> bool:
     prefix = f"{application_id}-"
     return any(
         topic.startswith(prefix) and topic.endswith(ending) and len(topic) > len(prefix) + len(ending)
-        for ending in _INTERNAL
+        for ending in INTERNAL_ENDINGS
     )
 
 
@@ -169,5 +166,10 @@ def refuse_unknown_topics(
 
 def _other_applications(application_id: str, topics: Collection[str], groups: Collection[str]) -> list[str]:
     """Return the ids of the other applications, the longest first."""
-    ids = {topic.removesuffix(ending) for topic in topics for ending in _PROTOCOL if topic.endswith(ending)}
+    ids = {
+        topic.removesuffix(ending)
+        for topic in topics
+        for ending in PROTOCOL_ENDINGS
+        if topic.endswith(ending)
+    }
     return sorted(({*groups} | ids) - {application_id, ""}, key=lambda name: (-len(name), name))

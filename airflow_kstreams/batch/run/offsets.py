@@ -22,11 +22,11 @@ from airflow_kstreams.batch.protocol.data_loss import (
     truncated,
     vanished,
 )
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.model import FrozenPartition
 from airflow_kstreams.batch.run.prior_runs import Known
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicDescription, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: Codes of a reader whose position is not in the log.
@@ -127,7 +127,7 @@ def find_lost_slice(known: Known, application_id: str, *, run_id: str) -> list[L
     :param run_id: of the run that is to begin.
     """
     lost = known.lost_slice(run_id)
-    return [slice_lost(lost, application_id, metadata_topic(application_id))] if lost else []
+    return [slice_lost(lost, application_id, ProtocolTopics(application_id).metadata)] if lost else []
 
 
 def find_recreated(

@@ -12,8 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord, metadata_topic
+from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import (
@@ -24,6 +23,7 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 #: A crashed coordinator's transaction hides the ledger's end for no longer than this.
 _TRANSACTION_TIMEOUT_MS = 10_000
@@ -80,8 +80,7 @@ class CoordinatorSession:
         """
         with self.writing:
             self._drop_writer()
-            app = self._application_id
-            await_leaders(self.admin, [ledger_topic(app), metadata_topic(app)])
+            await_leaders(self.admin, ProtocolTopics(self._application_id).protocol)
             writer = self._cluster.writer(
                 transactional_id=f"{self._application_id}-coordinator",
                 transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,

@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss, replaced, state_replaced
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions, Slice
 from airflow_kstreams.batch.protocol.permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.run.assignment import (
@@ -25,6 +23,7 @@ from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition, TopicSpec
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -84,13 +83,12 @@ class SourceTopics:
 
 def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
     """Create the metadata topic and the ledger unless they exist."""
-    app = settings.application_id
-    _ensure_protocol(admin, (metadata_topic(app), ledger_topic(app)), settings)
+    _ensure_protocol(admin, ProtocolTopics(settings.application_id).protocol, settings)
 
 
 def ensure_ledger_topic(admin: AdminPort, settings: ApplicationSettings) -> None:
     """Create the ledger unless it exists."""
-    _ensure_protocol(admin, (ledger_topic(settings.application_id),), settings)
+    _ensure_protocol(admin, (ProtocolTopics(settings.application_id).ledger,), settings)
 
 
 def ensure_replays_topic(admin: AdminPort, name: str, settings: ApplicationSettings) -> None:
@@ -181,8 +179,7 @@ def internal_configs(plan: TopologyPlan) -> dict[str, Mapping[str, str]]:
     """Return the settings that the engine creates its own topics of a topology with."""
     wanted: dict[str, Mapping[str, str]] = dict.fromkeys(plan.repartition_topics, _REPARTITION)
     wanted |= {changelog: _changelog_configs(plan, changelog) for changelog in plan.changelogs}
-    app = plan.application_id
-    return wanted | dict.fromkeys((metadata_topic(app), ledger_topic(app)), _PROTOCOL)
+    return wanted | dict.fromkeys(ProtocolTopics(plan.application_id).protocol, _PROTOCOL)
 
 
 def _changelog_configs(plan: TopologyPlan, changelog: str) -> Mapping[str, str]:

@@ -102,7 +102,7 @@ def test_the_wait_is_counted_from_what_the_caller_says_when_an_end_or_a_record_c
 ) -> None:
     script = Script(({A0: [0]}, {}), ({A1: [0]}, {}), ({}, {}), ({}, {A0: 4}))
     patience = Patience(seconds=10, since=since, error=lambda left, _: ConfigError(str(left), fix="none"))
-    with pytest.raises(ConfigError, match="partition=0.*partition=1"):
+    with pytest.raises(ConfigError, match=r"partition=0.*partition=1"):
         offsets_of(bounded(script, {A0: (0, 9), A1: (0, 9)}, patience=patience))
     assert script.seconds == given_up_at
 

@@ -13,7 +13,6 @@ import pytest
 from airflow_kstreams.batch.continuous.coordinator import ContinuousCoordinator
 from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch, Verdict
 from airflow_kstreams.batch.protocol.ledger import read_ledger
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import ToLatest
@@ -34,6 +33,7 @@ from airflow_kstreams.streams.errors import (
     TopologyError,
 )
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
@@ -181,9 +181,9 @@ def test_nothing_is_lost_or_doubled_when_modes_are_switched(scene: Scene) -> Non
 def test_metadata_topic_is_deleted_when_a_continuous_run_starts(scene: Scene) -> None:
     scene.publish(2)
     scene.application.batch("b-1")
-    assert metadata_topic(APP) in scene.kafka.topics()
+    assert ProtocolTopics(APP).metadata in scene.kafka.topics()
     scene.application.run_continuously("c-1").stop()
-    assert metadata_topic(APP) not in scene.kafka.topics()
+    assert ProtocolTopics(APP).metadata not in scene.kafka.topics()
 
 
 @pytest.mark.parametrize("done", range(5))
@@ -268,7 +268,7 @@ def test_slice_is_void_when_the_driver_died_before_it_deleted_the_metadata_topic
     stale = scene.application.begin("b-1")
     coordinator = ContinuousCoordinator(scene.kafka, scene.application.checked, clock=scene.application.clock)
     coordinator.begin_continuous("c-1", scene.application.topology.plan(APP))
-    assert metadata_topic(APP) in scene.kafka.topics()
+    assert ProtocolTopics(APP).metadata in scene.kafka.topics()
     scene.wait(scene.application.checked.lease_ms / 1000 + 1)
     scene.publish(4)
     begun = scene.application.coordinator().begin(
@@ -345,7 +345,7 @@ def test_continuous_run_is_refused_when_a_batch_is_live(scene: Scene) -> None:
     for run_id in ("c-1", "b-1"):
         with pytest.raises(RunBusyError, match="works on run 'b-1'"):
             scene.application.run_continuously(run_id, order=(9, 9))
-    assert metadata_topic(APP) in scene.kafka.topics(), "nothing was touched"
+    assert ProtocolTopics(APP).metadata in scene.kafka.topics(), "nothing was touched"
 
 
 def test_second_continuous_run_is_refused_when_one_is_live(scene: Scene) -> None:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import FINISHED, metadata_topic
+from airflow_kstreams.batch.protocol.metadata_records import FINISHED
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.attempt import TaskAssignment
@@ -22,6 +21,7 @@ from airflow_kstreams.streams.errors import (
     RunSupersededError,
 )
 from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -125,7 +125,9 @@ def test_run_is_finished_once_when_somebody_else_finishes_it_meanwhile(
     assert not steps.left
     assert {summary.finished_ms for summary in summaries} == {other.finish("run").finished_ms}
     markers = [
-        r for r in kafka.records(metadata_topic(APP)) if (r.key(), r.value()) == (APP.encode(), FINISHED)
+        r
+        for r in kafka.records(ProtocolTopics(APP).metadata)
+        if (r.key(), r.value()) == (APP.encode(), FINISHED)
     ]
     assert len(markers) == 1
 
@@ -212,8 +214,8 @@ def test_nobody_is_refused_when_the_lease_was_released_a_moment_ago(
     steps = Steps()
     # The first look sees the lease in force, as a reader does before the markers of the release are there.
     steps.left += [
-        Step("reader.assign", ledger_topic(APP), lambda: None),
-        Step("reader.assign", ledger_topic(APP), owner.release),
+        Step("reader.assign", ProtocolTopics(APP).ledger, lambda: None),
+        Step("reader.assign", ProtocolTopics(APP).ledger, owner.release),
     ]
     next_one = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
 
