@@ -197,7 +197,7 @@ class Play:
         for subtopology in begun.slice.plan.topology.subtopologies if not begun.slice.plan.empty else ():
             for _ in range(_LAUNCHES):
                 if groups := coordinator.unfinished(begun.slice, subtopology.id):
-                    coordinator.renew()
+                    coordinator.lease.renew()
                     self._launch(begun.slice, subtopology.id, groups)
         if run_id == RUNS[1]:
             coordinator.finish(run_id)

@@ -41,11 +41,11 @@ def test_lease_stays_with_its_new_owner_when_threads_of_the_old_one_renew_it_at_
         old.begin("run", plan, order=(0, 1), hold_lease=True)
         new.begin("run", plan, order=(0, 2), hold_lease=True)
         with Executor(3) as pool:
-            renewals = [pool.submit(old.renew) for _ in range(3)]
+            renewals = [pool.submit(old.lease.renew) for _ in range(3)]
         for renewal in renewals:
             with pytest.raises(RunSupersededError):
                 renewal.result()
-        new.renew()
+        new.lease.renew()
 
     with running_in(world, seed):
         process = world.start("driver", "driver", main)

@@ -91,8 +91,8 @@ class FinishedRuns:
         self._topic_id = described.topic_id
         self._reader = self._cluster.reader(group_id=self._group)
         try:
-            known = self._reader.committed([self._partition]).get(self._partition)
-            self.take(self._beginning(known, start, end))
+            kept = self._reader.committed([self._partition]).get(self._partition)
+            self.take(self._beginning(kept, start, end))
             self._reader.assign({self._partition: self._cursor})
         except BaseException:
             self.__exit__()
@@ -141,15 +141,15 @@ class FinishedRuns:
         """Tell the runs from an offset on once more."""
         self._open().assign({self._partition: offset})
 
-    def _beginning(self, known: CommittedOffset | None, start: int, end: int) -> int:
+    def _beginning(self, kept: CommittedOffset | None, start: int, end: int) -> int:
         """Return where to begin in a ledger that holds ``[start, end)``."""
-        if known is None:
+        if kept is None:
             return start if self._from_start else end
-        topic_id = _topic_id_in(known.metadata)
+        topic_id = _topic_id_in(kept.metadata)
         # A ledger that was made anew begins anew.
-        if known.offset > end or (topic_id and topic_id != self._topic_id):
+        if kept.offset > end or (topic_id and topic_id != self._topic_id):
             return start
-        return max(start, known.offset)
+        return max(start, kept.offset)
 
     def _open(self) -> ReaderPort:
         if self._reader is None:

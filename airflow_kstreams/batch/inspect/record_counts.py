@@ -17,22 +17,23 @@ _MAX_RECORDS = 10_000
 class _Count:
     """Records of one partition counted so far.
 
-    :param known: up to where runs had it; the first offset that counts is this, or the log's start after it.
+    :param processed: up to where runs had it; the first offset that counts is this, or the log's start after
+        it.
     :param start: the first offset that counts.
     :param position: where to go on.
     :param count: records in ``[start, position)``.
     :param oldest_ms: timestamp of the first one.
     """
 
-    known: int
+    processed: int
     start: int
     position: int
     count: int = 0
     oldest_ms: int | None = None
 
-    def is_stale(self, known: int, end: int) -> bool:
+    def is_stale(self, processed: int, end: int) -> bool:
         """Whether runs went on, a reset moved the offsets, or the topic was made anew since."""
-        return self.known != known or self.position > max(end, self.start)
+        return self.processed != processed or self.position > max(end, self.start)
 
 
 class RecordCounts:
@@ -51,18 +52,18 @@ class RecordCounts:
         ends: Mapping[TopicPartition, int],
         *,
         application_id: str,
-        known: Mapping[TopicPartition, int],
+        processed: Mapping[TopicPartition, int],
         at_most: int,
         admin: Callable[[], AdminPort],
         reader: Callable[[], ReaderPort],
     ) -> NewRecords:
-        """Count committed records from the known offsets, or the log starts, to the ends, up to a number.
+        """Count committed records from the processed offsets, or the log starts, to the ends, up to a number.
 
         :param ends: last stable offset of each partition.
         :param admin: gives a client, where one is needed.
         :param reader: the same; what it was assigned before is lost.
         """
-        counts = self._counts_from(application_id, known, ends, admin)
+        counts = self._counts_from(application_id, processed, ends, admin)
         waiting = {tp for tp, count in counts.items() if count.position < ends[tp]}
         total = sum(count.count for count in counts.values())
         if waiting and total < at_most:
@@ -76,7 +77,7 @@ class RecordCounts:
     def _counts_from(
         self,
         application_id: str,
-        known: Mapping[TopicPartition, int],
+        processed: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
         admin: Callable[[], AdminPort],
     ) -> dict[TopicPartition, _Count]:
@@ -85,14 +86,14 @@ class RecordCounts:
         kept = {
             tp: count
             for tp, count in counts.items()
-            if count is not None and not count.is_stale(known.get(tp, 0), ends[tp])
+            if count is not None and not count.is_stale(processed.get(tp, 0), ends[tp])
         }
         asked = [tp for tp in ends if tp not in kept]
         log_starts = admin().start_offsets(asked) if asked else {}
         for tp in asked:
-            at = known.get(tp, 0)
+            at = processed.get(tp, 0)
             start = max(at, log_starts[tp])
-            kept[tp] = _Count(known=at, start=start, position=start)
+            kept[tp] = _Count(processed=at, start=start, position=start)
             self._counts.put((application_id, tp), kept[tp])
         return {tp: kept[tp] for tp in ends}
 

@@ -64,7 +64,7 @@ class Ledger:
         """Where the last run, or the reset after it, left each partition. Of a continuous run only committed
         offsets tell.
         """
-        if self.switched is not None:
+        if self.current_continuous is not None:
             return {}
         if self.reset is not None:
             return self.reset.stops
@@ -74,8 +74,8 @@ class Ledger:
     @property
     def topic_ids(self) -> Mapping[str, str]:
         """Topic ids of what ran or was reset last, as far as the ledger knows them."""
-        if self.switched is not None:
-            return self.switched.plan.topic_ids
+        if self.current_continuous is not None:
+            return self.current_continuous.plan.topic_ids
         if self.reset is not None:
             return self.reset.topic_ids
         last = self.last()
@@ -87,7 +87,7 @@ class Ledger:
         return self.reset if self.reset is not None and self.reset.stage is not ResetStage.DONE else None
 
     @property
-    def switched(self) -> ContinuousRun | None:
+    def current_continuous(self) -> ContinuousRun | None:
         """The continuous run that was started last, if neither a batch began nor a reset was made since.
 
         Whatever the metadata topic holds beside it is void: that run's start, which decided so, deletes it.

@@ -34,6 +34,7 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.ledger import check_run_id
+from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, log_bounds
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.replay_records import (
@@ -42,10 +43,9 @@ from airflow_kstreams.batch.protocol.replay_records import (
     decode_replays,
     replay_owner,
 )
+from airflow_kstreams.batch.protocol.topics import ensure_replays_topic
 from airflow_kstreams.batch.replay.output import ReplayOutput
 from airflow_kstreams.batch.retry_budget import Attempts, resumable
-from airflow_kstreams.batch.run.offsets import POSITION_LOST, log_bounds
-from airflow_kstreams.batch.run.topics import ensure_replays_topic
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -280,11 +280,11 @@ def _caught_up(replay: Replay, last: Replay | None, log_starts: Mapping[int, int
 
     :param last: the replay that was written last, which may be this one.
     """
-    known = last.positions if last is not None and last.topic_id == replay.topic_id else {}
-    positions = dict(known)
+    before = last.positions if last is not None and last.topic_id == replay.topic_id else {}
+    positions = dict(before)
     expired = 0
     for partition, stop in replay.stops.items():
-        seen = max(known.get(partition, -1), replay.positions.get(partition, -1))
+        seen = max(before.get(partition, -1), replay.positions.get(partition, -1))
         position = max(seen, min(log_starts.get(partition, 0), stop))
         # Letters that were gone before any replay looked are not missed.
         expired += position - seen if seen >= 0 else 0

@@ -18,9 +18,9 @@ import msgspec
 
 from airflow_kstreams.batch.protocol.data_loss import Loss, interval_deleted
 from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.log_bounds import LogBounds
 from airflow_kstreams.batch.protocol.model import FrozenPartition
-from airflow_kstreams.batch.run.offsets import LogBounds
-from airflow_kstreams.batch.run.prior_runs import Known
+from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -97,7 +97,7 @@ def refuse_backwards(
 def find_interval_losses(
     bounds: Mapping[TopicPartition, LogBounds],
     found: Mapping[TopicPartition, int],
-    known: Known,
+    prior: PriorRuns,
     interval: Interval,
 ) -> list[Loss]:
     """Return the partitions of which nothing tells that all records of the interval are still there.
@@ -112,20 +112,20 @@ def find_interval_losses(
         for tp, log_of in sorted(bounds.items())
         if log_of.start > 0
         and found.get(tp, log_of.high) <= log_of.start
-        and not (known.set_by_a_person(tp) and known.committed[tp].offset >= log_of.start)
+        and not (prior.set_by_a_person(tp) and prior.committed[tp].offset >= log_of.start)
     ]
 
 
 def start_by_time(
-    tp: TopicPartition, log_of: LogBounds, found: Mapping[TopicPartition, int], known: Known
+    tp: TopicPartition, log_of: LogBounds, found: Mapping[TopicPartition, int], prior: PriorRuns
 ) -> int:
     """Return where to begin to read an interval: at the first offset dated in or past it, or where a person
     said.
 
     :param found: first offset dated at or after the interval's start.
     """
-    if known.set_by_a_person(tp):
-        return max(log_of.start, min(known.committed[tp].offset, log_of.stable))
+    if prior.set_by_a_person(tp):
+        return max(log_of.start, min(prior.committed[tp].offset, log_of.stable))
     return min(found.get(tp, log_of.stable), log_of.stable)
 
 

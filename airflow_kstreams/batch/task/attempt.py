@@ -183,10 +183,10 @@ class TaskAttempt:
         reader = self._reader()
         slice_, share = self._work(reader, admin)  # steps 2 and 3
         clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
-        known = committed_progress(slice_, share)
+        before = committed_progress(slice_, share)
         if share.done:
-            return already_done(known, self._task_id)
-        task = self._stream_task(share, known, clients)
+            return already_done(before, self._task_id)
+        task = self._stream_task(share, before, clients)
         state_files = TaskState(
             task,
             topology_hash=slice_.plan.topology.topology_hash,
@@ -209,7 +209,7 @@ class TaskAttempt:
             clients,
             slice_,
             share,
-            known=known,
+            before=before,
             restored=restored,
             attempt=self._number,
             started=started,
@@ -253,7 +253,7 @@ class TaskAttempt:
         self._clients.callback(reader.close)
         return reader
 
-    def _stream_task(self, share: TaskSlice, known: OffsetMetadata, clients: TaskClients) -> StreamTask:
+    def _stream_task(self, share: TaskSlice, before: OffsetMetadata, clients: TaskClients) -> StreamTask:
         admin = clients.admin
         return StreamTask(
             self._topology,
@@ -262,10 +262,10 @@ class TaskAttempt:
             produce=clients.outputs.produce,
             settings=self._settings,
             progress=TaskProgress(
-                records_in=known.records_in,
-                records_out=known.records_out,
-                records_dropped=known.records_dropped,
-                records_dead_lettered=known.records_dead_lettered,
+                records_in=before.records_in,
+                records_out=before.records_out,
+                records_dropped=before.records_dropped,
+                records_dead_lettered=before.records_dead_lettered,
                 partition_times={
                     partition: OffsetMetadata.decode(offset.metadata).times
                     for partition, offset in share.committed.items()
@@ -305,7 +305,7 @@ def committed_progress(slice_: Slice, share: TaskSlice) -> OffsetMetadata:
     return OffsetMetadata()
 
 
-def already_done(known: OffsetMetadata, task_id: TaskId) -> TaskReport:
+def already_done(before: OffsetMetadata, task_id: TaskId) -> TaskReport:
     """Return the report of a task that was found at its stop offsets, with what it had committed there."""
-    report = known.report()
+    report = before.report()
     return msgspec.structs.replace(report, task_id=str(task_id), outcome="already_done")

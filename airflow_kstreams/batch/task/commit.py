@@ -54,7 +54,7 @@ class TaskClients:
 class TaskCommit:
     """Commits a task.
 
-    :param known: what earlier attempts committed for this slice.
+    :param before: what earlier attempts committed for this slice.
     :param restored: changelog records replayed by this attempt.
     :param attempt: its number.
     :param started: when it started, monotonic seconds.
@@ -66,7 +66,7 @@ class TaskCommit:
         slice_: Slice,
         share: TaskSlice,
         *,
-        known: OffsetMetadata,
+        before: OffsetMetadata,
         restored: int,
         attempt: int,
         started: float,
@@ -74,7 +74,7 @@ class TaskCommit:
         self._clients = clients
         self._slice = slice_
         self._share = share
-        self._known = known
+        self._known = before
         self._restored = restored
         self._attempt = attempt
         self._started = started

@@ -46,7 +46,7 @@ class Running:
         for _ in range(count):
             self.thread.round()
             if renew:
-                self.coordinator.renew()
+                self.coordinator.lease.renew()
             self.watch.look(timeout_seconds=0)
 
     def stop(self) -> list[TaskReport]:

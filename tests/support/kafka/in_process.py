@@ -64,7 +64,7 @@ class Application:
                 interval_ms=interval_ms,
                 groups=partial(self.topology.partition_groups, self.application_id),
             )
-            coordinator.release()
+            coordinator.lease.release()
         finally:
             coordinator.close()
         assert begun.slice is not None

@@ -362,7 +362,7 @@ def test_older_start_ends_when_a_newer_one_takes_the_run_over(scene: Scene) -> N
     old.rounds(2)
     new = scene.application.run_continuously("c-1", order=(0, 2))
     with pytest.raises(RunSupersededError):
-        old.coordinator.renew()
+        old.coordinator.lease.renew()
     old.watch.look(timeout_seconds=0)
     with pytest.raises(RunSupersededError, match="lease is not renewed"):
         old.thread.run()
@@ -488,7 +488,7 @@ def test_task_starts_over_and_nothing_doubles_when_a_commit_fails(scene: Scene) 
         scene.wait(6)
         running.rounds(1, renew=False)
         scene.calls.before, before = (lambda name, arguments: None), scene.calls.before
-        running.coordinator.renew()
+        running.coordinator.lease.renew()
         scene.calls.before = before
     scene.calls.before = lambda name, arguments: None
     scene.settle(running)
@@ -550,7 +550,7 @@ def test_everything_comes_again_when_reset_after_a_continuous_run(scene: Scene) 
     reset(scene, input_topics=("in",))
 
     ledger = read_ledger(scene.kafka, APP)
-    assert ledger.switched is None, "the reset came after it"
+    assert ledger.current_continuous is None, "the reset came after it"
     assert ledger.reset is not None
     scene.application.batch("b-1")
     assert Counter(scene.kafka.values("out")) == Counter(first * 2)
@@ -571,11 +571,11 @@ def test_continuous_run_starts_where_the_reset_before_it_says(scene: Scene) -> N
 
     ledger = read_ledger(scene.kafka, APP)
     assert ledger.reset is None, "the continuous run came after it"
-    assert ledger.switched is not None
+    assert ledger.current_continuous is not None
     assert len(scene.kafka.values("out")) - before == 5, "what the reset skipped is skipped"
     scene.application.batch("b-2")
     ledger = read_ledger(scene.kafka, APP)
-    assert (ledger.reset, ledger.switched) == (None, None)
+    assert (ledger.reset, ledger.current_continuous) == (None, None)
     assert len(scene.kafka.values("out")) - before == 5
 
 
@@ -750,7 +750,7 @@ def test_lease_is_lost_when_nothing_is_heard_of_it_for_as_long_as_it_lasts(scene
     lease_seconds = scene.application.checked.lease_ms / 1000
     for _ in range(5):
         scene.wait(lease_seconds * 0.9)
-        running.coordinator.renew()
+        running.coordinator.lease.renew()
         running.watch.look(timeout_seconds=0)
         assert running.watch.verdict is Verdict.GO_ON
     scene.wait(lease_seconds * 1.1)
@@ -785,7 +785,7 @@ def test_lease_is_watched_on_when_the_broker_does_not_answer_for_a_moment(scene:
 
 def test_tasks_end_when_the_driver_has_let_go_of_the_lease(scene: Scene) -> None:
     running = scene.application.run_continuously("c-1")
-    running.coordinator.release()
+    running.coordinator.lease.release()
     running.watch.look(timeout_seconds=0)
     assert running.watch.verdict is Verdict.LOST
     watch = LeaseWatch(

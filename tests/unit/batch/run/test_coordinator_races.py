@@ -169,11 +169,11 @@ def test_lease_stays_with_its_new_owner_when_the_old_one_cannot_read_whose_it_is
         Step("admin.describe_topics", "", fail),
     ]
     with pytest.raises(KafkaClientError, match="no answer"):
-        old.renew()
+        old.lease.renew()
     for _ in range(2):
         with pytest.raises(RunSupersededError):
-            old.renew()
-    new.renew()
+            old.lease.renew()
+    new.lease.renew()
 
 
 def test_run_is_not_finished_when_a_task_has_not_made_its_last_commit(
@@ -215,7 +215,7 @@ def test_nobody_is_refused_when_the_lease_was_released_a_moment_ago(
     # The first look sees the lease in force, as a reader does before the markers of the release are there.
     steps.left += [
         Step("reader.assign", ProtocolTopics(APP).ledger, lambda: None),
-        Step("reader.assign", ProtocolTopics(APP).ledger, owner.release),
+        Step("reader.assign", ProtocolTopics(APP).ledger, owner.lease.release),
     ]
     next_one = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
 
@@ -240,9 +240,9 @@ def test_lease_is_released_when_its_owners_writer_may_not_be_used_again(
     owner.begin("run", topology.plan(APP), hold_lease=True)
     steps.left.append(Step("writer.commit", "", _lost))
     with pytest.raises(KafkaClientError):
-        owner.renew()
+        owner.lease.renew()
 
-    owner.release()
+    owner.lease.release()
 
     next_one = Coordinator(kafka, SETTINGS, clock=kafka.clock)
     assert next_one.begin("next", topology.plan(APP), hold_lease=True).slice is not None
@@ -256,12 +256,12 @@ def test_lease_of_a_new_owner_stays_when_the_old_one_releases_late(
     owner.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
     steps.left.append(Step("writer.commit", "", _lost))
     with pytest.raises(KafkaClientError):
-        owner.renew()
+        owner.lease.renew()
     retry = Coordinator(kafka, SETTINGS, clock=kafka.clock)
     retry.begin("run", topology.plan(APP), order=(0, 2), hold_lease=True)
 
-    owner.release()
+    owner.lease.release()
 
     with pytest.raises(RunBusyError):
         Coordinator(kafka, SETTINGS, clock=kafka.clock).begin("next", topology.plan(APP), hold_lease=True)
-    retry.renew()
+    retry.lease.renew()
