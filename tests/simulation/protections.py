@@ -27,7 +27,6 @@ from airflow_kstreams.batch.task.attempt import TaskAttempt
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.restore import restore_stores
-from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyReader, FaultyWriter
@@ -80,32 +79,20 @@ def _offsets_before_the_fence() -> SwitchedOff:
         (sub,) = (s for s in self._topology.plan("sim").subtopologies if s.id == self._task_id.subtopology)
         reader = self._cluster.reader(group_id="sim", isolation="read_uncommitted")
         early = reader.committed([TopicPartition(topic, group) for topic in sub.sources])
-        made = claim(self)
-        self._assignment = _Remembering(self._assignment, early)  # type: ignore[assignment]
-        return made
+        self._early = early  # type: ignore[attr-defined]
+        return claim(self)
 
-    class _Remembering:
-        def __init__(self, assignment: Any, early: Any) -> None:
-            self._assignment, self._early = assignment, early
-
-        def refuse_unless_current(self, folded: Any) -> Any:
-            remembered.append(self._early)
-            return self._assignment.refuse_unless_current(folded)
-
-    remembered: list[Any] = []
-
-    def early_slice(slice_: Any, folded: Any, task_id: Any, reader: Any, admin: Any) -> TaskSlice:
-        early = remembered.pop()
+    def share(self: TaskAttempt, reader: Any, admin: Any) -> Any:
+        early = self._early  # type: ignore[attr-defined]
 
         class Early:
             def committed(self, partitions: Any) -> Any:
                 return {tp: early[tp] for tp in partitions if tp in early}
 
-        return task_slice(slice_, folded, task_id, Early(), admin)  # type: ignore[arg-type]
+        return self._work.share(Early(), admin)  # type: ignore[arg-type]
 
     return _both(
-        mock.patch.object(TaskAttempt, "_writers", writers),
-        mock.patch("airflow_kstreams.batch.task.attempt.task_slice", early_slice),
+        mock.patch.object(TaskAttempt, "_writers", writers), mock.patch.object(TaskAttempt, "_share", share)
     )
 
 
@@ -130,7 +117,7 @@ def _idle_tasks_are_silent() -> SwitchedOff:
     notify = TaskCommit._notify
 
     def only_if_busy(self: TaskCommit, writer: Any) -> None:
-        if any(start < stop for start, stop in self._share.bounds.values()):
+        if any(start < stop for start, stop in self._basis.share.bounds.values()):
             notify(self, writer)
 
     return mock.patch.object(TaskCommit, "_notify", only_if_busy)
@@ -140,11 +127,11 @@ def _notify_the_stable_offset() -> SwitchedOff:
     """A notification carries the last stable offset, before which the task's own transaction does not lie."""
 
     def notify(self: TaskCommit, writer: Any) -> None:
-        if not self._share.notify:
+        if not self._basis.share.notify:
             return
-        ends = self._clients.admin.end_offsets(self._share.intermediates, isolation="read_committed")
-        for source, intermediate in self._share.notify:
-            record = notification_record(self._slice, source, intermediate, ends[intermediate])
+        ends = self._clients.admin.end_offsets(self._basis.share.intermediates, isolation="read_committed")
+        for source, intermediate in self._basis.share.notify:
+            record = notification_record(self._basis.slice, source, intermediate, ends[intermediate])
             writer.produce(record.topic, record.value, record.key, PARTITION, 0, record.headers)
 
     return mock.patch.object(TaskCommit, "_notify", notify)

@@ -1,4 +1,4 @@
-"""Continuous runs: where one starts, and what each of its tasks reads (KIP-95, "Switching between Streaming
+"""Continuous runs: where one starts, where its tasks go on (KIP-95, "Switching between Streaming
 and Batch mode").
 
 A continuous run has no slice. What its tasks must know stands in the ledger, under ``__continuous__``: the
@@ -30,18 +30,15 @@ from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import Assignment, ContinuousRun, RunState, Slice
-from airflow_kstreams.batch.protocol.stops import slice_starts, task_partitions
-from airflow_kstreams.batch.protocol.topics import refuse_other_topics
+from airflow_kstreams.batch.protocol.stops import slice_starts
 from airflow_kstreams.batch.run.assignment import given_up, next_assignment
 from airflow_kstreams.batch.run.groundwork import lay_groundwork, run_plan, start_offsets
 from airflow_kstreams.batch.run.offsets import find_losses, start_of
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
-from airflow_kstreams.batch.task.task_slice import TaskSlice, refuse_lost_progress
-from airflow_kstreams.streams.errors import DataLossError, TaskFencedError
-from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
+from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 
 log = logging.getLogger(__name__)
 
@@ -94,70 +91,6 @@ def build_continuous_run(
     assignment = next_assignment(ledger.assignment, topics.grouped, run_id=request.run_id)
     return NewContinuousRun(
         run=run, offsets=offsets | start_offsets(request, prior, starts), assignment=assignment
-    )
-
-
-def current_run(ledger: Ledger, task_id: TaskId, *, run_id: str, generation: int) -> ContinuousRun:
-    """Return the continuous run, if the ledger still says that it is this driver's.
-
-    :raises TaskFencedError: another driver, or nobody, owns the application by now.
-    """
-    lease, run = ledger.lease, ledger.current_continuous
-    mine = (run_id, generation)
-    if (
-        lease is not None
-        and run is not None
-        and lease.continuous
-        and lease.expires_ms > 0
-        and (lease.owner_run_id, lease.generation) == mine == (run.run_id, run.generation)
-    ):
-        return run
-    found = "nobody" if lease is None or not lease.expires_ms else f"{lease.owner} for {lease.owner_run_id!r}"
-    raise TaskFencedError(
-        f"task {task_id} belongs to the continuous run {run_id!r} generation {generation}, but the ledger "
-        f"says that the lease is held by {found}",
-        fix="nothing: whoever owns the application launches its tasks itself",
-        task_id=str(task_id),
-    )
-
-
-def continuous_share(run: ContinuousRun, task_id: TaskId, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
-    """Work out what a task of a continuous run reads: everything from its committed offsets on.
-
-    :raises DataLossError: records it must read are gone, or its committed offsets are.
-    """
-    partitions = task_partitions(run.slice, task_id.subtopology, task_id.group)
-    refuse_other_topics(admin, run.slice, {partition.topic for partition in partitions})
-    committed = reader.committed(partitions)
-    starts = admin.start_offsets(partitions)
-    ends = admin.end_offsets(partitions, isolation="read_uncommitted")
-    for partition in partitions:
-        _refuse_gap(
-            partition, committed.get(partition), starts[partition], ends[partition], run_id=run.run_id
-        )
-    return TaskSlice(
-        bounds={partition: (committed[partition].offset, UNBOUNDED) for partition in partitions},
-        committed=committed,
-        notify=(),
-        notified=False,
-    )
-
-
-def _refuse_gap(
-    partition: TopicPartition, committed: CommittedOffset | None, start: int, end: int, *, run_id: str
-) -> None:
-    if committed is not None and start <= committed.offset <= end:
-        return
-    what = (
-        "there is no committed offset" if committed is None else f"the committed offset is {committed.offset}"
-    )
-    raise DataLossError(
-        f"{partition}: {what}, but the log holds [{start}, {end}); continuous run {run_id!r} cannot go on "
-        "there",
-        fix="restore the topic, or stop the run and accept the gap with: kafka-consumer-groups.sh "
-        "--bootstrap-server <broker> --group <application id> --topic "
-        f"{partition.topic}:{partition.partition} --reset-offsets --to-earliest --execute",
-        run_id=run_id,
     )
 
 

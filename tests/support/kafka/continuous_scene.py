@@ -17,8 +17,8 @@ from airflow_kstreams.batch.continuous.task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import TaskThread
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId

@@ -10,8 +10,8 @@ from functools import partial
 
 from airflow_kstreams.batch.protocol.model import RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import Clock, ClusterPort

@@ -17,8 +17,8 @@ from airflow_kstreams.batch.reset.plan import ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import Scenario, ToEarliest
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import TaskId

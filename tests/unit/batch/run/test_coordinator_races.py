@@ -11,8 +11,8 @@ import pytest
 from airflow_kstreams.batch.protocol.metadata_records import FINISHED
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import (
     KafkaClientError,
