@@ -58,7 +58,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": _INTEGRATION,
                 "python-modules": [
-                    "airflow_kstreams.sensors.waiting",
+                    "airflow_kstreams.sensors.condition_sensor",
                     "airflow_kstreams.sensors.run_finished",
                     "airflow_kstreams.sensors.new_data",
                     "airflow_kstreams.sensors.stop_offsets_reached",

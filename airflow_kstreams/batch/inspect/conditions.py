@@ -18,8 +18,7 @@ from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.batch.protocol.stops import stops_of, unfinished_groups
-from airflow_kstreams.batch.run.prior_runs import unless_void
-from airflow_kstreams.hooks.results import (
+from airflow_kstreams.batch.report.results import (
     NewDataResult,
     RunResult,
     StopOffsetsResult,
@@ -28,6 +27,7 @@ from airflow_kstreams.hooks.results import (
     result_of_summary,
     stop_offsets_result,
 )
+from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
 from airflow_kstreams.streams.settings import check_application_id
