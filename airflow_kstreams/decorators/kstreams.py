@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
 
+from airflow_kstreams.batch.report.results import RunResult
 from airflow_kstreams.decorators.function_file import application_text, function_source
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.hooks.results import RunResult
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from airflow_kstreams.explore.sample import Sample, SampleRecord
+from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, ClusterPort, Fetched, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, ClusterPort, ReaderPort, Record, TopicPartition
 
-_FETCH_RECORDS = 10_000
 _FETCH_SECONDS = 0.5
 _SILENCE_SECONDS = 30.0
 _WIDER = 4
@@ -142,42 +142,27 @@ def _read_all(reader: ReaderPort, tails: Mapping[TopicPartition, _Tail], progres
 
 def _read(reader: ReaderPort, tails: Mapping[TopicPartition, _Tail], progress: Progress) -> None:
     """Read every tail from its start to its end."""
-    positions = {at: tail.start for at, tail in tails.items()}
     total = sum(tail.end - tail.start for tail in tails.values())
-    open_partitions = set(tails)
-    reader.assign(dict(positions))
-    # A partition that was paused stays so when it is assigned again.
-    reader.resume(tails)
-    heard = time.monotonic()
-    while open_partitions:
-        progress(total - sum(tails[at].end - positions[at] for at in open_partitions), total)
-        fetched = reader.poll(max_records=_FETCH_RECORDS, timeout_seconds=_FETCH_SECONDS)
-        heard = _refuse_silence(fetched, heard, open_partitions)
-        for at, records in fetched.records.items():
-            if at in open_partitions:
-                tails[at].records += [record for record in records if record.offset() < tails[at].end]
-                positions[at] = min(records[-1].offset() + 1, tails[at].end)
-        for at, end in fetched.ends.items():
-            positions[at] = max(positions[at], min(end, tails[at].end))
-        reached = {at for at in open_partitions if positions[at] >= tails[at].end}
-        reader.pause(reached)
-        open_partitions -= reached
-    progress(total, total)
+    read = BoundedRead(
+        reader,
+        {at: (tail.start, tail.end) for at, tail in tails.items()},
+        poll_seconds=_FETCH_SECONDS,
+        patience=Patience(seconds=_SILENCE_SECONDS, error=_unanswered),
+    )
+    progress(0, total)
+    for fetched in read:
+        for at, records in fetched.items():
+            tails[at].records += records
+        progress(total - sum(tails[at].end - position for at, position in read.positions.items()), total)
 
 
-def _refuse_silence(fetched: Fetched, heard: float, partitions: Collection[TopicPartition]) -> float:
-    now = time.monotonic()
-    if fetched.records or fetched.ends:
-        return now
-    if now - heard > _SILENCE_SECONDS:
-        names = ", ".join(map(str, sorted(partitions)))
-        raise KafkaClientError(
-            f"nothing could be read of {names} for {now - heard:.0f} s",
-            fix="check that the brokers that lead these partitions are up, then try again",
-            code="_TIMED_OUT",
-            retriable_code=True,
-        )
-    return heard
+def _unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaClientError:
+    return KafkaClientError(
+        f"nothing could be read of {', '.join(map(str, sorted(partitions)))} for {seconds:.0f} s",
+        fix="check that the brokers that lead these partitions are up, then try again",
+        code="_TIMED_OUT",
+        retriable_code=True,
+    )
 
 
 def _last_of(partitions: Mapping[TopicPartition, Sequence[Record]], count: int) -> list[SampleRecord]:

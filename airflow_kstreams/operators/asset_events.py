@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_kstreams.hooks.asset_events import event_extra
+from airflow_kstreams.batch.report.asset_events import event_extra
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:

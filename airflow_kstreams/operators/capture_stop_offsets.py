@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from airflow_kstreams.batch.report.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.hooks.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, groups_of, plan_of
 from airflow_kstreams.operators.asset_events import refuse_outlets
 from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side, settings_of_run

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from airflow_kstreams.hooks.lineage import RunLineage, TopicUse, lineage_of
+from airflow_kstreams.batch.report.lineage import RunLineage, TopicUse, lineage_of
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from airflow_kstreams.batch.report.results import ResetResult, reset_result
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.hooks.results import ResetResult, reset_result
 from airflow_kstreams.operators.batch_settings import batch_settings, object_of
 from airflow_kstreams.operators.identity import RunIdentity
 

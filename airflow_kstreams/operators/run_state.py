@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.model import Lease, RunState, RunSummary, Slice, TaskReport
-from airflow_kstreams.hooks.results import RunResult, result_of_slice
+from airflow_kstreams.batch.report.results import RunResult, result_of_slice
 from airflow_kstreams.streams.errors import ConfigError, RunError, UpstreamNotDoneError
 
 if TYPE_CHECKING:

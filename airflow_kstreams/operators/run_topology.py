@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook, allowed_settings
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.hooks.results import RunResult, result_of_summary
 from airflow_kstreams.launch.client_config_file import client_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, plan_of

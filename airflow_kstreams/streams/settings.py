@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 Guarantee = Literal["at_least_once", "exactly_once"]
 ErrorHandler = Literal["fail", "skip", "dead-letter"]
@@ -231,7 +232,8 @@ class ApplicationSettings:
     @property
     def dead_letter_topic(self) -> str:
         """The dead-letter topic, its real name."""
-        return self.errors_dead_letter_queue_topic_name or f"{self.application_id}-dead-letter"
+        own = ProtocolTopics(self.application_id).dead_letters
+        return self.errors_dead_letter_queue_topic_name or own
 
     @classmethod
     def parse(cls, application_id: str, settings: Mapping[str, object] | None = None) -> ApplicationSettings:

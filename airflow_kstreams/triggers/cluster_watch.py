@@ -26,9 +26,9 @@ from typing import Any
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import Condition
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError, ReportedError
 from airflow_kstreams.streams.ports import ClusterPort
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class ClusterWatch:
                 seen = _look(view, condition)
                 _answer(interested, seen)
                 if isinstance(seen, KafkaClientError):
-                    view.refuse_lost_cluster(ledger_topic(condition.application_id))
+                    view.refuse_lost_cluster(ProtocolTopics(condition.application_id).ledger)
         except Exception as error:
             # Of the cluster, or of making it; whatever it is, this thread serves others, too.
             _close(view)

@@ -68,7 +68,7 @@ def run_topology(
         slice_ = begun.slice
         if slice_ is None:
             raise RuntimeError("the benchmark's run is already finished")
-        with coordinator.keep_lease(on_superseded=lambda: None) as lease:
+        with coordinator.lease.keep(on_superseded=lambda: None) as lease:
             executors = SparkExecutors(
                 "bench", source, settings=settings, client_config_path=str(path), session=session
             )

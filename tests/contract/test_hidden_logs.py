@@ -8,25 +8,25 @@ from collections.abc import Callable
 import pytest
 
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
-from airflow_kstreams.batch.protocol.ledger import ledger_topic, read_ledger
+from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import read_metadata
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from tests.contract.conftest import Contract
 from tests.support.kafka.printed_commands import execute, printed_commands
 
 
 @pytest.mark.parametrize(
-    ("topic_of", "read"),
-    [(metadata_topic, read_metadata), (ledger_topic, read_ledger)],
+    ("which", "read"),
+    [("metadata", read_metadata), ("ledger", read_ledger)],
     ids=["metadata topic", "ledger"],
 )
 def test_error_names_offsets_age_and_the_command_when_an_open_transaction_hides_what_is_committed(
-    contract: Contract, topic_of: Callable[[str], str], read: Callable[..., object]
+    contract: Contract, which: str, read: Callable[..., object]
 ) -> None:
     app = contract.group
-    at = TopicPartition(contract.topic(name=topic_of(app), cleanup_policy="compact"), 0)
+    at = TopicPartition(contract.topic(name=getattr(ProtocolTopics(app), which), cleanup_policy="compact"), 0)
     plain, hanging = contract.writer(None), contract.writer(f"{app}-foreign")
     plain.produce(at.topic, b"1", b"before", 0)
     plain.flush()
@@ -46,7 +46,7 @@ def test_error_names_offsets_age_and_the_command_when_an_open_transaction_hides_
     assert error.is_retriable
     (command,) = printed_commands(error.fix)
     assert " ".join(command) == describe_producers(at)
-    if contract.bootstrap and topic_of is ledger_topic:  # once is enough: the tool takes its time
+    if contract.bootstrap and which == "ledger":  # once is enough: the tool takes its time
         _, *producers = execute(command, contract.bootstrap).strip().splitlines()
         assert "1" in [row.split()[-1] for row in producers], "the offset at which its transaction begins"
     hanging.abort()

@@ -16,8 +16,8 @@ from unittest import mock
 
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
@@ -197,7 +197,7 @@ class Play:
         for subtopology in begun.slice.plan.topology.subtopologies if not begun.slice.plan.empty else ():
             for _ in range(_LAUNCHES):
                 if groups := coordinator.unfinished(begun.slice, subtopology.id):
-                    coordinator.renew()
+                    coordinator.lease.renew()
                     self._launch(begun.slice, subtopology.id, groups)
         if run_id == RUNS[1]:
             coordinator.finish(run_id)

@@ -15,18 +15,18 @@ from unittest import mock
 
 from msgspec import structs
 
+from airflow_kstreams.batch.protocol import log_bounds as logs
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.protocol.model import RunState
-from airflow_kstreams.batch.run import offsets
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.prior_runs import Known
+from airflow_kstreams.batch.run.lease import CoordinatorLease
+from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.task.attempt import TaskAttempt
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.restore import restore_stores
-from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyReader, FaultyWriter
@@ -79,32 +79,20 @@ def _offsets_before_the_fence() -> SwitchedOff:
         (sub,) = (s for s in self._topology.plan("sim").subtopologies if s.id == self._task_id.subtopology)
         reader = self._cluster.reader(group_id="sim", isolation="read_uncommitted")
         early = reader.committed([TopicPartition(topic, group) for topic in sub.sources])
-        made = claim(self)
-        self._assignment = _Remembering(self._assignment, early)  # type: ignore[assignment]
-        return made
+        self._early = early  # type: ignore[attr-defined]
+        return claim(self)
 
-    class _Remembering:
-        def __init__(self, assignment: Any, early: Any) -> None:
-            self._assignment, self._early = assignment, early
-
-        def refuse_unless_current(self, folded: Any) -> Any:
-            remembered.append(self._early)
-            return self._assignment.refuse_unless_current(folded)
-
-    remembered: list[Any] = []
-
-    def early_slice(slice_: Any, folded: Any, task_id: Any, reader: Any, admin: Any) -> TaskSlice:
-        early = remembered.pop()
+    def share(self: TaskAttempt, reader: Any, admin: Any) -> Any:
+        early = self._early  # type: ignore[attr-defined]
 
         class Early:
             def committed(self, partitions: Any) -> Any:
                 return {tp: early[tp] for tp in partitions if tp in early}
 
-        return task_slice(slice_, folded, task_id, Early(), admin)  # type: ignore[arg-type]
+        return self._work.share(Early(), admin)  # type: ignore[arg-type]
 
     return _both(
-        mock.patch.object(TaskAttempt, "_writers", writers),
-        mock.patch("airflow_kstreams.batch.task.attempt.task_slice", early_slice),
+        mock.patch.object(TaskAttempt, "_writers", writers), mock.patch.object(TaskAttempt, "_share", share)
     )
 
 
@@ -129,7 +117,7 @@ def _idle_tasks_are_silent() -> SwitchedOff:
     notify = TaskCommit._notify
 
     def only_if_busy(self: TaskCommit, writer: Any) -> None:
-        if any(start < stop for start, stop in self._share.bounds.values()):
+        if any(start < stop for start, stop in self._basis.share.bounds.values()):
             notify(self, writer)
 
     return mock.patch.object(TaskCommit, "_notify", only_if_busy)
@@ -139,11 +127,11 @@ def _notify_the_stable_offset() -> SwitchedOff:
     """A notification carries the last stable offset, before which the task's own transaction does not lie."""
 
     def notify(self: TaskCommit, writer: Any) -> None:
-        if not self._share.notify:
+        if not self._basis.share.notify:
             return
-        ends = self._clients.admin.end_offsets(self._share.intermediates, isolation="read_committed")
-        for source, intermediate in self._share.notify:
-            record = notification_record(self._slice, source, intermediate, ends[intermediate])
+        ends = self._clients.admin.end_offsets(self._basis.share.intermediates, isolation="read_committed")
+        for source, intermediate in self._basis.share.notify:
+            record = notification_record(self._basis.slice, source, intermediate, ends[intermediate])
             writer.produce(record.topic, record.value, record.key, PARTITION, 0, record.headers)
 
     return mock.patch.object(TaskCommit, "_notify", notify)
@@ -151,18 +139,18 @@ def _notify_the_stable_offset() -> SwitchedOff:
 
 def _stops_move() -> SwitchedOff:
     """A begin that finds the run under way freezes new stop offsets."""
-    read = Coordinator._read_fenced
+    read = CoordinatorSession.read_fenced
 
-    def refreshed(self: Coordinator, plan: Any) -> Any:
+    def refreshed(self: CoordinatorSession, plan: Any) -> Any:
         folded = read(self, plan)
         return dataclasses.replace(folded, state=RunState.FINISHED) if folded.slice is not None else folded
 
-    return mock.patch.object(Coordinator, "_read_fenced", refreshed)
+    return mock.patch.object(CoordinatorSession, "read_fenced", refreshed)
 
 
 def _lease_is_ignored() -> SwitchedOff:
     """A live lease of another owner stops nobody."""
-    return mock.patch.object(Coordinator, "_refuse_busy", lambda *_, **__: None)
+    return mock.patch.object(CoordinatorLease, "refuse_busy", lambda *_, **__: None)
 
 
 def _suspects_go_on() -> SwitchedOff:
@@ -192,7 +180,7 @@ def _ledger_is_not_asked() -> SwitchedOff:
         ledger = read_ledger(*arguments, **named)
         return dataclasses.replace(ledger, runs=Forgetful(ledger.runs))
 
-    return mock.patch("airflow_kstreams.batch.run.lease_holder.read_ledger", forgetting)
+    return mock.patch("airflow_kstreams.batch.run.session.read_ledger", forgetting)
 
 
 def _changelog_apart() -> SwitchedOff:
@@ -251,7 +239,7 @@ def _stop_at_the_high_watermark() -> SwitchedOff:
     def log_bounds(admin: Any, partitions: Any, **_: Any) -> Any:
         starts = admin.start_offsets(partitions)
         high = admin.end_offsets(partitions, isolation="read_uncommitted")
-        return {tp: offsets.LogBounds(start=starts[tp], stable=high[tp], high=high[tp]) for tp in partitions}
+        return {tp: logs.LogBounds(start=starts[tp], stable=high[tp], high=high[tp]) for tp in partitions}
 
     return mock.patch("airflow_kstreams.batch.run.freeze.log_bounds", log_bounds)
 
@@ -284,14 +272,14 @@ def _others_are_dropped() -> SwitchedOff:
     resume = Coordinator._begin_claimed
 
     def begin(self: Coordinator, caller: Any, *rest: Any) -> Any:
-        read = Coordinator._read_fenced
+        read = self._session.read_fenced
 
-        def other_is_over(me: Coordinator, plan: Any) -> Any:
-            folded = read(me, plan)
+        def other_is_over(plan: Any) -> Any:
+            folded = read(plan)
             other = folded.slice is not None and folded.slice.run_id != caller.run_id
             return dataclasses.replace(folded, state=RunState.FINISHED) if other else folded
 
-        with mock.patch.object(self, "_read_fenced", lambda plan: other_is_over(self, plan)):
+        with mock.patch.object(self._session, "read_fenced", other_is_over):
             return resume(self, caller, *rest)
 
     return mock.patch.object(Coordinator, "_begin_claimed", begin)
@@ -324,11 +312,12 @@ def _stops_before_the_last_commit() -> SwitchedOff:
 def _nothing_is_remembered() -> SwitchedOff:
     """Where committed offsets expired, a run starts at the beginning of the log."""
 
-    def remembered(self: Known, partition: TopicPartition) -> int | None:
+    def remembered(self: PriorRuns, partition: TopicPartition) -> int | None:
         return self.committed[partition].offset if partition in self.committed else None
 
     return _both(
-        mock.patch.object(Known, "remembered", remembered), mock.patch.object(Known, "was_read", _never)
+        mock.patch.object(PriorRuns, "remembered", remembered),
+        mock.patch.object(PriorRuns, "was_read", _never),
     )
 
 

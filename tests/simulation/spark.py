@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from airflow_kstreams.batch.protocol.model import Slice, TaskReport
-from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.errors import KStreamsError, RecordError, ReportedError, RunError
 from airflow_kstreams.streams.runtime.stream_task import TaskId

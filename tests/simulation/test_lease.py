@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import LEASE_KEY, ledger_topic
+from airflow_kstreams.batch.protocol.ledger import LEASE_KEY
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import RunSupersededError
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.simulation.applications import APPLICATION_ID, APPLICATIONS
@@ -40,16 +41,20 @@ def test_lease_stays_with_its_new_owner_when_threads_of_the_old_one_renew_it_at_
         old.begin("run", plan, order=(0, 1), hold_lease=True)
         new.begin("run", plan, order=(0, 2), hold_lease=True)
         with Executor(3) as pool:
-            renewals = [pool.submit(old.renew) for _ in range(3)]
+            renewals = [pool.submit(old.lease.renew) for _ in range(3)]
         for renewal in renewals:
             with pytest.raises(RunSupersededError):
                 renewal.result()
-        new.renew()
+        new.lease.renew()
 
     with running_in(world, seed):
         process = world.start("driver", "driver", main)
         world.run(process)
     assert process.ending is not None
     assert process.ending.error is None
-    leases = [r.value() for r in kafka.records(ledger_topic(APPLICATION_ID)) if r.key() == LEASE_KEY.encode()]
+    leases = [
+        r.value()
+        for r in kafka.records(ProtocolTopics(APPLICATION_ID).ledger)
+        if r.key() == LEASE_KEY.encode()
+    ]
     assert [json.loads(lease or b"")["order"] for lease in leases] == [[0, 1], [0, 2], [0, 2]]

@@ -204,11 +204,11 @@ def test_driver_is_superseded_at_any_call_of_a_forced_reset() -> None:
 
         def renew(driver: Any = driver) -> None:
             with suppress(RunError):
-                driver.renew()
+                driver.lease.renew()
 
         scene.reset(FaultyCluster(scene.kafka, Meanwhile(number, renew)), **case.request)
         with pytest.raises(KStreamsError):
-            driver.renew()
+            driver.lease.renew()
         with pytest.raises(KStreamsError):
             scene.task(slice_, 2, 0)
         driver.close()

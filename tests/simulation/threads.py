@@ -160,7 +160,7 @@ _THREADING = SimpleNamespace(RLock=Lock, Event=Event, Thread=BackgroundThread)
 _RESOURCE = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=0))
 _REPLACED: dict[str, Any] = {
     "airflow_kstreams.batch.task.commit.resource": _RESOURCE,
-    "airflow_kstreams.batch.run.lease_keeper.threading": _THREADING,
+    "airflow_kstreams.batch.run.lease_renewal.threading": _THREADING,
     "airflow_kstreams.batch.run.session.threading": _THREADING,
     "airflow_kstreams.batch.run.fence.ThreadPoolExecutor": Executor,
     "airflow_kstreams.spark.driver.jobs.threading": _THREADING,

@@ -1,15 +1,13 @@
 """The coordinator of continuous runs: their start, and what their driver does while they last.
 
 The order at the start is that of ``Coordinator.begin``: look for a live lease, claim the coordinator's id,
-look again, decide, and write all of it in one transaction. Only the lease's holder deletes the metadata topic
-then, and only after that tasks may start; see ``continuous.py`` for what is written and why nothing is lost.
+look again, decide, and write all of it in one transaction. Only the holder of the lease deletes the metadata
+topic then, and only after that tasks may start; see ``start.py`` for what is written and why nothing is lost.
 """
 
 from __future__ import annotations
 
 import logging
-
-import msgspec
 
 from airflow_kstreams.batch.continuous.start import build_continuous_run
 from airflow_kstreams.batch.protocol.ledger import (
@@ -18,23 +16,40 @@ from airflow_kstreams.batch.protocol.ledger import (
     continuous_record,
     lease_record,
 )
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunState
 from airflow_kstreams.batch.protocol.stops import partitions_of
+from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.run.assignment import AskGroups
-from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.freeze import SliceRequest
-from airflow_kstreams.batch.run.lease_errors import Caller
+from airflow_kstreams.batch.run.lease import CoordinatorLease
+from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.prior_runs import unless_void
-from airflow_kstreams.batch.run.topics import ensure_ledger_topic, refuse_other_topics
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.slice_request import SliceRequest
 from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 
 
-class ContinuousCoordinator(Coordinator):
-    """Coordinates the continuous runs of one application; parameters as for :class:`Coordinator`."""
+class ContinuousCoordinator:
+    """Coordinates the continuous runs of one application. Close it after use.
+
+    :param cluster: where everything is kept.
+    :param settings: the application's settings.
+    :param clock: the machine's unless given.
+    :ivar lease: the lease that :meth:`begin_continuous` took, to be renewed and given up.
+    """
+
+    def __init__(
+        self, cluster: ClusterPort, settings: ApplicationSettings, *, clock: Clock | None = None
+    ) -> None:
+        self._settings = settings
+        self._app = settings.application_id
+        self._session = CoordinatorSession(cluster, settings, clock=clock)
+        self.lease = CoordinatorLease(self._session)
 
     def begin_continuous(
         self,
@@ -47,9 +62,9 @@ class ContinuousCoordinator(Coordinator):
     ) -> ContinuousRun:
         """Begin to run continuously, and take the lease. :meth:`delete_metadata` must follow before any task.
 
-        :param order: as for :meth:`begin`; a higher one of the same run takes over.
+        :param order: as for :meth:`Coordinator.begin`; a higher one of the same run takes over.
         :param owner: names the caller in messages.
-        :param groups: as for :meth:`begin`.
+        :param groups: as for :meth:`Coordinator.begin`.
         :raises ConfigError: transactions could not last as long as the settings say, or the run id cannot be
             used.
         :raises RunBusyError: another owner holds a live lease, or won a race.
@@ -58,13 +73,13 @@ class ContinuousCoordinator(Coordinator):
         :raises DataLossError: what a partition would start at is gone.
         """
         check_run_id(run_id)
-        self._refuse_other_application(plan)
+        refuse_other_application(plan, self._app)
         caller = Caller(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)
-        ledger = self._read_ledger(wait_ms=0)
-        self._refuse_busy_for_certain(ledger, caller)
+        ledger = self._session.read_ledger(wait_ms=0)
+        self.lease.refuse_busy_for_certain(ledger, caller)
         refuse_unfit_timeouts(self._settings, self._session.admin)
         ensure_ledger_topic(self._session.admin, self._settings)
-        with self._racing(caller, ledger):
+        with self.lease.racing(caller, ledger):
             return self._begin_continuous_claimed(caller, plan, groups)
 
     def delete_metadata(self) -> None:
@@ -73,8 +88,8 @@ class ContinuousCoordinator(Coordinator):
         :raises RunSupersededError: the lease is not held any more.
         :raises KafkaClientError: the broker did not do it in time.
         """
-        self.renew()
-        self._session.admin.delete_topics([metadata_topic(self._app)])
+        self.lease.renew()
+        self._session.admin.delete_topics([ProtocolTopics(self._app).metadata])
 
     def announce_stop(self) -> None:
         """Tell the tasks of a continuous run to end cleanly; every later renewal of the lease says it again.
@@ -82,9 +97,7 @@ class ContinuousCoordinator(Coordinator):
         :raises RunSupersededError: another driver owns the application.
         :raises KafkaClientError: the broker did not answer.
         """
-        with self._session.writing:
-            self._lease = msgspec.structs.replace(self._held(), stopping=True)
-            self.renew()
+        self.lease.renew(stopping=True)
 
     def purge_processed(self, run: ContinuousRun) -> None:
         """Delete the records of repartition topics that a continuous run has processed; only saves space.
@@ -93,8 +106,7 @@ class ContinuousCoordinator(Coordinator):
         """
         topics = run.plan.topology.repartition_topics
         partitions = [tp for topic in topics for tp in partitions_of(run.slice, topic)]
-        with self._session.reading:
-            committed = self._session.reader.committed(partitions)
+        committed = self._session.committed(partitions)
         self._session.admin.delete_records(
             {tp: found.offset for tp, found in committed.items() if found.offset}
         )
@@ -112,30 +124,35 @@ class ContinuousCoordinator(Coordinator):
             if topic in found and found[topic].partitions > read
         }
 
+    def close(self) -> None:
+        """Give up a lease that is still held, and close the clients."""
+        try:
+            self.lease.close()
+        finally:
+            self._session.close()
+
     def _begin_continuous_claimed(
         self, caller: Caller, plan: TopologyPlan, groups: AskGroups | None
     ) -> ContinuousRun:
         self._session.claim()
-        ledger = self._read_ledger()
-        self._refuse_busy(ledger, caller)
-        folded = unless_void(self._read_fenced(plan), ledger)
+        ledger = self._session.read_ledger()
+        self.lease.refuse_busy(ledger, caller)
+        folded = unless_void(self._session.read_fenced(plan), ledger)
         if folded.state is RunState.RUNNING and folded.slice is not None:
-            self._refuse_other_topology(folded.slice, plan)
+            refuse_other_topology(folded.slice, plan)
             refuse_other_topics(self._session.admin, folded.slice, folded.slice.plan.topology.sources)
         generation = ledger.continuous.generation + 1 if ledger.continuous is not None else 1
         new = build_continuous_run(
             self._session,
-            self._settings,
-            self._clock,
             request=SliceRequest(run_id=caller.run_id, plan=plan, generation=generation, groups=groups),
             folded=folded,
             ledger=ledger,
         )
-        lease = self._new_lease(caller, generation)
+        lease = self.lease.new(caller, generation)
         records = [lease_record(self._app, lease), continuous_record(self._app, new.run)]
         if new.assignment is not None:
             records.append(assignment_record(self._app, new.assignment))
         self._session.write(records, offsets=new.offsets)
-        self._lease = lease
+        self.lease.take(lease)
         log.info("application %s: continuous run %s began", self._app, caller.run_id)
         return new.run

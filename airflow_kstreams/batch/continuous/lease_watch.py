@@ -14,10 +14,11 @@ from __future__ import annotations
 import enum
 import logging
 
-from airflow_kstreams.batch.protocol.ledger import LEASE_KEY, decode_lease, ledger_topic
+from airflow_kstreams.batch.protocol.ledger import LEASE_KEY, decode_lease
 from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class LeaseWatch:
     ) -> None:
         self._cluster = cluster
         self._group = settings.application_id
-        self._partition = TopicPartition(ledger_topic(settings.application_id), 0)
+        self._partition = TopicPartition(ProtocolTopics(settings.application_id).ledger, 0)
         self._lease_seconds = settings.lease_ms / 1000
         self._mine = (run_id, generation)
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Continuous runs: where one starts, and what each of its tasks reads (KIP-95, "Switching between Streaming
+"""Continuous runs: where one starts, where its tasks go on (KIP-95, "Switching between Streaming
 and Batch mode").
 
 A continuous run has no slice. What its tasks must know stands in the ledger, under ``__continuous__``: the
@@ -23,29 +23,22 @@ continuous run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.metadata_records import check_keys
-from airflow_kstreams.batch.protocol.model import Assignment, ContinuousRun, RunPlan, RunState, Slice
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.stops import slice_starts, task_partitions
+from airflow_kstreams.batch.protocol.model import Assignment, ContinuousRun, RunState, Slice
+from airflow_kstreams.batch.protocol.stops import slice_starts
 from airflow_kstreams.batch.run.assignment import given_up, next_assignment
-from airflow_kstreams.batch.run.begin import committed_offsets, fence_earlier, refuse_vanished
-from airflow_kstreams.batch.run.fence import transactional_ids
-from airflow_kstreams.batch.run.freeze import SliceRequest, refuse_losses
-from airflow_kstreams.batch.run.offsets import LogBounds, find_losses, start_of
-from airflow_kstreams.batch.run.prior_runs import known_now, recall
+from airflow_kstreams.batch.run.groundwork import lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.run.offsets import find_losses, start_of
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.topics import ensure_topics, refuse_other_topics
-from airflow_kstreams.batch.task.task_slice import TaskSlice, refuse_lost_progress
-from airflow_kstreams.streams.errors import DataLossError, TaskFencedError
-from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, ReaderPort, TopicPartition
+from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
+from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
-from airflow_kstreams.streams.runtime.stream_task import TaskId
-from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 
@@ -65,147 +58,44 @@ class NewContinuousRun:
 
 
 def build_continuous_run(
-    session: CoordinatorSession,
-    settings: ApplicationSettings,
-    clock: Clock,
-    *,
-    request: SliceRequest,
-    folded: Folded,
-    ledger: Ledger,
+    session: CoordinatorSession, *, request: SliceRequest, folded: Folded, ledger: Ledger
 ) -> NewContinuousRun:
-    """Check the topics, fence whoever worked on the application before, and work out where to start.
+    """Check the topics, fence the tasks of the last run, and work out where to start.
 
-    :param folded: of a slice that nobody works on any more.
+    :param folded: of a slice that no driver works on any more.
     :raises TopologyError: topics are missing or do not fit.
     :raises DataLossError: what a partition would start at is gone.
     """
     plan = request.plan
-    known = recall(plan, folded, ledger)
-    topics = ensure_topics(
-        session.admin,
-        plan,
-        settings,
-        groups=request.groups,
-        recorded=ledger.assignment,
-        refuse_loss=lambda found: refuse_vanished(session, request, known, found),
-    )
-    # The same file may run as a batch later: what could not is refused before it has begun.
-    check_keys(plan, topics.partitions)
-    fence_earlier(session, settings, folded, ledger, known, topics, plan)
-    partitions = [TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])]
-    committed = committed_offsets(session, partitions)
+    ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
+    topics, prior = ground.topics, ground.prior
     if folded.state is RunState.RUNNING and folded.slice is not None:
-        _refuse_lost_batch(folded, folded.slice, committed)
-    known = known_now(known, committed, plan, topics.topic_ids)
-    bounds = _log_bounds(session.admin, partitions)
-    refuse_losses(find_losses(bounds, known, topics.topic_ids), request)
-    ours = OffsetMetadata(run_id=request.run_id)
-    offsets = {
-        tp: known.committed.get(tp)
-        or CommittedOffset(
-            _capped(start_of(tp, log_of, known, settings), tp, folded),
-            ours.at_times(known.times_of(tp)).encode(),
-        )
+        _refuse_lost_batch(folded.slice, ground.committed)
+    # Nothing is frozen, so nothing needs to settle.
+    bounds = log_bounds(session.admin, ground.partitions, settle_ms=0, clock=session.clock)
+    refuse_losses(find_losses(bounds, prior, topics.topic_ids), request)
+    starts = {
+        tp: _capped(start_of(tp, log_of, prior, session.settings), tp, folded)
         for tp, log_of in bounds.items()
+        if tp not in prior.committed
     }
-    for warning in (warnings := given_up(ledger.assignment, plan, topics.changelog_ids)):
+    offsets = {tp: prior.committed[tp] for tp in bounds if tp in prior.committed}
+    warnings = given_up(ledger.assignment, plan, topics.changelog_ids)
+    for warning in warnings:
         log.warning("%s", warning)
     run = ContinuousRun(
         run_id=request.run_id,
         generation=request.generation,
-        plan=RunPlan(
-            topology=plan,
-            partitions=dict(topics.partitions),
-            topic_ids=dict(topics.topic_ids),
-            tasks={str(sub): count for sub, count in topics.tasks.items()},
-            stop_hash="",
-            transactional_ids=transactional_ids(settings.application_id, topics.tasks),
-            begun_ms=clock.now_ms(),
-            groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
-            warnings=warnings,
-            changelog_ids=topics.changelog_ids,
-        ),
+        plan=run_plan(session, request, topics, warnings=warnings),
     )
     assignment = next_assignment(ledger.assignment, topics.grouped, run_id=request.run_id)
-    return NewContinuousRun(run=run, offsets=offsets, assignment=assignment)
-
-
-def current_run(ledger: Ledger, task_id: TaskId, *, run_id: str, generation: int) -> ContinuousRun:
-    """Return the continuous run, if the ledger still says that it is this driver's.
-
-    :raises TaskFencedError: another driver, or nobody, owns the application by now.
-    """
-    lease, run = ledger.lease, ledger.switched
-    mine = (run_id, generation)
-    if (
-        lease is not None
-        and run is not None
-        and lease.continuous
-        and lease.expires_ms > 0
-        and (lease.owner_run_id, lease.generation) == mine == (run.run_id, run.generation)
-    ):
-        return run
-    found = "nobody" if lease is None or not lease.expires_ms else f"{lease.owner} for {lease.owner_run_id!r}"
-    raise TaskFencedError(
-        f"task {task_id} belongs to the continuous run {run_id!r} generation {generation}, but the ledger "
-        f"says that the lease is held by {found}",
-        fix="nothing: whoever owns the application launches its tasks itself",
-        task_id=str(task_id),
+    return NewContinuousRun(
+        run=run, offsets=offsets | start_offsets(request, prior, starts), assignment=assignment
     )
 
 
-def continuous_share(run: ContinuousRun, task_id: TaskId, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
-    """Work out what a task of a continuous run reads: everything from its committed offsets on.
-
-    :raises DataLossError: records it must read are gone, or its committed offsets are.
-    """
-    partitions = task_partitions(run.slice, task_id.subtopology, task_id.group)
-    refuse_other_topics(admin, run.slice, {partition.topic for partition in partitions})
-    committed = reader.committed(partitions)
-    starts = admin.start_offsets(partitions)
-    ends = admin.end_offsets(partitions, isolation="read_uncommitted")
-    for partition in partitions:
-        _refuse_gap(
-            partition, committed.get(partition), starts[partition], ends[partition], run_id=run.run_id
-        )
-    return TaskSlice(
-        bounds={partition: (committed[partition].offset, UNBOUNDED) for partition in partitions},
-        committed=committed,
-        notify=(),
-        notified=False,
-    )
-
-
-def _refuse_gap(
-    partition: TopicPartition, committed: CommittedOffset | None, start: int, end: int, *, run_id: str
-) -> None:
-    if committed is not None and start <= committed.offset <= end:
-        return
-    what = (
-        "there is no committed offset" if committed is None else f"the committed offset is {committed.offset}"
-    )
-    raise DataLossError(
-        f"{partition}: {what}, but the log holds [{start}, {end}); continuous run {run_id!r} cannot go on "
-        "there",
-        fix="restore the topic, or stop the run and accept the gap with: kafka-consumer-groups.sh "
-        "--bootstrap-server <broker> --group <application id> --topic "
-        f"{partition.topic}:{partition.partition} --reset-offsets --to-earliest --execute",
-        run_id=run_id,
-    )
-
-
-def _log_bounds(admin: AdminPort, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
-    """Read the bounds of partitions; nothing is frozen, so nothing needs to settle."""
-    starts = admin.start_offsets(partitions)
-    stable = admin.end_offsets(partitions, isolation="read_committed")
-    high = admin.end_offsets(partitions, isolation="read_uncommitted")
-    return {tp: LogBounds(start=starts[tp], stable=stable[tp], high=high[tp]) for tp in partitions}
-
-
-def _refuse_lost_batch(
-    folded: Folded, slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]
-) -> None:
-    """Take over what an unfinished batch has left to do, unless nobody knows what that is.
+def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
+    """Take over what an unfinished batch has left to do, unless it cannot be known what that is.
 
     :raises DataLossError: a committed offset of the batch is gone.
     """

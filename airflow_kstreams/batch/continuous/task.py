@@ -12,21 +12,18 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.continuous.loop import ContinuousLoop
-from airflow_kstreams.batch.continuous.start import continuous_share, current_run
-from airflow_kstreams.batch.protocol.ledger import read_ledger
-from airflow_kstreams.batch.protocol.model import Slice, TaskReport
+from airflow_kstreams.batch.continuous.work import ContinuousWork
+from airflow_kstreams.batch.protocol.model import TaskReport
 from airflow_kstreams.batch.retry_budget import Attempts, resumable
-from airflow_kstreams.batch.task.attempt import OpenTask, TaskAssignment, TaskAttempt
-from airflow_kstreams.batch.task.task_slice import TaskSlice
+from airflow_kstreams.batch.task.attempt import OpenTask, TaskAttempt
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
+from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -36,41 +33,6 @@ T = TypeVar("T")
 
 #: Between a failed attempt and the next: grows with every fruitless one, up to a limit, with jitter.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenContinuousTask:
-    """A task that is ready to process, with its loop."""
-
-    loop: ContinuousLoop
-    task: OpenTask
-
-    def finish(self) -> TaskReport:
-        """Make the last commit and keep the local state."""
-        return self.task.keep(self.loop.finish())
-
-
-class ContinuousAttempt(TaskAttempt):
-    """One attempt of a task of a continuous run; see :class:`TaskAttempt`."""
-
-    _make_loop = ContinuousLoop
-
-    def open(self, *, patient: bool) -> OpenContinuousTask:
-        """Take the first four steps, and begin to read.
-
-        :raises TaskFencedError: the run is not this driver's any more.
-        """
-        opened = self._open(patient=patient)
-        if isinstance(opened, TaskReport) or not isinstance(opened.loop, ContinuousLoop):
-            raise TypeError("a task without stop offsets has a loop without end")
-        opened.loop.start(opened.share.bounds)
-        return OpenContinuousTask(loop=opened.loop, task=opened)
-
-    def _work(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        assignment = self._assignment
-        ledger = read_ledger(self._cluster, self._settings.application_id, admin=admin, clock=self._clock)
-        run = current_run(ledger, self._task_id, run_id=assignment.run_id, generation=assignment.generation)
-        return run.slice, continuous_share(run, self._task_id, reader, admin)
 
 
 class ContinuousTask:
@@ -92,14 +54,15 @@ class ContinuousTask:
         scratch: Path | None = None,
     ) -> None:
         self._topology = topology
-        self._assignment = assignment
+        self._task_id = assignment.task_id
+        self._work = ContinuousWork(assignment, cluster, settings, clock)
         self._cluster = cluster
         self._settings = settings
         self._clock = clock
         self._scratch = scratch
         self._attempts = Attempts()
-        self._attempt: ContinuousAttempt | None = None
-        self._open: OpenContinuousTask | None = None
+        self._attempt: TaskAttempt | None = None
+        self._open: OpenTask | None = None
         self._resume_at = clock.monotonic_seconds()
 
     @property
@@ -146,7 +109,7 @@ class ContinuousTask:
             report = self._guarded(opened.finish, again=False)
         self.close()
         if report is None:  # between two attempts: there is nothing to commit
-            report = TaskReport(task_id=str(self._assignment.task_id), attempts=self._attempts.number)
+            report = TaskReport(task_id=str(self._task_id), attempts=self._attempts.number)
         return msgspec.structs.replace(report, outcome="stopped")
 
     def close(self) -> None:
@@ -155,20 +118,24 @@ class ContinuousTask:
         if attempt is not None:
             attempt.__exit__(None, None, None)
 
-    def _begin(self) -> OpenContinuousTask:
+    def _begin(self) -> OpenTask:
         self._attempts.begin()
-        self._attempt = attempt = ContinuousAttempt(
+        self._attempt = attempt = TaskAttempt(
             topology=self._topology,
-            assignment=self._assignment,
+            work=self._work,
             cluster=self._cluster,
             settings=self._settings,
             clock=self._clock,
             number=self._attempts.number,
             scratch=self._scratch,
         )
-        self._open = attempt.open(patient=self._attempts.patient)
-        log.info("task %s is ready", self._assignment.task_id)
-        return self._open
+        opened = attempt.open(patient=self._attempts.patient)
+        if isinstance(opened, TaskReport):
+            raise TypeError("a task without stop offsets is never done before it has begun")
+        opened.loop.start(opened.share.bounds)
+        self._open = opened
+        log.info("task %s is ready", self._task_id)
+        return opened
 
     def _guarded(self, step: Callable[[], T], *, again: bool = True) -> T | None:
         """Take a step; when it fails, drop the attempt.
@@ -189,9 +156,7 @@ class ContinuousTask:
             pause = min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * 2**self._attempts.fruitless)
             pause *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
             self._resume_at = self._clock.monotonic_seconds() + pause
-            log.warning(
-                "task %s starts over in %.1f s: %s", self._assignment.task_id, pause, _first_line(error)
-            )
+            log.warning("task %s starts over in %.1f s: %s", self._task_id, pause, _first_line(error))
             return None
 
 

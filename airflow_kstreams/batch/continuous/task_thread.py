@@ -1,8 +1,8 @@
 """One thread of a continuous run, and the tasks that take turns in it, as in Kafka Streams' StreamThread.
 
-Rule: every task has its turn in every round, and a turn is short (``continuous_loop.py``), so none starves
-whatever the others have to do. A round in which nobody did anything waits for records, a share of the wait at
-each task.
+Rule: every task has its turn in every round, and a turn is short (``endless_end.py``), so none starves
+however much the others have to do. A round in which no task did anything waits for records, a share of the
+wait at each task.
 
 Before a task is opened, which may restore state for minutes, the others commit: no transaction is open
 meanwhile, for the broker would abort one that lasts too long.
@@ -36,7 +36,7 @@ class TaskThread:
         self._busy = True
 
     def run(self, leave: Callable[[], bool] = lambda: False) -> list[TaskReport]:
-        """Let the tasks take turns until they are told to stop.
+        """Let the tasks take turns until the lease says stop.
 
         :param leave: whether another thread has failed, so that this one commits and leaves.
         :return: what each task did; nothing if it left.

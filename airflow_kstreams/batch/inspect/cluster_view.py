@@ -19,9 +19,8 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.conditions import NewRecords
 from airflow_kstreams.batch.inspect.record_counts import RecordCounts
 from airflow_kstreams.batch.inspect.round_memory import RoundMemory
-from airflow_kstreams.batch.protocol.ledger import Ledger, ledger_topic, read_ledger
+from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -31,6 +30,7 @@ from airflow_kstreams.streams.ports import (
     TopicDescription,
     TopicPartition,
 )
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class ClusterView:
     def ledger(self, application_id: str) -> Ledger:
         """Return the application's ledger; what an open transaction hides is not in it yet."""
         return self._log(
-            ledger_topic(application_id),
+            ProtocolTopics(application_id).ledger,
             Ledger(),
             lambda: read_ledger(
                 self._cluster,
@@ -139,7 +139,7 @@ class ClusterView:
     def metadata(self, application_id: str) -> Folded:
         """Return what the application's metadata topic says."""
         return self._log(
-            metadata_topic(application_id),
+            ProtocolTopics(application_id).metadata,
             None,
             lambda: read_metadata(
                 self._cluster,
@@ -169,19 +169,19 @@ class ClusterView:
 
         :param moving: whether to ask in every round; if not, only when ledger or metadata have moved.
         """
-        topics = (ledger_topic(application_id), metadata_topic(application_id))
+        topics = ProtocolTopics(application_id).protocol
         logs = [self._logs.get(topic) for topic in topics]
         mark = tuple(log and log[0] for log in logs)
         key = (application_id, tuple(partitions))
-        known = self._committed.get(key)
-        if known is None or known[0] != mark or moving:
+        kept = self._committed.get(key)
+        if kept is None or kept[0] != mark or moving:
             # What an open transaction is about to commit does not count, and is not waited for.
             reader = self._cluster.reader(group_id=application_id, isolation="read_uncommitted")
             with closing(reader):
                 found = {tp: at.offset for tp, at in reader.committed(partitions).items()}
-            known = (mark, found)
-            self._committed.put(key, known)
-        return known[1]
+            kept = (mark, found)
+            self._committed.put(key, kept)
+        return kept[1]
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """Return every partition of topics.
@@ -206,15 +206,15 @@ class ClusterView:
         self,
         application_id: str,
         partitions: Collection[TopicPartition],
-        known: Mapping[TopicPartition, int],
+        processed: Mapping[TopicPartition, int],
         *,
         at_most: int,
     ) -> NewRecords:
-        """Count committed records at or past the known offsets, or the log starts, up to a number."""
+        """Count committed records at or past the processed offsets, or the log starts, up to a number."""
         return self._counts.up_to(
             self._ends_of(partitions),
             application_id=application_id,
-            known=known,
+            processed=processed,
             at_most=at_most,
             admin=self._shared_admin,
             reader=self._shared_reader,
@@ -227,29 +227,29 @@ class ClusterView:
             return read() if absent is None else absent
         partition = TopicPartition(topic, 0)
         mark = (described.topic_id, self._ends_of([partition])[partition])
-        known = self._logs.get(topic)
-        if known is None or known[0] != mark:
+        kept = self._logs.get(topic)
+        if kept is None or kept[0] != mark:
             # What arrives after the mark was taken is read now, and once more next time.
-            known = (mark, read())
-            self._logs.put(topic, known)
-        return known[1]  # type: ignore[return-value]  # what read() gave for this topic
+            kept = (mark, read())
+            self._logs.put(topic, kept)
+        return kept[1]  # type: ignore[return-value]  # what read() gave for this topic
 
     def _describe(self, topic: str) -> TopicDescription | None:
-        known = self._described.get(topic)
-        if known is None:
-            known = _one_or_none(self._shared_admin().describe_topics([topic]).get(topic))
-            self._described.put(topic, known)
-        return known[0] if known else None
+        kept = self._described.get(topic)
+        if kept is None:
+            kept = _one_or_none(self._shared_admin().describe_topics([topic]).get(topic))
+            self._described.put(topic, kept)
+        return kept[0] if kept else None
 
     def _ends_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        known = {tp: end for tp in partitions if (end := self._ends.get(tp)) is not None}
-        missing = [tp for tp in partitions if tp not in known]
+        kept = {tp: end for tp in partitions if (end := self._ends.get(tp)) is not None}
+        missing = [tp for tp in partitions if tp not in kept]
         if missing:
             found = self._shared_admin().end_offsets(missing, isolation="read_committed")
             for tp, end in found.items():
                 self._ends.put(tp, end)
-            known |= found
-        return known
+            kept |= found
+        return kept
 
     def _shared_admin(self) -> AdminPort:
         if self._admin is None:

@@ -18,8 +18,7 @@ from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.batch.protocol.stops import stops_of, unfinished_groups
-from airflow_kstreams.batch.run.prior_runs import unless_void
-from airflow_kstreams.hooks.results import (
+from airflow_kstreams.batch.report.results import (
     NewDataResult,
     RunResult,
     StopOffsetsResult,
@@ -28,6 +27,7 @@ from airflow_kstreams.hooks.results import (
     result_of_summary,
     stop_offsets_result,
 )
+from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
 from airflow_kstreams.streams.settings import check_application_id
@@ -80,11 +80,11 @@ class View(Protocol):
         self,
         application_id: str,
         partitions: Collection[TopicPartition],
-        known: Mapping[TopicPartition, int],
+        processed: Mapping[TopicPartition, int],
         *,
         at_most: int,
     ) -> NewRecords:
-        """Count committed records at or past the known offsets, or the log starts, up to a number."""
+        """Count committed records at or past the processed offsets, or the log starts, up to a number."""
         ...
 
 
@@ -148,8 +148,8 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         folded = unless_void(view.metadata(self.application_id), ledger)
         held = folded.slice if folded.state is RunState.RUNNING else None
         partitions = view.partitions(self.topics or self._inputs(ledger, held))
-        known = self._known(view, ledger, held, partitions)
-        found = view.new_records(self.application_id, partitions, known, at_most=self.min_records)
+        processed = self._processed(view, ledger, held, partitions)
+        found = view.new_records(self.application_id, partitions, processed, at_most=self.min_records)
         if not found.total or found.oldest_ms is None:
             return None
         aged = self.older_than_ms is not None and view.now_ms() - found.oldest_ms >= self.older_than_ms
@@ -157,13 +157,13 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
             return None
         return new_data_result(self.application_id, found.per_topic, found.oldest_ms)
 
-    def _known(
+    def _processed(
         self, view: View, ledger: Ledger, held: Slice | None, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """Return up to where runs have the partitions, the one under way included."""
         stops = {} if held is None else {part.topic_partition: part.stop_offset for part in held.inputs}
         free = [tp for tp in partitions if tp not in stops]
-        moving = ledger.switched is not None
+        moving = ledger.current_continuous is not None
         committed = view.committed(self.application_id, free, moving=moving) if free else {}
         return {**ledger.stops, **committed, **stops}
 
@@ -171,8 +171,8 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         """Return the input topics of whatever ran last."""
         if held is not None:
             return sorted({part.topic for part in held.inputs})
-        if ledger.switched is not None:
-            return ledger.switched.plan.topology.inputs
+        if ledger.current_continuous is not None:
+            return ledger.current_continuous.plan.topology.inputs
         finished = (*ledger.runs.values(), *ledger.taken_back.values())
         last = max(finished, key=lambda run: run.finished_ms, default=None)
         if last is None:

@@ -19,10 +19,11 @@ from typing import Self
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import decode_summary, ledger_topic
+from airflow_kstreams.batch.protocol.ledger import decode_summary
 from airflow_kstreams.batch.protocol.model import RunSummary
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 #: A group's offsets expire when nothing is committed for days.
 _RECOMMIT_SECONDS = 3_600.0
@@ -52,7 +53,7 @@ class FinishedRuns:
         self, cluster: ClusterPort, application_id: str, *, name: str, from_start: bool = False
     ) -> None:
         self._cluster = cluster
-        self._partition = TopicPartition(ledger_topic(application_id), 0)
+        self._partition = TopicPartition(ProtocolTopics(application_id).ledger, 0)
         self._group = f"{application_id}-finished-runs-{name}"
         self._from_start = from_start
         self._reader: ReaderPort | None = None
@@ -90,8 +91,8 @@ class FinishedRuns:
         self._topic_id = described.topic_id
         self._reader = self._cluster.reader(group_id=self._group)
         try:
-            known = self._reader.committed([self._partition]).get(self._partition)
-            self.take(self._beginning(known, start, end))
+            kept = self._reader.committed([self._partition]).get(self._partition)
+            self.take(self._beginning(kept, start, end))
             self._reader.assign({self._partition: self._cursor})
         except BaseException:
             self.__exit__()
@@ -140,15 +141,15 @@ class FinishedRuns:
         """Tell the runs from an offset on once more."""
         self._open().assign({self._partition: offset})
 
-    def _beginning(self, known: CommittedOffset | None, start: int, end: int) -> int:
+    def _beginning(self, kept: CommittedOffset | None, start: int, end: int) -> int:
         """Return where to begin in a ledger that holds ``[start, end)``."""
-        if known is None:
+        if kept is None:
             return start if self._from_start else end
-        topic_id = _topic_id_in(known.metadata)
+        topic_id = _topic_id_in(kept.metadata)
         # A ledger that was made anew begins anew.
-        if known.offset > end or (topic_id and topic_id != self._topic_id):
+        if kept.offset > end or (topic_id and topic_id != self._topic_id):
             return start
-        return max(start, known.offset)
+        return max(start, kept.offset)
 
     def _open(self) -> ReaderPort:
         if self._reader is None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.inspect.conditions import NewRecords
 from airflow_kstreams.batch.inspect.round_memory import RoundMemory
-from airflow_kstreams.batch.protocol.log_read import refuse_silence
+from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicPartition
 
-_POLL_SECONDS = 0.2
 _MAX_RECORDS = 10_000
 
 
@@ -18,22 +17,23 @@ _MAX_RECORDS = 10_000
 class _Count:
     """Records of one partition counted so far.
 
-    :param known: up to where runs had it; the first offset that counts is this, or the log's start after it.
+    :param processed: up to where runs had it; the first offset that counts is this, or the log's start after
+        it.
     :param start: the first offset that counts.
     :param position: where to go on.
     :param count: records in ``[start, position)``.
     :param oldest_ms: timestamp of the first one.
     """
 
-    known: int
+    processed: int
     start: int
     position: int
     count: int = 0
     oldest_ms: int | None = None
 
-    def is_stale(self, known: int, end: int) -> bool:
+    def is_stale(self, processed: int, end: int) -> bool:
         """Whether runs went on, a reset moved the offsets, or the topic was made anew since."""
-        return self.known != known or self.position > max(end, self.start)
+        return self.processed != processed or self.position > max(end, self.start)
 
 
 class RecordCounts:
@@ -52,18 +52,18 @@ class RecordCounts:
         ends: Mapping[TopicPartition, int],
         *,
         application_id: str,
-        known: Mapping[TopicPartition, int],
+        processed: Mapping[TopicPartition, int],
         at_most: int,
         admin: Callable[[], AdminPort],
         reader: Callable[[], ReaderPort],
     ) -> NewRecords:
-        """Count committed records from the known offsets, or the log starts, to the ends, up to a number.
+        """Count committed records from the processed offsets, or the log starts, to the ends, up to a number.
 
         :param ends: last stable offset of each partition.
         :param admin: gives a client, where one is needed.
         :param reader: the same; what it was assigned before is lost.
         """
-        counts = self._counts_from(application_id, known, ends, admin)
+        counts = self._counts_from(application_id, processed, ends, admin)
         waiting = {tp for tp, count in counts.items() if count.position < ends[tp]}
         total = sum(count.count for count in counts.values())
         if waiting and total < at_most:
@@ -77,7 +77,7 @@ class RecordCounts:
     def _counts_from(
         self,
         application_id: str,
-        known: Mapping[TopicPartition, int],
+        processed: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
         admin: Callable[[], AdminPort],
     ) -> dict[TopicPartition, _Count]:
@@ -86,14 +86,14 @@ class RecordCounts:
         kept = {
             tp: count
             for tp, count in counts.items()
-            if count is not None and not count.is_stale(known.get(tp, 0), ends[tp])
+            if count is not None and not count.is_stale(processed.get(tp, 0), ends[tp])
         }
         asked = [tp for tp in ends if tp not in kept]
         log_starts = admin().start_offsets(asked) if asked else {}
         for tp in asked:
-            at = known.get(tp, 0)
+            at = processed.get(tp, 0)
             start = max(at, log_starts[tp])
-            kept[tp] = _Count(known=at, start=start, position=start)
+            kept[tp] = _Count(processed=at, start=start, position=start)
             self._counts.put((application_id, tp), kept[tp])
         return {tp: kept[tp] for tp in ends}
 
@@ -106,20 +106,17 @@ class RecordCounts:
         left: int,
     ) -> None:
         """Go on counting, until the ends or until enough were found."""
-        reader.assign({tp: counts[tp].position for tp in waiting})
-        heard = self._clock.monotonic_seconds()
-        while waiting and left > 0:
-            fetched = reader.poll(max_records=min(left, _MAX_RECORDS), timeout_seconds=_POLL_SECONDS)
-            heard = refuse_silence(fetched, heard, ", ".join(map(str, sorted(waiting))), self._clock)
-            for tp, records in fetched.records.items():
+        spans = {tp: (counts[tp].position, ends[tp]) for tp in sorted(waiting)}
+        read = BoundedRead(reader, spans, clock=self._clock, max_records=min(left, _MAX_RECORDS))
+        for fetched in read:
+            for tp, records in fetched.items():
                 count = counts[tp]
                 if count.oldest_ms is None:
                     count.oldest_ms = records[0].timestamp()[1]
                 count.count += len(records)
-                count.position = records[-1].offset() + 1
                 left -= len(records)
-            for tp, end in fetched.ends.items():
-                counts[tp].position = max(counts[tp].position, end)
-            waiting = {tp for tp in waiting if counts[tp].position < ends[tp]}
-        # Assigned partitions would go on being fetched in the background.
-        reader.assign({})
+            read.max_records = min(left, _MAX_RECORDS)
+            if left <= 0:
+                read.stop()
+        for tp, position in read.positions.items():
+            counts[tp].position = position

@@ -87,7 +87,7 @@ def read_status(
         ledger = read_ledger(cluster, application_id, admin=admin, wait_ms=0, clock=clock)
         committed: Mapping[TopicPartition, CommittedOffset] = {}
         folded = unless_void(folded, ledger)
-        last = folded.slice if ledger.switched is None else ledger.switched.slice
+        last = folded.slice if ledger.current_continuous is None else ledger.current_continuous.slice
         positions = ledger.stops
         if last is not None:
             sources = last.plan.topology.sources
@@ -107,7 +107,7 @@ def read_status(
         application_id=application_id,
         state=folded.state,
         slice=folded.slice,
-        continuous=ledger.switched,
+        continuous=ledger.current_continuous,
         committed=committed,
         lease=lease,
         lease_live=lease is not None and lease.expires_ms > clock.now_ms(),

@@ -26,6 +26,7 @@ from airflow_kstreams.batch.protocol.model import (
 )
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 _T = TypeVar("_T")
 
@@ -63,7 +64,7 @@ class Ledger:
         """Where the last run, or the reset after it, left each partition. Of a continuous run only committed
         offsets tell.
         """
-        if self.switched is not None:
+        if self.current_continuous is not None:
             return {}
         if self.reset is not None:
             return self.reset.stops
@@ -73,8 +74,8 @@ class Ledger:
     @property
     def topic_ids(self) -> Mapping[str, str]:
         """Topic ids of what ran or was reset last, as far as the ledger knows them."""
-        if self.switched is not None:
-            return self.switched.plan.topic_ids
+        if self.current_continuous is not None:
+            return self.current_continuous.plan.topic_ids
         if self.reset is not None:
             return self.reset.topic_ids
         last = self.last()
@@ -86,7 +87,7 @@ class Ledger:
         return self.reset if self.reset is not None and self.reset.stage is not ResetStage.DONE else None
 
     @property
-    def switched(self) -> ContinuousRun | None:
+    def current_continuous(self) -> ContinuousRun | None:
         """The continuous run that was started last, if neither a batch began nor a reset was made since.
 
         Whatever the metadata topic holds beside it is void: that run's start, which decided so, deletes it.
@@ -97,11 +98,6 @@ class Ledger:
     def last(self) -> RunSummary | None:
         """Return the run that finished last."""
         return next(reversed(list(self.runs.values())), None)
-
-
-def ledger_topic(application_id: str) -> str:
-    """Return the name of an application's ledger."""
-    return f"{application_id}-runs"
 
 
 def check_run_id(run_id: str) -> None:
@@ -118,34 +114,36 @@ def check_run_id(run_id: str) -> None:
 
 def summary_record(summary: RunSummary) -> MetadataRecord:
     """Return the ledger's record of a finished run."""
-    topic = ledger_topic(summary.application_id)
+    topic = ProtocolTopics(summary.application_id).ledger
     return MetadataRecord(topic, msgspec.json.encode(summary), summary.run_id.encode(), None)
 
 
 def lease_record(application_id: str, lease: Lease) -> MetadataRecord:
     """Return the ledger's record of the lease."""
-    return MetadataRecord(ledger_topic(application_id), msgspec.json.encode(lease), LEASE_KEY.encode(), None)
+    topic = ProtocolTopics(application_id).ledger
+    return MetadataRecord(topic, msgspec.json.encode(lease), LEASE_KEY.encode(), None)
 
 
 def no_lease_record(application_id: str) -> MetadataRecord:
     """Return the record that takes the lease from whoever holds it."""
-    return MetadataRecord(ledger_topic(application_id), None, LEASE_KEY.encode(), None)
+    return MetadataRecord(ProtocolTopics(application_id).ledger, None, LEASE_KEY.encode(), None)
 
 
 def assignment_record(application_id: str, assignment: Assignment | None) -> MetadataRecord:
     """Return the ledger's record of the partition groups, None to delete it."""
     value = None if assignment is None else msgspec.json.encode(assignment)
-    return MetadataRecord(ledger_topic(application_id), value, ASSIGNMENT_KEY.encode(), None)
+    return MetadataRecord(ProtocolTopics(application_id).ledger, value, ASSIGNMENT_KEY.encode(), None)
 
 
 def reset_record(application_id: str, reset: ResetRecord) -> MetadataRecord:
     """Return the ledger's record of a reset."""
-    return MetadataRecord(ledger_topic(application_id), msgspec.json.encode(reset), RESET_KEY.encode(), None)
+    topic = ProtocolTopics(application_id).ledger
+    return MetadataRecord(topic, msgspec.json.encode(reset), RESET_KEY.encode(), None)
 
 
 def continuous_record(application_id: str, run: ContinuousRun) -> MetadataRecord:
     """Return the ledger's record of a continuous run."""
-    topic = ledger_topic(application_id)
+    topic = ProtocolTopics(application_id).ledger
     return MetadataRecord(topic, msgspec.json.encode(run), CONTINUOUS_KEY.encode(), None)
 
 
@@ -184,7 +182,7 @@ def read_ledger(
 
     :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
     """
-    topic = ledger_topic(application_id)
+    topic = ProtocolTopics(application_id).ledger
     content = read_log(
         cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
     )

@@ -13,24 +13,14 @@ from typing import NamedTuple
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.batch.protocol.open_transactions import begun
+from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import (
-    AdminPort,
-    Clock,
-    ClusterPort,
-    Fetched,
-    ReaderPort,
-    Record,
-    TopicPartition,
-)
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 
-_FETCH_RECORDS = 10_000
-_FETCH_SECONDS = 0.2
 #: How long a reader waits for an open transaction; tasks keep theirs open on the metadata topic for moments
 #: only.
 OPEN_TRANSACTION_TIMEOUT_MS = 30_000
-#: An end is told once, so waiting for a transaction at the end is silent, too.
-SILENCE_MS = 5_000
 
 
 class LogContent(NamedTuple):
@@ -92,47 +82,14 @@ def read_log(
 def _read(
     reader: ReaderPort, partition: TopicPartition, span: tuple[int, int], wait_ms: int, clock: Clock
 ) -> LogContent:
-    start, high = span
-    reader.assign({partition: start})
-    records: list[Record] = []
-    end = start
+    read = BoundedRead(reader, {partition: span}, clock=clock, whole_transactions=True)
     deadline = clock.monotonic_seconds() + wait_ms / 1000
-    heard = clock.monotonic_seconds()
-    reached = at_end = False
-    # What is fetched last may be the first part of a transaction that came meanwhile.
-    while not (at_end and end >= high) and not (reached and clock.monotonic_seconds() >= deadline):
-        fetched = reader.poll(max_records=_FETCH_RECORDS, timeout_seconds=_FETCH_SECONDS)
-        heard = refuse_silence(fetched, heard, partition, clock)
-        for record in fetched.records.get(partition, ()):
-            records.append(record)
-            end = max(end, record.offset() + 1)
-        at_end = partition in fetched.ends
-        if at_end:
-            reached = True
-            end = max(end, fetched.ends[partition])
-    # An assigned partition would go on being fetched in the background.
-    reader.assign({})
-    return LogContent(tuple(records), end, high)
-
-
-def refuse_silence(fetched: Fetched, heard: float, what: object, clock: Clock) -> float:
-    """Bound the wait for a partition whose leader does not answer.
-
-    :param heard: monotonic seconds at which something was fetched last.
-    :return: the same for the next call.
-    :raises KafkaClientError: nothing was fetched, not even an end of partition, for too long.
-    """
-    now = clock.monotonic_seconds()
-    if fetched.records or fetched.ends:
-        return now
-    if (now - heard) * 1000 > OPEN_TRANSACTION_TIMEOUT_MS + SILENCE_MS:
-        raise KafkaClientError(
-            f"{what}: nothing could be read for {now - heard:.0f} s",
-            fix="check that the brokers that lead this partition are up, then retry",
-            code="_TIMED_OUT",
-            retriable_code=True,
-        )
-    return heard
+    records: list[Record] = []
+    for fetched in read:
+        records += fetched.get(partition, ())
+        if partition in read.ends and clock.monotonic_seconds() >= deadline:
+            read.stop()
+    return LogContent(tuple(records), read.positions[partition], span[1])
 
 
 def _hidden(
@@ -141,9 +98,9 @@ def _hidden(
     age = "unknown age"
     # The age only helps the person who reads the message; the error itself must not depend on it.
     with suppress(KafkaClientError):
-        began_ms = _timestamp_at(cluster, partition, content.stable_end, group_id)
-        if began_ms is not None:
-            age = f"open for {max(0, clock.now_ms() - began_ms) / 1000:.0f} s"
+        began_ms = begun(cluster, {partition: content.stable_end}, group_id=group_id, clock=clock)
+        if partition in began_ms:
+            age = f"open for {max(0, clock.now_ms() - began_ms[partition]) / 1000:.0f} s"
     return OpenTransactionError(
         f"{partition}: a transaction that is still open hides committed records: last stable offset "
         f"{content.stable_end}, high watermark {content.high_watermark}, {age}",
@@ -151,15 +108,3 @@ def _hidden(
         code="OPEN_TRANSACTION",
         retriable_code=True,
     )
-
-
-def _timestamp_at(cluster: ClusterPort, partition: TopicPartition, offset: int, group_id: str) -> int | None:
-    reader = cluster.reader(group_id=group_id, isolation="read_uncommitted")
-    try:
-        reader.assign({partition: offset})
-        fetched = reader.poll(max_records=1, timeout_seconds=1.0)
-        for record in fetched.records.get(partition, ()):
-            return record.timestamp()[1]
-        return None
-    finally:
-        reader.close()

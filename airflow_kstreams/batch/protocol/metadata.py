@@ -44,13 +44,13 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     H_VERSION,
     KIND_NOTIFICATION,
     VERSION,
-    metadata_topic,
     notification_record,
     stop_hash,
 )
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, RunState, Slice
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.reset_command import drop_slice_command
 
 __all__ = ["Folded", "fold", "notification_record", "read_metadata"]
@@ -189,7 +189,7 @@ def read_metadata_with_content(
     clock: Clock | None = None,
 ) -> tuple[Folded, LogContent]:
     """As :func:`read_metadata`, with the records themselves."""
-    topic = metadata_topic(application_id)
+    topic = ProtocolTopics(application_id).metadata
     for _ in range(_READS):
         content = read_log(
             cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock

@@ -26,6 +26,7 @@ from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 VERSION = b"1"
 COMPLETED, FINISHED = b"0", b"1"
@@ -55,11 +56,6 @@ class MetadataRecord(NamedTuple):
     value: bytes | None
     key: bytes
     headers: Headers | None
-
-
-def metadata_topic(application_id: str) -> str:
-    """Return the name of an application's metadata topic."""
-    return f"{application_id}-metadata"
 
 
 def stop_key(partition: TopicPartition) -> str:
@@ -118,7 +114,7 @@ def notification_record(
 
 def tombstone(application_id: str, key: bytes) -> MetadataRecord:
     """Return the record that deletes a key."""
-    return MetadataRecord(metadata_topic(application_id), None, key, None)
+    return MetadataRecord(ProtocolTopics(application_id).metadata, None, key, None)
 
 
 def check_keys(topology: TopologyPlan, partitions: Mapping[str, int]) -> None:
@@ -159,7 +155,7 @@ def _all(topic: str, partitions: Mapping[str, int]) -> list[TopicPartition]:
 
 
 def _topic(slice_: Slice) -> str:
-    return metadata_topic(slice_.plan.topology.application_id)
+    return ProtocolTopics(slice_.plan.topology.application_id).metadata
 
 
 def _common(slice_: Slice, kind: bytes) -> Headers:

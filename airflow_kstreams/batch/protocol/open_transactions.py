@@ -6,15 +6,16 @@ record at the last stable offset, which is the transaction's first in this parti
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, TopicPartition
 
 #: For all partitions together: the age only helps the person who reads it.
-_PATIENCE_SECONDS = 3.0
+_PATIENCE = Patience(seconds=3.0, since="start", error=None)
 _POLL_SECONDS = 0.5
 
 
@@ -29,7 +30,7 @@ def ages(
     found: dict[TopicPartition, str] = {}
     # Whoever asks has something to tell that matters more, and must not fail here.
     with suppress(KStreamsError):
-        for partition, began_ms in _timestamps(cluster, stable, group_id, clock).items():
+        for partition, began_ms in begun(cluster, stable, group_id=group_id, clock=clock).items():
             found[partition] = f"open for {_duration((clock.now_ms() - began_ms) / 1000)}"
     return {partition: found.get(partition, "of unknown age") for partition in stable}
 
@@ -59,31 +60,31 @@ def warnings_of(
     )
 
 
-def _timestamps(
-    cluster: ClusterPort, offsets: Mapping[TopicPartition, int], group_id: str, clock: Clock
+def begun(
+    cluster: ClusterPort, stable: Mapping[TopicPartition, int], *, group_id: str, clock: Clock
 ) -> dict[TopicPartition, int]:
+    """Return when open transactions began, epoch milliseconds, where that is found out in a moment.
+
+    :param stable: partition -> last stable offset, below its high watermark.
+    :param group_id: of a reader; nothing is committed.
+    :raises KStreamsError: the broker does not answer.
+    """
     reader = cluster.reader(group_id=group_id, isolation="read_uncommitted")
     found: dict[TopicPartition, int] = {}
     try:
-        reader.assign(offsets)
-        deadline = clock.monotonic_seconds() + _PATIENCE_SECONDS
-        while waiting := _without(offsets, found):
-            if clock.monotonic_seconds() > deadline:
-                break
-            fetched = reader.poll(max_records=len(waiting), timeout_seconds=_POLL_SECONDS)
-            for partition, records in fetched.records.items():
-                found.setdefault(partition, records[0].timestamp()[1])
-            if fetched.records:
-                reader.pause(fetched.records)
+        read = BoundedRead(
+            reader,
+            {partition: (offset, offset + 1) for partition, offset in stable.items()},
+            clock=clock,
+            max_records=len(stable),
+            poll_seconds=_POLL_SECONDS,
+            patience=_PATIENCE,
+        )
+        for fetched in read:
+            found |= {partition: records[0].timestamp()[1] for partition, records in fetched.items()}
     finally:
         reader.close()
     return found
-
-
-def _without(
-    offsets: Mapping[TopicPartition, int], found: Collection[TopicPartition]
-) -> list[TopicPartition]:
-    return [partition for partition in offsets if partition not in found]
 
 
 def _duration(seconds: float) -> str:

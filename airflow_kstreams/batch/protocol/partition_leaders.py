@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 
@@ -30,7 +30,7 @@ def written_topics(
     :param settings: tell where dead letters go.
     :param subtopology: whose tasks; None for all.
     """
-    topics = {metadata_topic(plan.application_id) for plan in plans}
+    topics = {ProtocolTopics(plan.application_id).metadata for plan in plans}
     for sub in (sub for plan in plans for sub in plan.subtopologies):
         if subtopology in (None, sub.id):
             topics |= {*sub.changelogs.values(), *sub.sinks}

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
-from airflow_kstreams.batch.protocol.replay_records import replay_owner, replays_topic
+from airflow_kstreams.batch.protocol.replay_records import replay_owner
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource, transactional_permission
 from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: Where the brokers keep committed offsets and the states of transactions.
@@ -43,8 +42,9 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
         if not settings.errors_dead_letter_queue_topic_name:
             found.append(_topic(topic, "dead letters", Operation.CREATE))
         found.append(_topic(topic, "dead letters", Operation.WRITE))
-    found += _owned(metadata_topic(app), "metadata topic")
-    found += _owned(ledger_topic(app), "run ledger")
+    own = ProtocolTopics(app)
+    found += _owned(own.metadata, "metadata topic")
+    found += _owned(own.ledger, "run ledger")
     group = Permission(
         operation=Operation.READ, resource=Resource.GROUP, name=app, reason="committed offsets"
     )
@@ -54,9 +54,10 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
 def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     """Return what sensors and other watchers need, which write nothing."""
     app = plan.application_id
+    own = ProtocolTopics(app)
     return (
-        _topic(metadata_topic(app), "state of the run under way", Operation.READ),
-        _topic(ledger_topic(app), "finished runs", Operation.READ),
+        _topic(own.metadata, "state of the run under way", Operation.READ),
+        _topic(own.ledger, "finished runs", Operation.READ),
         *(_topic(topic, "new records are counted", Operation.READ) for topic in plan.inputs),
         *(_topic(topic, "committed offsets and ends", Operation.DESCRIBE) for topic in plan.intermediates),
         Permission(
@@ -77,7 +78,7 @@ def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tup
     owner = replay_owner(letters)
     return (
         _topic(letters, "dead letters", Operation.READ),
-        *_owned(replays_topic(letters), "how far replays have come"),
+        *_owned(ProtocolTopics.replays(letters), "how far replays have come"),
         *(_topic(topic, "takes its dead letters back", Operation.WRITE) for topic in sorted(plan.sources)),
         Permission(
             operation=Operation.READ, resource=Resource.GROUP, name=owner, reason="offsets of replays"
@@ -93,13 +94,20 @@ def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tup
 
 def continuous_permissions(application_id: str) -> tuple[Permission, ...]:
     """Return what continuous mode needs besides :func:`run_permissions`."""
-    return (_topic(metadata_topic(application_id), "deleted when batch mode ends", Operation.DELETE),)
+    return (
+        _topic(ProtocolTopics(application_id).metadata, "deleted when batch mode ends", Operation.DELETE),
+    )
 
 
 def doctor_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     """Return what the checks of ``airflow-kstreams doctor`` need besides :func:`run_permissions`."""
     app = plan.application_id
-    topics = {*plan.sources, *plan.outputs, *plan.changelogs, metadata_topic(app), ledger_topic(app)}
+    topics = {
+        *plan.sources,
+        *plan.outputs,
+        *plan.changelogs,
+        *ProtocolTopics(app).protocol,
+    }
     return (
         *(_topic(topic, "settings of topics", Operation.DESCRIBE_CONFIGS) for topic in sorted(topics)),
         *(

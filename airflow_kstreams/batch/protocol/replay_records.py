@@ -16,11 +16,7 @@ import msgspec
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Record
-
-
-def replays_topic(dead_letter_topic: str) -> str:
-    """Return the name of the topic that says how far dead letters were replayed."""
-    return f"{dead_letter_topic}-replays"
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 
 def replay_owner(dead_letter_topic: str) -> str:
@@ -97,7 +93,7 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_replay(replay: Replay) -> MetadataRecord:
     """Return a replay's record."""
-    topic = replays_topic(replay.dead_letter_topic)
+    topic = ProtocolTopics.replays(replay.dead_letter_topic)
     return MetadataRecord(topic, msgspec.json.encode(replay), replay.replay_id.encode(), None)
 
 

@@ -34,19 +34,19 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.ledger import check_run_id
-from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log, refuse_silence
+from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, log_bounds
+from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.replay_records import (
     Replay,
     Replays,
     decode_replays,
     replay_owner,
-    replays_topic,
 )
+from airflow_kstreams.batch.protocol.topics import ensure_replays_topic
 from airflow_kstreams.batch.replay.output import ReplayOutput
 from airflow_kstreams.batch.retry_budget import Attempts, resumable
-from airflow_kstreams.batch.run.offsets import POSITION_LOST, log_bounds
-from airflow_kstreams.batch.run.topics import ensure_replays_topic
+from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import (
     ConfigError,
     KafkaClientError,
@@ -63,6 +63,7 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.records.error_handling import DeadLetterOrigin, origin_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -137,8 +138,8 @@ class DeadLetterReplay:
             done = self._read(clients, wait_ms=0).by_id.get(self._replay_id)
             if done is not None and done.finished_ms:
                 return done
-            ensure_replays_topic(clients.admin, replays_topic(self._topic), self._settings)
-            await_leaders(clients.admin, [self._topic, replays_topic(self._topic)])
+            ensure_replays_topic(clients.admin, ProtocolTopics.replays(self._topic), self._settings)
+            await_leaders(clients.admin, [self._topic, ProtocolTopics.replays(self._topic)])
             writer = self._cluster.writer(
                 transactional_id=replay_owner(self._topic),
                 transaction_timeout_ms=self._settings.transaction_timeout_ms,
@@ -175,7 +176,7 @@ class DeadLetterReplay:
     def _read(self, clients: _Clients, *, wait_ms: int) -> Replays:
         content = read_log(
             self._cluster,
-            replays_topic(self._topic),
+            ProtocolTopics.replays(self._topic),
             group_id=replay_owner(self._topic),
             admin=clients.admin,
             reader=clients.reader,
@@ -221,33 +222,15 @@ class DeadLetterReplay:
     def _batches(self, reader: ReaderPort, replay: Replay) -> Iterator[_Batch]:
         """Read what is left, some records at a time."""
         left = {TopicPartition(self._topic, number): span for number, span in replay.left.items()}
-        if not left:
-            return
-        reader.assign({tp: position for tp, (position, _) in left.items()})
-        heard = self._clock.monotonic_seconds()
-        while left:
-            fetched = reader.poll(max_records=_BATCH_RECORDS, timeout_seconds=_FETCH_SECONDS)
-            heard = refuse_silence(fetched, heard, ", ".join(map(str, left)), self._clock)
-            records = [
-                record
-                for tp, found in fetched.records.items()
-                for record in found
-                if tp in left and record.offset() < left[tp][1]
-            ]
-            positions: dict[int, int] = {}
-            for tp, (_, stop) in left.items():
-                found = fetched.records.get(tp, ())
-                seen = [found[-1].offset() + 1] if found else []
-                seen += [fetched.ends[tp]] if tp in fetched.ends else []
-                if seen:
-                    positions[tp.partition] = min(max(seen), stop)
-            reached = [tp for tp in left if positions.get(tp.partition) == left[tp][1]]
-            for tp in reached:
-                del left[tp]
-            if left and reached:
-                reader.pause(reached)
-            if positions:
-                yield _batch(records, positions)
+        read = BoundedRead(
+            reader, left, clock=self._clock, max_records=_BATCH_RECORDS, poll_seconds=_FETCH_SECONDS
+        )
+        before = dict(read.positions)
+        for fetched in read:
+            if read.positions != before:
+                before = dict(read.positions)
+                records = [record for found in fetched.values() for record in found]
+                yield _batch(records, {tp.partition: position for tp, position in before.items()})
 
     def _busy(self) -> RunBusyError:
         return RunBusyError(
@@ -297,11 +280,11 @@ def _caught_up(replay: Replay, last: Replay | None, log_starts: Mapping[int, int
 
     :param last: the replay that was written last, which may be this one.
     """
-    known = last.positions if last is not None and last.topic_id == replay.topic_id else {}
-    positions = dict(known)
+    before = last.positions if last is not None and last.topic_id == replay.topic_id else {}
+    positions = dict(before)
     expired = 0
     for partition, stop in replay.stops.items():
-        seen = max(known.get(partition, -1), replay.positions.get(partition, -1))
+        seen = max(before.get(partition, -1), replay.positions.get(partition, -1))
         position = max(seen, min(log_starts.get(partition, 0), stop))
         # Letters that were gone before any replay looked are not missed.
         expired += position - seen if seen >= 0 else 0

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from airflow_kstreams.batch.protocol.ledger import Ledger, ledger_topic, read_ledger
+from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
@@ -16,17 +16,16 @@ from airflow_kstreams.batch.protocol.log_read import (
     read_log,
 )
 from airflow_kstreams.batch.protocol.metadata import Folded, fold, live_keys
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.protocol.model import Lease, RunState, partition_named
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.stops import partitions_of
 from airflow_kstreams.batch.reset.scenario import Logs, Scenario, Span, ToEarliest, spans_of
 from airflow_kstreams.batch.reset.topics import (
     InternalTopics,
-    KnownTopics,
+    RecordedTopics,
     chosen_topics,
     internal_topics,
-    known_topics,
+    recorded_topics,
     refuse_unknown_topics,
 )
 from airflow_kstreams.batch.run.fence import fence
@@ -34,12 +33,12 @@ from airflow_kstreams.batch.run.prior_runs import unfinished_run, unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import (
-    Clock,
     CommittedOffset,
     GroupMember,
     TopicDescription,
     TopicPartition,
 )
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.reset_command import reset_command
 
 
@@ -113,7 +112,7 @@ class Survey:
     folded: Folded
     metadata_keys: tuple[bytes, ...]
     members: tuple[GroupMember, ...]
-    known: KnownTopics
+    recorded: RecordedTopics
     internal: InternalTopics
     described: Mapping[str, TopicDescription]
     committed: Mapping[TopicPartition, CommittedOffset]
@@ -199,29 +198,22 @@ class Look(enum.Enum):
     FENCED = "fenced"
 
 
-def survey(session: CoordinatorSession, request: ResetRequest, clock: Clock, look: Look) -> Survey:
+def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Survey:
     """Look at an application.
 
     :raises ConfigError: there is no such application, or a named topic does not exist.
     """
     app, admin = request.application_id, session.admin
+    ledger = session.read_ledger(wait_ms=0 if look is Look.ASIDE else OPEN_TRANSACTION_TIMEOUT_MS)
     with session.reading:
-        ledger = read_ledger(
-            session.cluster,
-            app,
-            admin=admin,
-            reader=session.reader,
-            wait_ms=0 if look is Look.ASIDE else OPEN_TRANSACTION_TIMEOUT_MS,
-            clock=clock,
-        )
-        content = _read_metadata(session, app, clock, look)
+        content = _read_metadata(session, app, look)
     topics, groups = admin.topic_names(), admin.group_ids()
     folded, keys = _fold(content, request)
     folded = unless_void(folded, ledger)
-    last = folded.slice if ledger.switched is None else ledger.switched.slice
-    known = known_topics(last, ledger)
+    last = folded.slice if ledger.current_continuous is None else ledger.current_continuous.slice
+    recorded = recorded_topics(last, ledger)
     named = {*request.input_topics, *request.intermediate_topics}
-    internal = internal_topics(app, known, topics=topics, groups=groups, user_topics=named)
+    internal = internal_topics(app, recorded, topics=topics, groups=groups, user_topics=named)
     _refuse_unknown_application(app, topics, groups, internal)
     described = admin.describe_topics({*named, *internal.own, *internal.ambiguous})
     for topic in sorted(named - set(described)):
@@ -239,13 +231,13 @@ def survey(session: CoordinatorSession, request: ResetRequest, clock: Clock, loo
         folded=folded,
         metadata_keys=keys,
         members=admin.group_members(app),
-        known=known,
+        recorded=recorded,
         internal=internal,
         described=described,
         committed=committed,
         positions=positions,
         topic_ids=ledger.topic_ids if last is None else last.plan.topic_ids,
-        now_ms=clock.now_ms(),
+        now_ms=session.clock.now_ms(),
     )
 
 
@@ -261,7 +253,7 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         deleted = {topic: seen.described[topic].partitions for topic in chosen if topic in seen.described}
         refuse_unknown_topics(
             request.application_id,
-            seen.known,
+            seen.recorded,
             inputs=request.input_topics,
             intermediates=request.intermediate_topics,
             committed={tp.topic for tp in seen.committed},
@@ -274,7 +266,7 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         request=request,
         offsets=offsets,
         deleted=deleted,
-        kept=tuple(sorted((seen.known.inputs | seen.known.intermediates) - named)),
+        kept=tuple(sorted((seen.recorded.inputs | seen.recorded.intermediates) - named)),
         ambiguous={} if request.only_the_slice else _left(seen.internal, deleted),
         taken_back=_taken_back(seen.ledger, after),
         dropped_run=seen.unfinished_run,
@@ -290,8 +282,7 @@ def _committed(
     session: CoordinatorSession, app: str, partitions: Collection[TopicPartition], *, stable: bool
 ) -> dict[TopicPartition, CommittedOffset]:
     if stable:
-        with session.reading:
-            return session.reader.committed(partitions)
+        return session.committed(partitions)
     reader = session.cluster.reader(group_id=app, isolation="read_uncommitted")
     try:
         return reader.committed(partitions)
@@ -299,16 +290,16 @@ def _committed(
         reader.close()
 
 
-def _read_metadata(session: CoordinatorSession, app: str, clock: Clock, look: Look) -> LogContent:
+def _read_metadata(session: CoordinatorSession, app: str, look: Look) -> LogContent:
     def read(wait_ms: int) -> LogContent:
         return read_log(
             session.cluster,
-            metadata_topic(app),
+            ProtocolTopics(app).metadata,
             group_id=app,
             admin=session.admin,
             reader=session.reader,
             wait_ms=wait_ms,
-            clock=clock,
+            clock=session.clock,
         )
 
     if look is Look.ASIDE:
@@ -340,7 +331,7 @@ def _fold(content: LogContent, request: ResetRequest) -> tuple[Folded, tuple[byt
 def _refuse_unknown_application(
     app: str, topics: set[str], groups: set[str], internal: InternalTopics
 ) -> None:
-    if app in groups or internal.own or {metadata_topic(app), ledger_topic(app)} & topics:
+    if app in groups or internal.own or topics.intersection(ProtocolTopics(app).protocol):
         return
     raise ConfigError(
         f"there is no application {app!r} on this cluster: no committed offsets, no metadata topic, no "

@@ -50,13 +50,13 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.ledger import (
     assignment_record,
     no_lease_record,
-    read_ledger,
     reset_record,
     summary_record,
 )
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord, tombstone
 from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions, ResetRecord, ResetStage
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.reset.plan import (
     Look,
     ResetPlan,
@@ -67,7 +67,6 @@ from airflow_kstreams.batch.reset.plan import (
 )
 from airflow_kstreams.batch.run.fence import fence, last_tasks
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.topics import ensure_protocol_topics
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -104,7 +103,7 @@ class ApplicationReset:
         self._request = request
         self._app = request.application_id
         self._clock = clock or SystemClock()
-        self._session = CoordinatorSession(cluster, request.application_id)
+        self._session = CoordinatorSession(cluster, self._settings, clock=clock)
         self._written: ResetRecord | None = None
         self._done = ResetPlan(request=request)
 
@@ -120,7 +119,7 @@ class ApplicationReset:
         :raises ConfigError: there is no such application or topic, or the request does not fit it.
         :raises KafkaClientError: the broker does not answer.
         """
-        return self._planned(survey(self._session, self._request, self._clock, Look.ASIDE))
+        return self._planned(survey(self._session, self._request, Look.ASIDE))
 
     def refuse(self, plan: ResetPlan) -> None:
         """Refuse what must not be done now.
@@ -178,14 +177,7 @@ class ApplicationReset:
         """Say whether a reset of this name is done: done again, one that shifts offsets would shift twice."""
         if not self._request.reset_id:
             return False
-        with self._session.reading:
-            record = read_ledger(
-                self._session.cluster,
-                self._app,
-                admin=self._session.admin,
-                reader=self._session.reader,
-                clock=self._clock,
-            ).reset
+        record = self._session.read_ledger().reset
         if record is None or record.stage is not ResetStage.DONE:
             return False
         return (record.reset_id, record.command) == (self._request.reset_id, self._request.command)
@@ -298,7 +290,7 @@ class ApplicationReset:
         return ResetPlan(request=self._request, deleted=pending.deleting, interrupted=pending.command)
 
     def _survey(self, look: Look = Look.CLAIMED) -> Survey:
-        return survey(self._session, self._request, self._clock, look)
+        return survey(self._session, self._request, look)
 
     def _committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         with self._session.reading:

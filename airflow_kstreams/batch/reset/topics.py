@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.streams.errors import ConfigError
-
-_INTERNAL = ("-changelog", "-repartition")
-#: Topics and groups by which another application shows.
-_PROTOCOL = ("-metadata", "-runs")
+from airflow_kstreams.streams.protocol_topics import INTERNAL_ENDINGS, PROTOCOL_ENDINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownTopics:
+class RecordedTopics:
     """What earlier runs tell of an application's topics; all empty when there was none.
 
     :param inputs: topics it reads and does not write.
@@ -48,7 +45,7 @@ class InternalTopics:
     ambiguous: Mapping[str, str]
 
 
-def known_topics(slice_: Slice | None, ledger: Ledger) -> KnownTopics:
+def recorded_topics(slice_: Slice | None, ledger: Ledger) -> RecordedTopics:
     """Gather what the last slice and the ledger tell of an application's topics."""
     assignment = ledger.assignment
     entries = () if assignment is None else (*assignment.subtopologies.values(), *assignment.former)
@@ -56,7 +53,7 @@ def known_topics(slice_: Slice | None, ledger: Ledger) -> KnownTopics:
     if slice_ is not None:
         plan = slice_.plan.topology
         internal |= {*plan.changelogs, *plan.repartition_topics}
-        return KnownTopics(
+        return RecordedTopics(
             inputs=frozenset(plan.inputs),
             intermediates=frozenset(plan.intermediates) - internal,
             outputs=frozenset(plan.outputs) - internal,
@@ -65,11 +62,11 @@ def known_topics(slice_: Slice | None, ledger: Ledger) -> KnownTopics:
     finished = (*ledger.taken_back.values(), *ledger.runs.values())
     last = max(finished, key=lambda run: run.finished_ms, default=None)
     if last is None:
-        return KnownTopics(internal=frozenset(internal))
+        return RecordedTopics(internal=frozenset(internal))
     inputs = frozenset(part.topic for part in last.inputs)
     read = {partition.topic for partition in last.stops}
     internal |= {topic for topic in read if is_internal(last.application_id, topic) and topic not in inputs}
-    return KnownTopics(
+    return RecordedTopics(
         inputs=inputs, intermediates=frozenset(read) - inputs - internal, internal=frozenset(internal)
     )
 
@@ -79,13 +76,13 @@ def is_internal(application_id: str, topic: str) -> bool:
     prefix = f"{application_id}-"
     return any(
         topic.startswith(prefix) and topic.endswith(ending) and len(topic) > len(prefix) + len(ending)
-        for ending in _INTERNAL
+        for ending in INTERNAL_ENDINGS
     )
 
 
 def internal_topics(
     application_id: str,
-    known: KnownTopics,
+    recorded: RecordedTopics,
     *,
     topics: Collection[str],
     groups: Collection[str],
@@ -97,7 +94,7 @@ def internal_topics(
     :param groups: ids of all groups.
     :param user_topics: named as inputs or intermediates by the user, whatever they look like.
     """
-    users = {*user_topics, *known.inputs, *known.intermediates, *known.outputs}
+    users = {*user_topics, *recorded.inputs, *recorded.intermediates, *recorded.outputs}
     others = _other_applications(application_id, topics, groups)
     own: list[str] = []
     ambiguous: dict[str, str] = {}
@@ -105,7 +102,7 @@ def internal_topics(
         if not is_internal(application_id, topic) or topic in users:
             continue
         owner = next((other for other in others if topic.startswith(f"{other}-")), None)
-        if owner is None or topic in known.internal:
+        if owner is None or topic in recorded.internal:
             own.append(topic)
         else:
             ambiguous[topic] = owner
@@ -128,7 +125,7 @@ def chosen_topics(application_id: str, found: InternalTopics, asked: Collection[
 
 def refuse_unknown_topics(
     application_id: str,
-    known: KnownTopics,
+    recorded: RecordedTopics,
     *,
     inputs: Collection[str],
     intermediates: Collection[str],
@@ -141,11 +138,11 @@ def refuse_unknown_topics(
     """
     for topic in sorted({*inputs} & {*intermediates}):
         raise ConfigError(f"topic {topic!r} is named as input and as intermediate topic", fix="name it once")
-    if not known.inputs:
+    if not recorded.inputs:
         return
     for option, named, right, other in (
-        ("--input-topics", inputs, known.inputs, ("--intermediate-topics", known.intermediates)),
-        ("--intermediate-topics", intermediates, known.intermediates, ("--input-topics", known.inputs)),
+        ("--input-topics", inputs, recorded.inputs, ("--intermediate-topics", recorded.intermediates)),
+        ("--intermediate-topics", intermediates, recorded.intermediates, ("--input-topics", recorded.inputs)),
     ):
         for topic in sorted(set(named) - right):
             if topic in other[1]:
@@ -157,10 +154,10 @@ def refuse_unknown_topics(
             if topic not in committed:
                 raise ConfigError(
                     f"application {application_id!r} does not read topic {topic!r}: its last run had the "
-                    f"inputs {', '.join(sorted(known.inputs))}"
+                    f"inputs {', '.join(sorted(recorded.inputs))}"
                     + (
-                        f" and the intermediate topics {', '.join(sorted(known.intermediates))}"
-                        if known.intermediates
+                        f" and the intermediate topics {', '.join(sorted(recorded.intermediates))}"
+                        if recorded.intermediates
                         else ""
                     ),
                     fix=f"correct {option}; a topic that no run has read yet needs no reset",
@@ -169,5 +166,10 @@ def refuse_unknown_topics(
 
 def _other_applications(application_id: str, topics: Collection[str], groups: Collection[str]) -> list[str]:
     """Return the ids of the other applications, the longest first."""
-    ids = {topic.removesuffix(ending) for topic in topics for ending in _PROTOCOL if topic.endswith(ending)}
+    ids = {
+        topic.removesuffix(ending)
+        for topic in topics
+        for ending in PROTOCOL_ENDINGS
+        if topic.endswith(ending)
+    }
     return sorted(({*groups} | ids) - {application_id, ""}, key=lambda name: (-len(name), name))

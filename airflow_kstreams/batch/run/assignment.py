@@ -36,6 +36,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
 )
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.reset_command import start_over_command
 
 log = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ def refuse_orphans(
         for topic, topic_id in entry.changelogs.items():
             exists = topic in found and found[topic].topic_id == topic_id
             if topic not in plan.changelogs and exists and _NUMBERED.search(topic):
-                store = topic.removeprefix(f"{plan.application_id}-").removesuffix("-changelog")
+                store = ProtocolTopics(plan.application_id).store_of(topic)
                 raise TopologyError(
                     f"application {plan.application_id!r} has state in {topic}, but its topology has no "
                     f"store {store!r} any more: a change before it gave the store another number, and it "

@@ -39,18 +39,18 @@ from airflow_kstreams.batch.protocol.metadata_records import (
 )
 from airflow_kstreams.batch.protocol.model import BeginResult, RunState, RunSummary, Slice
 from airflow_kstreams.batch.protocol.stops import unfinished_groups
+from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.begin import build_slice
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
-from airflow_kstreams.batch.run.freeze import SliceRequest
 from airflow_kstreams.batch.run.intervals import check_interval
-from airflow_kstreams.batch.run.lease_errors import Caller, other_topology
-from airflow_kstreams.batch.run.lease_holder import LeaseHolder
+from airflow_kstreams.batch.run.lease import CoordinatorLease
+from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.prior_runs import unless_void
-from airflow_kstreams.batch.run.topics import ensure_protocol_topics, refuse_other_topics
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.slice_request import SliceRequest
 from airflow_kstreams.streams.errors import (
-    ConfigError,
     DataLossError,
     KafkaClientError,
     KStreamsError,
@@ -58,12 +58,28 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
 )
 from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 
 
-class Coordinator(LeaseHolder):
-    """Coordinates the runs of one application; parameters as for :class:`LeaseHolder`."""
+class Coordinator:
+    """Coordinates the runs of one application. Close it after use.
+
+    :param cluster: where everything is kept.
+    :param settings: the application's settings.
+    :param clock: the machine's unless given.
+    :ivar lease: the lease that :meth:`begin` took, to be renewed and given up.
+    """
+
+    def __init__(
+        self, cluster: ClusterPort, settings: ApplicationSettings, *, clock: Clock | None = None
+    ) -> None:
+        self._settings = settings
+        self._app = settings.application_id
+        self._session = CoordinatorSession(cluster, settings, clock=clock)
+        self.lease = CoordinatorLease(self._session)
 
     def begin(
         self,
@@ -97,7 +113,7 @@ class Coordinator(LeaseHolder):
         """
         check_run_id(run_id)
         check_interval(self._settings, run_id, interval_ms)
-        self._refuse_other_application(plan)
+        refuse_other_application(plan, self._app)
         caller = Caller(
             run_id=run_id,
             order=order,
@@ -105,16 +121,16 @@ class Coordinator(LeaseHolder):
             hold_lease=hold_lease,
             interval_ms=interval_ms,
         )
-        ledger = self._read_ledger(wait_ms=0)
+        ledger = self._session.read_ledger(wait_ms=0)
         if run_id in ledger.runs:
             return BeginResult(finished=ledger.runs[run_id])
         waiting = self._waiting_slice(caller, plan, ledger)
         if waiting is not None:
             return BeginResult(slice=waiting)
-        self._refuse_busy_for_certain(ledger, caller)
+        self.lease.refuse_busy_for_certain(ledger, caller)
         refuse_unfit_timeouts(self._settings, self._session.admin)
         ensure_protocol_topics(self._session.admin, self._settings)
-        with self._racing(caller, ledger):
+        with self.lease.racing(caller, ledger):
             return self._begin_claimed(caller, plan, groups)
 
     def unfinished(self, slice_: Slice, subtopology_id: int) -> Sequence[int]:
@@ -122,7 +138,7 @@ class Coordinator(LeaseHolder):
 
         :raises UpstreamNotDoneError: a subtopology before this one is not done.
         """
-        folded = self._read_metadata(None)
+        folded = self._session.read_metadata(None)
         with self._session.reading:
             return unfinished_groups(slice_, subtopology_id, folded=folded, reader=self._session.reader)
 
@@ -135,54 +151,54 @@ class Coordinator(LeaseHolder):
         :raises DataLossError: a topic is not the one the run began with.
         """
         check_run_id(run_id)
-        ledger = self._read_ledger(wait_ms=0)
+        ledger = self._session.read_ledger(wait_ms=0)
         if run_id in ledger.runs:
             return ledger.runs[run_id]
         caller = Caller(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
-        self._refuse_busy_for_certain(ledger, caller, same_run_may_wait=False)
+        self.lease.refuse_busy_for_certain(ledger, caller, same_run_may_wait=False)
         try:
             return self._finish_claimed(run_id, caller)
         except TaskFencedError:
-            if self._lease is None:
-                raise self._lost_race(caller) from None
+            if self.lease.held is None:
+                raise self.lease.lost_race(caller) from None
         except KafkaClientError as error:
-            # Somebody else may have finished the run meanwhile, and purged what was being read here.
-            if error.is_retriable or run_id not in (ledger := self._read_ledger()).runs:
+            # Another coordinator may have finished the run meanwhile, and purged what was being read here.
+            if error.is_retriable or run_id not in (ledger := self._session.read_ledger()).runs:
                 raise
             return ledger.runs[run_id]
-        # Whoever fenced the owner of the lease was refused, has taken over, or has finished the run itself;
-        # the ledger tells which.
-        self._reclaim(self._lease)
-        ledger = self._read_ledger()
+        # The coordinator that fenced the owner of the lease was refused, has taken over, or has finished the
+        # run itself; the ledger says which.
+        self.lease.reclaim()
+        ledger = self._session.read_ledger()
         return ledger.runs[run_id] if run_id in ledger.runs else self._finish_claimed(run_id, caller)
 
-    def _refuse_other_application(self, plan: TopologyPlan) -> None:
-        if plan.application_id != self._app:
-            raise ConfigError(
-                f"the plan is of application {plan.application_id!r}, the settings are of {self._app!r}",
-                fix="build the plan with the same application id",
-            )
+    def close(self) -> None:
+        """Give up a lease that is still held, and close the clients."""
+        try:
+            self.lease.close()
+        finally:
+            self._session.close()
 
     def _waiting_slice(self, caller: Caller, plan: TopologyPlan, ledger: Ledger) -> Slice | None:
-        """Return the run's own slice to a caller that takes no lease: there is nothing to write, nobody to
-        disturb.
+        """Return the run's own slice to a caller that takes no lease: there is nothing to write, and no owner
+        to disturb.
         """
-        if caller.hold_lease or ledger.switched is not None:
+        if caller.hold_lease or ledger.current_continuous is not None:
             return None
-        folded = self._read_metadata(plan, wait_ms=0)
+        folded = self._session.read_metadata(plan, wait_ms=0)
         slice_ = folded.slice
         if folded.state is not RunState.RUNNING or slice_ is None or slice_.run_id != caller.run_id:
             return None
-        self._refuse_other_topology(slice_, plan)
+        refuse_other_topology(slice_, plan)
         return slice_
 
     def _begin_claimed(self, caller: Caller, plan: TopologyPlan, groups: AskGroups | None) -> BeginResult:
         self._session.claim()
-        ledger = self._read_ledger()
+        ledger = self._session.read_ledger()
         if caller.run_id in ledger.runs:
             return BeginResult(finished=ledger.runs[caller.run_id])
-        self._refuse_busy(ledger, caller)
-        folded = unless_void(self._read_fenced(plan), ledger)
+        self.lease.refuse_busy(ledger, caller)
+        folded = unless_void(self._session.read_fenced(plan), ledger)
         if folded.state is RunState.RUNNING and folded.slice is not None:
             return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
         request = SliceRequest(
@@ -193,25 +209,23 @@ class Coordinator(LeaseHolder):
             interval_ms=caller.interval_ms,
         )
         try:
-            new = build_slice(
-                self._session, self._settings, self._clock, request=request, folded=folded, ledger=ledger
-            )
+            new = build_slice(self._session, request=request, folded=folded, ledger=ledger)
         except DataLossError as error:
             if self._has_begun_meanwhile(plan, folded, ledger):
-                raise self._lost_race(caller) from error
+                raise self.lease.lost_race(caller) from error
             raise
         records = [tombstone(self._app, key) for key in folded.live_keys]
         records += slice_records(new.slice, owner=caller.owner)
         if new.assignment is not None:
             records.append(assignment_record(self._app, new.assignment))
-        if ledger.switched is not None:
-            over = msgspec.structs.replace(ledger.switched, over=True)
+        if ledger.current_continuous is not None:
+            over = msgspec.structs.replace(ledger.current_continuous, over=True)
             records.append(continuous_record(self._app, over))
-        lease = self._new_lease(caller, new.slice.generation) if caller.hold_lease else None
+        lease = self.lease.new(caller, new.slice.generation) if caller.hold_lease else None
         if lease is not None:
             records.append(lease_record(self._app, lease))
         self._session.write(records, offsets=new.offsets)
-        self._lease = lease
+        self.lease.take(lease)
         log.info(
             "application %s: run %s began, at most %d input records%s",
             self._app,
@@ -227,23 +241,23 @@ class Coordinator(LeaseHolder):
 
         :param ledger: as it was then.
         """
-        now = unless_void(self._read_metadata(plan), ledger)
+        now = unless_void(self._session.read_metadata(plan), ledger)
         return (now.state, now.slice) != (before.state, before.slice)
 
     def _resume(self, caller: Caller, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
         """Take over an unfinished slice, this run's own or an older one's."""
-        self._refuse_other_topology(slice_, plan)
+        refuse_other_topology(slice_, plan)
         refuse_other_topics(self._session.admin, slice_, slice_.plan.topology.sources)
         if not caller.hold_lease:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
-        lease = self._new_lease(caller, taken.generation)
+        lease = self.lease.new(caller, taken.generation)
         self._session.write([completed_record(taken, owner=caller.owner), lease_record(self._app, lease)])
-        self._lease = lease
-        # Tasks of the former owner may hold offsets in open transactions, and nobody could read how far they
-        # are until those have timed out.
+        self.lease.take(lease)
+        # Tasks of the former owner may hold offsets in open transactions: how far they are could not be read
+        # until those have timed out.
         if slice_.generation and not slice_.plan.empty:
-            self._fence(slice_)
+            self._session.fence(slice_)
         log.info("application %s: %s took over the slice of run %s", self._app, caller.owner, slice_.run_id)
         return taken
 
@@ -251,11 +265,11 @@ class Coordinator(LeaseHolder):
         ledger = Ledger()
         if not self._session.claimed:
             with self._session.claiming():
-                ledger = self._read_ledger()
+                ledger = self._session.read_ledger()
                 if run_id in ledger.runs:
                     return ledger.runs[run_id]
-                self._refuse_busy(ledger, caller, same_run_may_wait=False)
-        folded = unless_void(self._read_metadata(None), ledger)
+                self.lease.refuse_busy(ledger, caller, same_run_may_wait=False)
+        folded = unless_void(self._session.read_metadata(None), ledger)
         slice_ = folded.slice
         if slice_ is None or folded.state is RunState.NEW or slice_.run_id != run_id:
             found = "nothing" if slice_ is None else f"run {slice_.run_id!r}, {folded.state.value}"
@@ -266,26 +280,22 @@ class Coordinator(LeaseHolder):
                 fix="begin the run first",
                 run_id=run_id,
             )
-        done = close_slice(self._session, self._clock, slice_=slice_, folded=folded)
+        done = close_slice(self._session, slice_=slice_, folded=folded)
         records = [finished_record(slice_, owner=folded.owner), summary_record(done.summary)]
-        release = self._lease is not None and self._lease.owner_run_id == run_id
-        if release and self._lease is not None:
-            records.append(lease_record(self._app, msgspec.structs.replace(self._lease, expires_ms=0)))
+        lease = self.lease.held
+        if lease is not None and lease.owner_run_id == run_id:
+            records.append(lease_record(self._app, msgspec.structs.replace(lease, expires_ms=0)))
+            lease = None
         self._session.write(records, offsets=done.offsets)
-        if release:
-            self._lease = None
+        self.lease.take(lease)
         self._purge(done)
         return done.summary
 
     def _purge(self, done: FinishedSlice) -> None:
-        """Delete processed repartition records; only saves space, so a failure is told and left to the next
-        run.
+        """Delete processed repartition records; only saves space, so a failure is logged and left to the
+        next run.
         """
         try:
             self._session.admin.delete_records(done.purge)
         except KStreamsError as error:
             log.warning("repartition topics of application %s could not be purged: %s", self._app, error)
-
-    def _refuse_other_topology(self, slice_: Slice, plan: TopologyPlan) -> None:
-        if slice_.plan.topology.topology_hash != plan.topology_hash:
-            raise other_topology(slice_, plan)

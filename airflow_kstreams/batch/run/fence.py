@@ -39,7 +39,7 @@ def last_tasks(application_id: str, folded: Folded, ledger: Ledger) -> LastTasks
 
     The marker of a run may be gone (stop offsets deleted) or another writer's; the groups tell the ids, too.
     """
-    owners = [owner for owner in (ledger.switched, folded.slice) if owner is not None]
+    owners = [owner for owner in (ledger.current_continuous, folded.slice) if owner is not None]
     ids: tuple[str, ...] | None = None
     if owners:
         ids = () if owners[0].plan.empty else owners[0].plan.transactional_ids

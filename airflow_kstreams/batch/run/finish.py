@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.protocol.data_loss import data_loss, progress_lost
+from airflow_kstreams.batch.protocol.log_bounds import has_records, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import (
     RunSummary,
@@ -24,11 +25,10 @@ from airflow_kstreams.batch.protocol.model import (
 )
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts
-from airflow_kstreams.batch.run.offsets import has_records, log_bounds
+from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import RunError
-from airflow_kstreams.streams.ports import Clock, CommittedOffset, TopicPartition
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 _NAMED = 5
@@ -52,7 +52,7 @@ class FinishedSlice:
     purge: Mapping[TopicPartition, int]
 
 
-def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, folded: Folded) -> FinishedSlice:
+def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -> FinishedSlice:
     """Check that a slice is finished and build what to write.
 
     :raises UpstreamNotDoneError: done notifications are missing.
@@ -62,8 +62,7 @@ def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, fol
     plan = slice_.plan
     refuse_other_topics(session.admin, slice_, plan.topology.sources)
     partitions = [tp for topic in plan.topology.sources for tp in partitions_of(slice_, topic)]
-    with session.reading:
-        committed = session.reader.committed(partitions)
+    committed = session.committed(partitions)
     intermediates = set(plan.topology.intermediates)
     if plan.empty:
         stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
@@ -75,13 +74,13 @@ def close_slice(session: CoordinatorSession, clock: Clock, *, slice_: Slice, fol
         if tp in committed and (tp.topic in intermediates or _moved_past(stops[tp], committed[tp])):
             stops[tp] = max(stops.get(tp, 0), committed[tp].offset)
     _refuse_unfinished(slice_, stops, committed)
-    moved = _past_markers(session, clock, slice_, committed)
+    moved = _past_markers(session, slice_, committed)
     return FinishedSlice(
         summary=RunSummary(
             run_id=slice_.run_id,
             application_id=plan.topology.application_id,
             begun_ms=plan.begun_ms,
-            finished_ms=clock.now_ms(),
+            finished_ms=session.clock.now_ms(),
             generation=slice_.generation,
             empty=plan.empty,
             inputs=tuple(
@@ -179,7 +178,6 @@ def _refuse_unfinished(
 
 def _past_markers(
     session: CoordinatorSession,
-    clock: Clock,
     slice_: Slice,
     committed: Mapping[TopicPartition, CommittedOffset],
 ) -> dict[TopicPartition, CommittedOffset]:
@@ -187,14 +185,14 @@ def _past_markers(
     no lag.
     """
     partitions = [tp for topic in slice_.plan.topology.intermediates for tp in partitions_of(slice_, topic)]
-    bounds = log_bounds(session.admin, partitions, settle_ms=_MARKERS_MS, clock=clock)
+    bounds = log_bounds(session.admin, partitions, settle_ms=_MARKERS_MS, clock=session.clock)
     spans = {
         tp: (committed[tp].offset, log_of.stable)
         for tp, log_of in bounds.items()
         if tp in committed and committed[tp].offset < log_of.stable
     }
     with session.reading:
-        holding = has_records(session.reader, spans, clock=clock)
+        holding = has_records(session.reader, spans, clock=session.clock)
     return {
         tp: CommittedOffset(to, committed[tp].metadata) for tp, (_, to) in spans.items() if tp not in holding
     }

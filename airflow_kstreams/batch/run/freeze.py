@@ -15,49 +15,29 @@ retry resumes the same one: nothing here is worked out a second time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, data_loss, deleted
+from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
+from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState
-from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
 from airflow_kstreams.batch.run.offsets import (
-    POSITION_LOST,
-    LogBounds,
-    any_record,
     find_losses,
     find_lost_slice,
     find_recreated,
     freeze_inputs,
-    log_bounds,
     start_of,
 )
-from airflow_kstreams.batch.run.prior_runs import Known
+from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.topics import SourceTopics
+from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import Clock, TopicPartition
+from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.reset_command import drop_slice_command
-from airflow_kstreams.streams.settings import ApplicationSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceRequest:
-    """What to build a slice for.
-
-    :param generation: 1 when a driver begins it, 0 when it waits for its first driver.
-    :param groups: asks the user's own partition grouper; None when the plan has none.
-    :param interval_ms: the data interval of the run, epoch milliseconds; None if it has none.
-    """
-
-    run_id: str
-    plan: TopologyPlan
-    generation: int
-    groups: AskGroups | None = None
-    interval_ms: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +62,19 @@ class Frozen:
 
 def freeze(
     session: CoordinatorSession,
-    settings: ApplicationSettings,
-    clock: Clock,
     *,
     request: SliceRequest,
     folded: Folded,
-    known: Known,
+    prior: PriorRuns,
     topics: SourceTopics,
 ) -> Frozen:
     """Freeze a new slice.
 
     :param folded: state NEW or FINISHED, or a foreign writer's RUNNING, whose stop offsets are then kept.
-    :param known: what earlier runs left.
+    :param prior: what earlier runs left.
     :raises DataLossError: what the new slice would start at is gone.
     """
-    plan = request.plan
+    plan, settings, clock = request.plan, session.settings, session.clock
     partitions = [TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])]
     bounds = log_bounds(session.admin, partitions, settle_ms=settings.settle_ms, clock=clock)
     inside = {tp: log_of for tp, log_of in bounds.items() if tp.topic in plan.intermediates}
@@ -104,17 +82,17 @@ def freeze(
     warnings: tuple[str, ...] = ()
     interval = Interval(*request.interval_ms) if request.interval_ms is not None else None
     if settings.keeps_to_interval and interval is not None:
-        inputs = _dated_inside(session, interval, outside, inside, known, request, topics.topic_ids)
+        inputs = _dated_inside(session, interval, outside, inside, prior, request, topics.topic_ids)
     else:
-        refuse_losses([*_lost_slice(known, request), *find_losses(bounds, known, topics.topic_ids)], request)
-        inputs = freeze_inputs(outside, known, settings)
+        refuse_losses([*_lost_slice(prior, request), *find_losses(bounds, prior, topics.topic_ids)], request)
+        inputs = freeze_inputs(outside, prior, settings)
     if folded.state is RunState.RUNNING:
-        inputs = _with_foreign_stops(inputs, folded, known, request)
+        inputs = _with_foreign_stops(inputs, folded, prior, request)
     elif settings.autostop_at == "interval_end" and interval is not None:
-        inputs, warnings = _cut(session, clock, inputs, interval, request)
+        inputs, warnings = _cut(session, inputs, interval, request)
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
-    spans |= {tp: (start_of(tp, log_of, known, settings), log_of.stable) for tp, log_of in inside.items()}
-    empty = not _any_record(session, spans, clock, request)
+    spans |= {tp: (start_of(tp, log_of, prior, settings), log_of.stable) for tp, log_of in inside.items()}
+    empty = not _any_record(session, spans, request)
     return Frozen(
         inputs=inputs,
         # The ends are as good as the starts when nothing but markers and aborted records lies between them.
@@ -128,8 +106,8 @@ def freeze(
     )
 
 
-def _lost_slice(known: Known, request: SliceRequest) -> list[Loss]:
-    return find_lost_slice(known, request.plan.application_id, run_id=request.run_id)
+def _lost_slice(prior: PriorRuns, request: SliceRequest) -> list[Loss]:
+    return find_lost_slice(prior, request.plan.application_id, run_id=request.run_id)
 
 
 def _dated_inside(
@@ -137,7 +115,7 @@ def _dated_inside(
     interval: Interval,
     outside: Mapping[TopicPartition, LogBounds],
     inside: Mapping[TopicPartition, LogBounds],
-    known: Known,
+    prior: PriorRuns,
     request: SliceRequest,
     topic_ids: Mapping[str, str],
 ) -> tuple[FrozenPartition, ...]:
@@ -149,13 +127,13 @@ def _dated_inside(
     """
     # Negative times have a meaning of their own in the protocol.
     found = session.admin.offsets_for_times(dict.fromkeys(outside, max(0, interval.start_ms)))
-    losses = _lost_slice(known, request)
-    losses += find_recreated(outside, known, topic_ids) + find_losses(inside, known, topic_ids)
-    losses += find_interval_losses(outside, found, known, interval)
+    losses = _lost_slice(prior, request)
+    losses += find_recreated(outside, prior, topic_ids) + find_losses(inside, prior, topic_ids)
+    losses += find_interval_losses(outside, found, prior, interval)
     refuse_losses(losses, request)
     frozen: list[FrozenPartition] = []
     for tp, log_of in sorted(outside.items()):
-        start = start_by_time(tp, log_of, found, known)
+        start = start_by_time(tp, log_of, found, prior)
         frozen.append(
             FrozenPartition(
                 topic=tp.topic,
@@ -169,7 +147,6 @@ def _dated_inside(
 
 def _cut(
     session: CoordinatorSession,
-    clock: Clock,
     inputs: tuple[FrozenPartition, ...],
     interval: Interval,
     request: SliceRequest,
@@ -181,19 +158,19 @@ def _cut(
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
     try:
         with session.reading:
-            return cut_by_time(session.admin, session.reader, inputs, interval, clock=clock)
+            return cut_by_time(session.admin, session.reader, inputs, interval, clock=session.clock)
     except KafkaClientError as error:
         _refuse_deleted(session, spans, error, request)
         raise
 
 
 def _with_foreign_stops(
-    inputs: tuple[FrozenPartition, ...], folded: Folded, known: Known, request: SliceRequest
+    inputs: tuple[FrozenPartition, ...], folded: Folded, prior: PriorRuns, request: SliceRequest
 ) -> tuple[FrozenPartition, ...]:
     """Keep the stop offsets of a run that another writer began in the spec's bare format.
 
     A partition without one came after that run had begun, and enters the next. One whose committed offset
-    lies beyond its stop is done, by whomever.
+    lies beyond its stop is done.
 
     :raises DataLossError: records before a stop are gone, or its partition is.
     """
@@ -218,7 +195,7 @@ def _with_foreign_stops(
         if stop > part.stop_offset:
             span = (part.start_offset, stop)
             losses.append(cut_off(tp, span=span, log_end=part.stop_offset, run=run, drop=drop))
-        committed = known.committed.get(tp)
+        committed = prior.committed.get(tp)
         stop = max(stop, committed.offset if committed is not None else 0)
         start = min(part.start_offset, stop)
         kept.append(
@@ -228,19 +205,9 @@ def _with_foreign_stops(
     return tuple(kept)
 
 
-def refuse_losses(losses: Sequence[Loss], request: SliceRequest) -> None:
-    """Refuse to begin if anything is lost.
-
-    :raises DataLossError: something is.
-    """
-    if losses:
-        raise data_loss(losses, request.plan.application_id, run_id=request.run_id)
-
-
 def _any_record(
     session: CoordinatorSession,
-    spans: Mapping[TopicPartition, tuple[int, int]],
-    clock: Clock,
+    spans: Spans,
     request: SliceRequest,
 ) -> bool:
     """Say whether there is anything to read.
@@ -249,7 +216,7 @@ def _any_record(
     """
     try:
         with session.reading:
-            return any_record(session.reader, spans, clock=clock)
+            return any_record(session.reader, spans, clock=session.clock)
     except KafkaClientError as error:
         _refuse_deleted(session, spans, error, request)
         raise
@@ -257,7 +224,7 @@ def _any_record(
 
 def _refuse_deleted(
     session: CoordinatorSession,
-    spans: Mapping[TopicPartition, tuple[int, int]],
+    spans: Spans,
     error: KafkaClientError,
     request: SliceRequest,
 ) -> None:

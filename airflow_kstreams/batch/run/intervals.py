@@ -18,16 +18,15 @@ import msgspec
 
 from airflow_kstreams.batch.protocol.data_loss import Loss, interval_deleted
 from airflow_kstreams.batch.protocol.ledger import Ledger
-from airflow_kstreams.batch.protocol.log_read import refuse_silence
+from airflow_kstreams.batch.protocol.log_bounds import LogBounds
 from airflow_kstreams.batch.protocol.model import FrozenPartition
-from airflow_kstreams.batch.run.offsets import LogBounds
-from airflow_kstreams.batch.run.prior_runs import Known
+from airflow_kstreams.batch.run.prior_runs import PriorRuns
+from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-_POLL_SECONDS = 0.2
 _POLL_RECORDS = 1_000
 _READ_AT_ONCE = 8
 
@@ -98,7 +97,7 @@ def refuse_backwards(
 def find_interval_losses(
     bounds: Mapping[TopicPartition, LogBounds],
     found: Mapping[TopicPartition, int],
-    known: Known,
+    prior: PriorRuns,
     interval: Interval,
 ) -> list[Loss]:
     """Return the partitions of which nothing tells that all records of the interval are still there.
@@ -113,20 +112,20 @@ def find_interval_losses(
         for tp, log_of in sorted(bounds.items())
         if log_of.start > 0
         and found.get(tp, log_of.high) <= log_of.start
-        and not (known.set_by_a_person(tp) and known.committed[tp].offset >= log_of.start)
+        and not (prior.set_by_a_person(tp) and prior.committed[tp].offset >= log_of.start)
     ]
 
 
 def start_by_time(
-    tp: TopicPartition, log_of: LogBounds, found: Mapping[TopicPartition, int], known: Known
+    tp: TopicPartition, log_of: LogBounds, found: Mapping[TopicPartition, int], prior: PriorRuns
 ) -> int:
     """Return where to begin to read an interval: at the first offset dated in or past it, or where a person
     said.
 
     :param found: first offset dated at or after the interval's start.
     """
-    if known.set_by_a_person(tp):
-        return max(log_of.start, min(known.committed[tp].offset, log_of.stable))
+    if prior.set_by_a_person(tp):
+        return max(log_of.start, min(prior.committed[tp].offset, log_of.stable))
     return min(found.get(tp, log_of.stable), log_of.stable)
 
 
@@ -167,9 +166,7 @@ def cut_by_time(
     return cut, warnings
 
 
-def first_dated(
-    reader: ReaderPort, spans: Mapping[TopicPartition, tuple[int, int]], at_ms: int, *, clock: Clock
-) -> dict[TopicPartition, Dated]:
+def first_dated(reader: ReaderPort, spans: Spans, at_ms: int, *, clock: Clock) -> dict[TopicPartition, Dated]:
     """Return the first visible record dated at or after a time, of each span that has one.
 
     :param spans: partition -> (from, to), where ``to`` is at most the last stable offset.
@@ -177,28 +174,12 @@ def first_dated(
     found: dict[TopicPartition, Dated] = {}
     wanted = sorted(tp for tp, (start, stop) in spans.items() if start < stop)
     for first in range(0, len(wanted), _READ_AT_ONCE):
-        waiting = {tp: spans[tp][1] for tp in wanted[first : first + _READ_AT_ONCE]}
-        reader.assign({tp: spans[tp][0] for tp in waiting})
-        heard = clock.monotonic_seconds()
-        while waiting:
-            fetched = reader.poll(max_records=_POLL_RECORDS, timeout_seconds=_POLL_SECONDS)
-            heard = refuse_silence(fetched, heard, ", ".join(map(str, waiting)), clock)
-            over: set[TopicPartition] = set()
-            for tp, records in fetched.records.items():
-                if tp not in waiting:
-                    continue
-                dated = _first_of([r for r in records if r.offset() < waiting[tp]], at_ms)
-                if dated is not None:
-                    found[tp] = dated
-                if dated is not None or records[-1].offset() + 1 >= waiting[tp]:
-                    over.add(tp)
-            over |= {tp for tp, end in fetched.ends.items() if end >= waiting.get(tp, end + 1)}
-            for tp in over:
-                del waiting[tp]
-            if waiting and over:
-                reader.pause(over)
-    # Assigned partitions would go on being fetched in the background.
-    reader.assign({})
+        some = {tp: spans[tp] for tp in wanted[first : first + _READ_AT_ONCE]}
+        read = BoundedRead(reader, some, clock=clock, max_records=_POLL_RECORDS)
+        for fetched in read:
+            dated = {tp: _first_of(records, at_ms) for tp, records in fetched.items()}
+            found |= {tp: first for tp, first in dated.items() if first is not None}
+            read.drop(found)
     return found
 
 

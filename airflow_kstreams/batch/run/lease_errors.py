@@ -1,11 +1,11 @@
-"""Who may work on an application: the caller of begin, and the errors that name the owner it met."""
+"""Who may work on an application: the caller of begin, what it is refused for, and by which errors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.model import Lease, ResetRecord, Slice
-from airflow_kstreams.streams.errors import RunBusyError, RunSupersededError, TopologyError
+from airflow_kstreams.streams.errors import ConfigError, RunBusyError, RunSupersededError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.reset_command import drop_slice_command
 
@@ -85,15 +85,31 @@ def superseded(application_id: str, lease: Lease, found: Lease | None) -> RunSup
     )
 
 
-def other_topology(slice_: Slice, plan: TopologyPlan) -> TopologyError:
-    """Build the error for an unfinished slice that the application file no longer fits."""
-    return TopologyError(
-        f"run {slice_.run_id!r} of application {plan.application_id!r} began with topology "
-        f"{slice_.plan.topology.topology_hash[:12]} and is not finished, the application file now builds "
-        f"{plan.topology_hash[:12]}",
-        fix="deploy the old application file and finish the run, or drop its slice, so that the next run "
-        f"goes on where it stopped: {drop_slice_command(plan.application_id)}",
-    )
+def refuse_other_topology(slice_: Slice, plan: TopologyPlan) -> None:
+    """Refuse an unfinished slice that the application file no longer fits.
+
+    :raises TopologyError: it does not.
+    """
+    if slice_.plan.topology.topology_hash != plan.topology_hash:
+        raise TopologyError(
+            f"run {slice_.run_id!r} of application {plan.application_id!r} began with topology "
+            f"{slice_.plan.topology.topology_hash[:12]} and is not finished, the application file now builds "
+            f"{plan.topology_hash[:12]}",
+            fix="deploy the old application file and finish the run, or drop its slice, so that the next run "
+            f"goes on where it stopped: {drop_slice_command(plan.application_id)}",
+        )
+
+
+def refuse_other_application(plan: TopologyPlan, application_id: str) -> None:
+    """Refuse a plan that was built for another application.
+
+    :raises ConfigError: it was.
+    """
+    if plan.application_id != application_id:
+        raise ConfigError(
+            f"the plan is of application {plan.application_id!r}, the settings are of {application_id!r}",
+            fix="build the plan with the same application id",
+        )
 
 
 def resetting(application_id: str, caller: Caller, reset: ResetRecord) -> RunBusyError:

@@ -28,7 +28,7 @@ from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class PriorRuns:
     """What earlier runs left behind.
 
     :param committed: the group's committed offsets.
@@ -98,18 +98,18 @@ class Known:
 
 def unless_void(folded: Folded, ledger: Ledger) -> Folded:
     """Return what the metadata topic says, which is nothing once a continuous run began after it."""
-    if ledger.switched is None:
+    if ledger.current_continuous is None:
         return folded
     return Folded(state=RunState.NEW, live_keys=folded.live_keys)
 
 
-def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> Known:
+def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
     """Gather what the ledger and the metadata topic know of a topology's sources; committed offsets are read
     later.
     """
-    if ledger.switched is not None:
-        run = ledger.switched
-        return Known(
+    if ledger.current_continuous is not None:
+        run = ledger.current_continuous
+        return PriorRuns(
             committed={},
             last_stops={},
             topic_ids=run.plan.topic_ids,
@@ -124,7 +124,7 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> Known:
     if ledger.reset is not None:
         # It left everything as it says, and nothing has run since.
         stops = {tp: offset for tp, offset in ledger.reset.stops.items() if tp.topic in topics}
-        return Known(
+        return PriorRuns(
             committed={},
             last_stops=stops,
             topic_ids=ledger.reset.topic_ids,
@@ -145,8 +145,8 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> Known:
         topic_ids |= folded.slice.plan.topic_ids
         read |= folded.slice.plan.partitions
     if folded.state is RunState.FINISHED:
-        stops |= _finished_stops(folded, plan.intermediates, known=stops)
-    return Known(
+        stops |= _finished_stops(folded, plan.intermediates, prior=stops)
+    return PriorRuns(
         committed={},
         last_stops=stops,
         topic_ids=topic_ids,
@@ -159,12 +159,12 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> Known:
     )
 
 
-def known_now(
-    known: Known,
+def with_committed(
+    prior: PriorRuns,
     committed: Mapping[TopicPartition, CommittedOffset],
     plan: TopologyPlan,
     topic_ids: Mapping[str, str],
-) -> Known:
+) -> PriorRuns:
     """Add the committed offsets, and leave out what they and the topics make void.
 
     A person who set the offset of every input has reset the application, whatever run was under way before.
@@ -172,23 +172,23 @@ def known_now(
 
     :param topic_ids: of the topics as they are now.
     """
-    known = dataclasses.replace(known, committed=committed)
+    prior = dataclasses.replace(prior, committed=committed)
     inputs = [tp for tp in committed if tp.topic in plan.inputs]
-    if inputs and all(map(known.set_by_a_person, inputs)):
-        known = dataclasses.replace(known, unfinished_run="", no_slice=False)
-    if known.unfinished_run:
-        return known
+    if inputs and all(map(prior.set_by_a_person, inputs)):
+        prior = dataclasses.replace(prior, unfinished_run="", no_slice=False)
+    if prior.unfinished_run:
+        return prior
     again = {
         topic
         for topic in plan.repartition_topics
-        if known.topic_ids.get(topic, topic_ids[topic]) != topic_ids[topic]
+        if prior.topic_ids.get(topic, topic_ids[topic]) != topic_ids[topic]
     }
     return dataclasses.replace(
-        known,
+        prior,
         committed={tp: offset for tp, offset in committed.items() if tp.topic not in again},
-        last_stops={tp: stop for tp, stop in known.last_stops.items() if tp.topic not in again},
-        read={topic: count for topic, count in known.read.items() if topic not in again},
-        topic_ids={topic: id_ for topic, id_ in known.topic_ids.items() if topic not in again},
+        last_stops={tp: stop for tp, stop in prior.last_stops.items() if tp.topic not in again},
+        read={topic: count for topic, count in prior.read.items() if topic not in again},
+        topic_ids={topic: id_ for topic, id_ in prior.topic_ids.items() if topic not in again},
     )
 
 
@@ -209,13 +209,13 @@ def _newest(
 
 
 def _finished_stops(
-    folded: Folded, intermediates: Collection[str], known: Mapping[TopicPartition, int]
+    folded: Folded, intermediates: Collection[str], prior: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Return the stops of the run that the metadata topic says was finished last.
 
     Of intermediates it knows what was reported only; the ledger knows how far they were read in the end.
 
-    :param known: of the ledger.
+    :param prior: of the ledger.
     """
     stops: dict[TopicPartition, int] = {}
     reported: dict[TopicPartition, int] = {}
@@ -227,7 +227,7 @@ def _finished_stops(
         reported[intermediate] = max(reported.get(intermediate, 0), offset)
     # What reads as the stop of an intermediate partition is a notification whose key looks like one.
     stops |= {tp: stop for tp, stop in folded.foreign_stops.items() if tp.topic not in intermediates}
-    return stops | {tp: max(offset, known.get(tp, 0)) for tp, offset in reported.items()}
+    return stops | {tp: max(offset, prior.get(tp, 0)) for tp, offset in reported.items()}
 
 
 def _recorded_counts(ledger: Ledger) -> dict[str, int]:

@@ -1,29 +1,39 @@
-"""The coordinator's clients: one admin, one reader of the group, one writer under ``<app>-coordinator``.
+"""The coordinator's clients, and what it reads and writes with them: one admin, one reader of the group, one
+writer under ``<app>-coordinator``.
 
-Only whoever has initialised that transactional id last can write markers, slices and leases: it is the mutual
-exclusion of coordinators. Everything decided after :meth:`claim` and written before someone else claims is
-therefore decided and written without interference; someone else's claim makes the write fail, and nothing of
-it is seen.
+Only the coordinator that has initialised that transactional id last can write markers, slices and leases: it
+is the mutual exclusion of coordinators. Everything decided after :meth:`claim` and written before another
+coordinator's claim is therefore decided and written without interference; another claim makes the write fail,
+and nothing of it is seen.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord, metadata_topic
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
+from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
+from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
+from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,
+    Clock,
     ClusterPort,
     CommittedOffset,
     ReaderPort,
     TopicPartition,
     WriterPort,
 )
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: A crashed coordinator's transaction hides the ledger's end for no longer than this.
 _TRANSACTION_TIMEOUT_MS = 10_000
@@ -34,13 +44,21 @@ class CoordinatorSession:
 
     :ivar reading: held while the reader is used.
     :ivar writing: held while the transactional id is claimed or used. Who claims it, reads, and then writes
-        holds it all the while: another thread must not write under a claim whose meaning nobody has looked
-        up yet. Taken before ``reading``, never after.
+        holds it all the while: another thread must not write under a claim whose meaning is not looked up
+        yet. Taken before ``reading``, never after.
+
+    :param cluster: where everything is kept.
+    :param settings: the application's.
+    :param clock: the machine's unless given.
     """
 
-    def __init__(self, cluster: ClusterPort, application_id: str) -> None:
+    def __init__(
+        self, cluster: ClusterPort, settings: ApplicationSettings, *, clock: Clock | None = None
+    ) -> None:
         self._cluster = cluster
-        self._application_id = application_id
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.application_id = settings.application_id
         self._admin: AdminPort | None = None
         self._reader: ReaderPort | None = None
         self._writer: WriterPort | None = None
@@ -65,7 +83,7 @@ class CoordinatorSession:
         """The reader; use it under :attr:`reading`."""
         with self.reading:
             if self._reader is None:
-                self._reader = self._cluster.reader(group_id=self._application_id)
+                self._reader = self._cluster.reader(group_id=self.application_id)
             return self._reader
 
     @property
@@ -80,10 +98,9 @@ class CoordinatorSession:
         """
         with self.writing:
             self._drop_writer()
-            app = self._application_id
-            await_leaders(self.admin, [ledger_topic(app), metadata_topic(app)])
+            await_leaders(self.admin, ProtocolTopics(self.application_id).protocol)
             writer = self._cluster.writer(
-                transactional_id=f"{self._application_id}-coordinator",
+                transactional_id=f"{self.application_id}-coordinator",
                 transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
             )
             try:
@@ -97,8 +114,7 @@ class CoordinatorSession:
     def claiming(self) -> Iterator[None]:
         """Claim the transactional id, and keep it only if the block ends well.
 
-        The block looks up what the claim means: nothing may be written under a claim of which nobody knows
-        whether it was lawful.
+        The block looks up what the claim means: nothing may be written under a claim that may be unlawful.
         """
         self.claim()
         try:
@@ -118,7 +134,7 @@ class CoordinatorSession:
 
         :raises TaskFencedError: another coordinator claimed the transactional id.
         :raises KafkaClientError: the client failed; if that was in the commit the outcome is unknown, and
-            whoever reads the topics after the next :meth:`claim` sees it.
+            what reads the topics after the next :meth:`claim` sees it.
         """
         with self.writing:
             writer = self._writer
@@ -139,6 +155,64 @@ class CoordinatorSession:
             except BaseException:
                 self._drop_writer()
                 raise
+
+    def read_metadata(
+        self, plan: TopologyPlan | None, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS
+    ) -> Folded:
+        """Read the metadata topic to its end.
+
+        :param plan: whose sources a foreign writer's keys may name; None leaves those keys out.
+        :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
+        """
+        with self.reading:
+            return read_metadata(
+                self._cluster,
+                self.application_id,
+                admin=self.admin,
+                reader=self.reader,
+                topics=plan.sources if plan is not None else (),
+                wait_ms=wait_ms,
+                clock=self.clock,
+            )
+
+    def read_ledger(self, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS) -> Ledger:
+        """Read the ledger to its end.
+
+        :param wait_ms: as for :meth:`read_metadata`.
+        """
+        with self.reading:
+            return read_ledger(
+                self._cluster,
+                self.application_id,
+                admin=self.admin,
+                reader=self.reader,
+                wait_ms=wait_ms,
+                clock=self.clock,
+            )
+
+    def read_fenced(self, plan: TopologyPlan) -> Folded:
+        """Read the metadata topic to its end, fencing dead tasks whose open transactions hide it."""
+        try:
+            return self.read_metadata(plan, wait_ms=1)
+        except OpenTransactionError:
+            stable = self.read_metadata(plan, wait_ms=0)
+            if stable.slice is not None:
+                self.fence(stable.slice)
+            return self.read_metadata(plan)
+
+    def fence(self, slice_: Slice) -> None:
+        """Fence the tasks of a slice."""
+        fence(
+            self._cluster,
+            slice_.plan.transactional_ids,
+            admin=self.admin,
+            topics=written_topics(slice_.plan.topology, settings=self.settings),
+        )
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the group's stable committed offsets; partitions without one are absent."""
+        with self.reading:
+            return self.reader.committed(partitions)
 
     def close(self) -> None:
         """Close every client. Closing twice is harmless."""

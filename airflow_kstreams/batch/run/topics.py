@@ -6,14 +6,12 @@ so a missing one is named with the command that creates it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss, replaced, state_replaced
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
-from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions, Slice
+from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.permissions import naming_permissions, run_permissions
+from airflow_kstreams.batch.protocol.topics import PROTOCOL_CONFIGS, topic_spec
 from airflow_kstreams.batch.run.assignment import (
     AskGroups,
     group_sources,
@@ -24,7 +22,8 @@ from airflow_kstreams.batch.run.assignment import (
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition, TopicSpec
+from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -45,12 +44,6 @@ _CHANGELOG: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * 24 * 3600 * 1000),
     **_ANY_TIMESTAMP,
-}
-#: Small segments, cleaned early, because every task reads these topics from their beginning.
-_PROTOCOL: Mapping[str, str] = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.1",
-    "segment.bytes": str(16 * 1024 * 1024),
 }
 
 
@@ -80,35 +73,6 @@ class SourceTopics:
     def changelog_ids(self) -> dict[str, str]:
         """Topic id of every changelog."""
         return {topic: id_ for entry in self.grouped.values() for topic, id_ in entry.changelogs.items()}
-
-
-def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
-    """Create the metadata topic and the ledger unless they exist."""
-    app = settings.application_id
-    _ensure_protocol(admin, (metadata_topic(app), ledger_topic(app)), settings)
-
-
-def ensure_ledger_topic(admin: AdminPort, settings: ApplicationSettings) -> None:
-    """Create the ledger unless it exists."""
-    _ensure_protocol(admin, (ledger_topic(settings.application_id),), settings)
-
-
-def ensure_replays_topic(admin: AdminPort, name: str, settings: ApplicationSettings) -> None:
-    """Create the topic that says how far dead letters were replayed, unless it exists."""
-    _ensure_protocol(admin, (name,), settings)
-
-
-def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: ApplicationSettings) -> None:
-    found = admin.describe_topics(wanted)
-    for name, description in found.items():
-        if description.partitions != 1:
-            raise ConfigError(
-                f"topic {name} has {description.partitions} partitions, the run protocol needs exactly 1",
-                fix="choose another application id, or delete that topic if it is not in use",
-            )
-    admin.create_topics(
-        [_spec(name, 1, _PROTOCOL, settings) for name in wanted if name not in found],
-    )
 
 
 def ensure_topics(
@@ -181,8 +145,7 @@ def internal_configs(plan: TopologyPlan) -> dict[str, Mapping[str, str]]:
     """Return the settings that the engine creates its own topics of a topology with."""
     wanted: dict[str, Mapping[str, str]] = dict.fromkeys(plan.repartition_topics, _REPARTITION)
     wanted |= {changelog: _changelog_configs(plan, changelog) for changelog in plan.changelogs}
-    app = plan.application_id
-    return wanted | dict.fromkeys((metadata_topic(app), ledger_topic(app)), _PROTOCOL)
+    return wanted | dict.fromkeys(ProtocolTopics(plan.application_id).protocol, PROTOCOL_CONFIGS)
 
 
 def _changelog_configs(plan: TopologyPlan, changelog: str) -> Mapping[str, str]:
@@ -200,33 +163,6 @@ def _refuse_other_count(
             fix=f"group the partitions into {description.partitions} groups again, or start over with empty "
             f"state: {start_over_command(plan.application_id, plan.inputs)}",
         )
-
-
-def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]) -> None:
-    """Compare the ids of a slice's source topics and changelogs with the ones its run began with.
-
-    :param topics: which of them. Changelogs whose id the slice, of an earlier version, does not have are left
-        out.
-    :raises DataLossError: a topic is gone or was created again.
-    """
-    plan = slice_.plan
-    before = {topic: id_ for topic, id_ in (plan.changelog_ids | plan.topic_ids).items() if topic in topics}
-    if not before:
-        return
-    found = admin.describe_topics(before)
-    run = (plan.topology.application_id, slice_.run_id)
-    losses: list[Loss] = []
-    for topic, id_ in sorted(before.items()):
-        now = found[topic].topic_id if topic in found else ""
-        if now == id_:
-            continue
-        if topic in plan.topic_ids:
-            partitions = found[topic].partitions if topic in found else plan.partitions[topic]
-            losses.append(replaced(topic, now=now, before=id_, partitions=partitions, run=run))
-        else:
-            losses.append(state_replaced(topic, now=now, before=id_, run=run))
-    if losses:
-        raise data_loss(losses, plan.topology.application_id, run_id=slice_.run_id)
 
 
 def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> None:
@@ -251,7 +187,7 @@ def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: Ap
             fix="create it with: kafka-topics.sh --bootstrap-server <broker> --create "
             f"--topic {topic} --partitions <count>; or leave errors.dead.letter.queue.topic.name out",
         )
-    admin.create_topics([_spec(topic, 1, _REPARTITION, settings)])
+    admin.create_topics([topic_spec(topic, 1, _REPARTITION, settings)])
 
 
 def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, TopicDescription]) -> None:
@@ -288,22 +224,13 @@ def _create_internal(
 ) -> None:
     counts, tasks = sizes
     wanted = [
-        _spec(topic, counts[topic], _REPARTITION, settings)
+        topic_spec(topic, counts[topic], _REPARTITION, settings)
         for topic in plan.repartition_topics
         if topic not in found
     ]
     wanted += [
-        _spec(changelog, tasks[subtopology], _changelog_configs(plan, changelog), settings)
+        topic_spec(changelog, tasks[subtopology], _changelog_configs(plan, changelog), settings)
         for changelog, subtopology in plan.changelogs.items()
         if changelog not in found
     ]
     admin.create_topics(wanted)
-
-
-def _spec(name: str, partitions: int, configs: Mapping[str, str], settings: ApplicationSettings) -> TopicSpec:
-    return TopicSpec(
-        name=name,
-        partitions=partitions,
-        replication_factor=settings.internal_replication_factor,
-        configs=configs,
-    )

@@ -12,17 +12,17 @@ from typing import Self
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
-from airflow_kstreams.batch.protocol.model import RunState, Slice, TaskReport
+from airflow_kstreams.batch.protocol.model import Slice, TaskReport
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
-from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit
+from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.read_failures import ReadFailures
 from airflow_kstreams.batch.task.restore import restore_stores
-from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
+from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.batch.task.task_state import TaskState
+from airflow_kstreams.batch.task.work import Work
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, WriterPort
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -31,49 +31,6 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskAssignment:
-    """Which task to run for which slice.
-
-    :param task_id: the task.
-    :param run_id: the run that owns the slice.
-    :param generation: of the slice; a newer one means that the driver who launched the task was superseded.
-    """
-
-    task_id: TaskId
-    run_id: str
-    generation: int
-
-    def refuse_unless_current(self, folded: Folded) -> Slice:
-        """Return the slice, if the metadata topic still says that it is this driver's.
-
-        :raises TaskFencedError: another driver, or another run, owns the application by now.
-        """
-        slice_ = folded.slice
-        mine = (self.run_id, self.generation)
-        if (
-            slice_ is not None
-            and folded.state is RunState.RUNNING
-            and (slice_.run_id, slice_.generation) == mine
-        ):
-            return slice_
-        if slice_ is None:
-            found = "no slice"
-            fix = (
-                "nothing if the application was reset, or runs continuously by now; else its metadata topic "
-                "was deleted: begin the run again, which says what to do"
-            )
-        else:
-            found = f"run {slice_.run_id!r} generation {slice_.generation}"
-            fix = "nothing: a newer driver owns the run and launches this task itself"
-        raise TaskFencedError(
-            f"task {self.task_id} belongs to run {self.run_id!r} generation {self.generation}, but the "
-            f"metadata topic says {folded.state.value}, {found}",
-            fix=fix,
-            task_id=str(self.task_id),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +47,22 @@ class OpenTask:
     state_files: TaskState
     commit: TaskCommit
 
-    def keep(self, committed: OffsetMetadata) -> TaskReport:
-        """Leave the local files to the next run, after the last commit.
+    def run(self) -> TaskReport:
+        """Read to the stop offsets, and finish.
 
         :return: the report of what was committed.
         """
+        return self._kept(self.loop.run(self.share.bounds))
+
+    def finish(self) -> TaskReport:
+        """Make the last commit where the task stands.
+
+        :return: the report of what was committed.
+        """
+        return self._kept(self.loop.finish())
+
+    def _kept(self, committed: OffsetMetadata) -> TaskReport:
+        """Leave the local files to the next run, after the last commit."""
         self.state_files.keep(self.commit.changelog_ends)
         return committed.report()
 
@@ -102,17 +70,16 @@ class OpenTask:
 class TaskAttempt:
     """One attempt; a context manager that closes its clients and aborts what is open.
 
-    :param number: which attempt of the task runner this is, from 1.
+    :param work: what the task reads, and to where.
+    :param number: which attempt of the task this is, from 1.
     :param scratch: folder for files that need not outlive the attempt; the system's own unless given.
     """
-
-    _make_loop: type[TaskLoop] = TaskLoop
 
     def __init__(
         self,
         *,
         topology: Topology,
-        assignment: TaskAssignment,
+        work: Work,
         cluster: ClusterPort,
         settings: ApplicationSettings,
         clock: Clock,
@@ -120,8 +87,8 @@ class TaskAttempt:
         scratch: Path | None = None,
     ) -> None:
         self._topology = topology
-        self._assignment = assignment
-        self._task_id = assignment.task_id
+        self._task_id = work.task_id
+        self._work = work
         self._cluster = cluster
         self._settings = settings
         self._clock = clock
@@ -162,16 +129,17 @@ class TaskAttempt:
         :param patient: whether a transaction that grows too old is blamed on the machine or the broker.
         :raises KStreamsError: whatever stopped it; everything uncommitted is void.
         """
-        opened = self._open(patient=patient)
+        opened = self.open(patient=patient)
         if isinstance(opened, TaskReport):
             return opened
-        committed = opened.loop.run(opened.share.bounds)  # step 5
-        return opened.keep(committed)
+        return opened.run()  # step 5
 
-    def _open(self, *, patient: bool) -> OpenTask | TaskReport:
+    def open(self, *, patient: bool) -> OpenTask | TaskReport:
         """Take the first four steps.
 
+        :param patient: as for :meth:`run`.
         :return: a report when nothing is left to do.
+        :raises TaskFencedError: the run is not this driver's any more.
         """
         started = self._clock.monotonic_seconds()
         admin = self._cluster.admin()
@@ -181,12 +149,12 @@ class TaskAttempt:
         await_leaders(admin, written)
         outputs, state = self._writers()  # step 1
         reader = self._reader()
-        slice_, share = self._work(reader, admin)  # steps 2 and 3
+        slice_, share = self._share(reader, admin)  # steps 2 and 3
         clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
-        known = committed_progress(slice_, share)
+        before = committed_progress(slice_, share)
         if share.done:
-            return already_done(known, self._task_id)
-        task = self._stream_task(share, known, clients)
+            return already_done(before, self._task_id)
+        task = self._stream_task(share, before, clients)
         state_files = TaskState(
             task,
             topology_hash=slice_.plan.topology.topology_hash,
@@ -207,18 +175,26 @@ class TaskAttempt:
         restored = self._restore(task, state_files, admin, failures)  # step 4
         self._commit = TaskCommit(
             clients,
-            slice_,
-            share,
-            known=known,
-            restored=restored,
-            attempt=self._number,
-            started=started,
+            CommitBasis(
+                slice=slice_,
+                share=share,
+                before=before,
+                restored=restored,
+                attempt=self._number,
+                started=started,
+                kept_changelogs=state_files.kept_changelogs,
+            ),
         )
-        self._commit.keep_changelogs(state_files.kept_changelogs)
-        self._loop = self._make_loop(
-            task, clients, self._commit, failures, settings=self._settings, clock=self._clock, patient=patient
+        self._loop = TaskLoop(
+            task,
+            clients,
+            self._commit,
+            failures,
+            end=self._work.end(task, admin),
+            settings=self._settings,
+            clock=self._clock,
         )
-        self._loop.open()
+        self._loop.open(patient=patient)
         return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
 
     def _written_topics(self) -> set[str]:
@@ -226,11 +202,9 @@ class TaskAttempt:
         plan = self._topology.plan(self._settings.application_id)
         return written_topics(plan, settings=self._settings, subtopology=self._task_id.subtopology)
 
-    def _work(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+    def _share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         """Work out what there is to do, now that no older attempt can change it."""
-        folded = read_metadata(self._cluster, self._settings.application_id, admin=admin, clock=self._clock)
-        slice_ = self._assignment.refuse_unless_current(folded)
-        return slice_, task_slice(slice_, folded, self._task_id, reader, admin)
+        return self._work.share(reader, admin)
 
     def _restore(
         self, task: StreamTask, state_files: TaskState, admin: AdminPort, failures: ReadFailures
@@ -253,7 +227,7 @@ class TaskAttempt:
         self._clients.callback(reader.close)
         return reader
 
-    def _stream_task(self, share: TaskSlice, known: OffsetMetadata, clients: TaskClients) -> StreamTask:
+    def _stream_task(self, share: TaskSlice, before: OffsetMetadata, clients: TaskClients) -> StreamTask:
         admin = clients.admin
         return StreamTask(
             self._topology,
@@ -262,10 +236,10 @@ class TaskAttempt:
             produce=clients.outputs.produce,
             settings=self._settings,
             progress=TaskProgress(
-                records_in=known.records_in,
-                records_out=known.records_out,
-                records_dropped=known.records_dropped,
-                records_dead_lettered=known.records_dead_lettered,
+                records_in=before.records_in,
+                records_out=before.records_out,
+                records_dropped=before.records_dropped,
+                records_dead_lettered=before.records_dead_lettered,
                 partition_times={
                     partition: OffsetMetadata.decode(offset.metadata).times
                     for partition, offset in share.committed.items()
@@ -305,7 +279,7 @@ def committed_progress(slice_: Slice, share: TaskSlice) -> OffsetMetadata:
     return OffsetMetadata()
 
 
-def already_done(known: OffsetMetadata, task_id: TaskId) -> TaskReport:
+def already_done(before: OffsetMetadata, task_id: TaskId) -> TaskReport:
     """Return the report of a task that was found at its stop offsets, with what it had committed there."""
-    report = known.report()
+    report = before.report()
     return msgspec.structs.replace(report, task_id=str(task_id), outcome="already_done")

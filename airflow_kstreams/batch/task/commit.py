@@ -51,50 +51,49 @@ class TaskClients:
     written: Collection[str]
 
 
-class TaskCommit:
-    """Commits a task.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitBasis:
+    """What the commits of one attempt stand on.
 
-    :param known: what earlier attempts committed for this slice.
+    :param slice: what the task belongs to.
+    :param share: what it has to do.
+    :param before: what earlier attempts committed for this slice.
     :param restored: changelog records replayed by this attempt.
     :param attempt: its number.
     :param started: when it started, monotonic seconds.
+    :param kept_changelogs: changelog partitions whose ends are read with the last commit.
     """
 
-    def __init__(
-        self,
-        clients: TaskClients,
-        slice_: Slice,
-        share: TaskSlice,
-        *,
-        known: OffsetMetadata,
-        restored: int,
-        attempt: int,
-        started: float,
-    ) -> None:
+    slice: Slice
+    share: TaskSlice
+    before: OffsetMetadata
+    restored: int
+    attempt: int
+    started: float
+    kept_changelogs: tuple[TopicPartition, ...] = ()
+
+
+class TaskCommit:
+    """Commits a task.
+
+    :ivar commits: how many were made.
+    :ivar changelog_ends: ends of the kept changelogs; filled by the last commit.
+    """
+
+    def __init__(self, clients: TaskClients, basis: CommitBasis) -> None:
         self._clients = clients
-        self._slice = slice_
-        self._share = share
-        self._known = known
-        self._restored = restored
-        self._attempt = attempt
-        self._started = started
+        self._basis = basis
         self._open = False
-        self._input_stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
-        self._kept_changelogs: tuple[TopicPartition, ...] = ()
-        #: Ends of the kept changelogs; filled by the last commit.
+        self._input_stops = {part.topic_partition: part.stop_offset for part in basis.slice.inputs}
         self.changelog_ends: Mapping[TopicPartition, int] = {}
         self.commits = 0
 
     @property
     def kept_ms(self) -> dict[TopicPartition, tuple[int, int]]:
         """The interval in which records are processed, of each partition of the task that has one."""
-        kept = self._slice.plan.kept_ms
-        mine = self._input_stops.keys() & self._share.bounds.keys()
+        kept = self._basis.slice.plan.kept_ms
+        mine = self._input_stops.keys() & self._basis.share.bounds.keys()
         return {} if kept is None else dict.fromkeys(sorted(mine), kept)
-
-    def keep_changelogs(self, partitions: Collection[TopicPartition]) -> None:
-        """Read the ends of these changelog partitions with the last commit."""
-        self._kept_changelogs = tuple(partitions)
 
     def begin(self) -> None:
         """Open the transaction that the next outputs belong to, unless it is open."""
@@ -140,17 +139,17 @@ class TaskCommit:
     def _counters(self, task: StreamTask, now_seconds: float) -> OffsetMetadata:
         progress = task.progress
         return OffsetMetadata(
-            run_id=self._slice.run_id,
+            run_id=self._basis.slice.run_id,
             task_id=str(task.task_id),
             records_in=progress.records_in,
             records_out=progress.records_out,
             records_dropped=progress.records_dropped,
             records_dead_lettered=progress.records_dead_lettered,
-            records_skipped=self._known.records_skipped + task.group.skipped,
-            restored=self._restored,
-            commits=self._known.commits + self.commits + 1,
-            attempts=self._attempt,
-            seconds=round(now_seconds - self._started, 3),
+            records_skipped=self._basis.before.records_skipped + task.group.skipped,
+            restored=self._basis.restored,
+            commits=self._basis.before.commits + self.commits + 1,
+            attempts=self._basis.attempt,
+            seconds=round(now_seconds - self._basis.started, 3),
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         )
 
@@ -173,17 +172,17 @@ class TaskCommit:
                 produce(changelog, value, key, group, timestamp_ms, None)
 
     def _notify(self, writer: WriterPort) -> None:
-        if not self._share.notify:
+        if not self._basis.share.notify:
             return
         writer.flush()
-        ends = self._clients.admin.end_offsets(self._share.intermediates, isolation="read_uncommitted")
-        for source, intermediate in self._share.notify:
-            record = notification_record(self._slice, source, intermediate, ends[intermediate])
+        ends = self._clients.admin.end_offsets(self._basis.share.intermediates, isolation="read_uncommitted")
+        for source, intermediate in self._basis.share.notify:
+            record = notification_record(self._basis.slice, source, intermediate, ends[intermediate])
             writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
 
     def _read_changelog_ends(self, writer: WriterPort) -> None:
-        if self._kept_changelogs:
+        if self._basis.kept_changelogs:
             writer.flush()
             self.changelog_ends = self._clients.admin.end_offsets(
-                self._kept_changelogs, isolation="read_uncommitted"
+                self._basis.kept_changelogs, isolation="read_uncommitted"
             )

@@ -1,6 +1,7 @@
 """Step 5 of the task protocol: fetch, process and commit until every stop offset is reached.
 
-It goes in steps, so that a thread can let several tasks take turns; see ``continuous_loop.py``.
+It goes in steps, so that a thread can let several tasks take turns. Where the reading ends, and what follows
+from it, is the :class:`~airflow_kstreams.batch.task.end.End`'s to say.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from collections.abc import Mapping
 
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit
+from airflow_kstreams.batch.task.end import End
 from airflow_kstreams.batch.task.read_failures import TOPIC_LOST, ReadFailures
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, TransactionAbortedError
-from airflow_kstreams.streams.ports import Clock, Fetched, TopicPartition
+from airflow_kstreams.streams.ports import Clock, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -35,15 +37,14 @@ _TOPIC_LOOK_SECONDS = 1.0
 
 
 class TaskLoop:
-    """Runs a restored task to its stop offsets: :meth:`open`, then :meth:`run`, or its steps.
+    """Runs a restored task: :meth:`open`, then :meth:`run` to its stop offsets, or :meth:`start` and steps.
 
     :param task: restored, and not open yet.
     :param clients: of the attempt.
     :param commit: commits the task.
     :param failures: explains why the task cannot read on.
-    :param patient: whether a transaction that grows too old is blamed on the machine or the broker (a pause,
-        a slow answer), so that another attempt is made; else on the task's own functions.
-    :ivar grew_old: whether that happened.
+    :param end: where the reading ends.
+    :ivar grew_old: whether a transaction was given up because it grew too old.
     """
 
     def __init__(
@@ -53,17 +54,18 @@ class TaskLoop:
         commit: TaskCommit,
         failures: ReadFailures,
         *,
+        end: End,
         settings: ApplicationSettings,
         clock: Clock,
-        patient: bool = False,
     ) -> None:
         self._task = task
         self._clients = clients
         self._commit = commit
         self._failures = failures
+        self._end = end
         self._settings = settings
         self._clock = clock
-        self._patient = patient
+        self._patient = False
         self.grew_old = False
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
@@ -74,6 +76,8 @@ class TaskLoop:
         self._positions: dict[TopicPartition, int] = {}
         #: Since when there may be something to commit; the broker counts from the first write.
         self._open_since: float | None = None
+        #: Whether the last turn ended before everything that may be processed was.
+        self._unfinished_turn = False
         #: Whether records may be read that are never processed.
         self._skipping = False
 
@@ -85,16 +89,19 @@ class TaskLoop:
         :raises DataLossError: what is still to be read is gone.
         """
         self.start(bounds)
-        while not self._task.complete:
+        while not self._end.at_stop():
             self.step()
             self._refuse_to_wait_in_vain()
         return self.finish()
 
-    def open(self) -> None:
+    def open(self, *, patient: bool = False) -> None:
         """Let the processors start. What they forward then belongs to the first transaction, and opens it.
 
+        :param patient: whether a transaction that grows too old is blamed on the machine or the broker (a
+            pause, a slow answer), so that another attempt is made; else on the task's own functions.
         :raises RecordError: a processor's init failed.
         """
+        self._patient = patient
         before = self._clock.monotonic_seconds()
         self._commit.begin()
         if self._task.open():
@@ -112,17 +119,25 @@ class TaskLoop:
             self._clients.reader.assign({p: bounds[p][0] for p in sorted(self._assigned)})
 
     def step(self, wait_seconds: float = FETCH_SECONDS) -> bool:
-        """Fetch once, and process what may be processed.
+        """Fetch once unless there is more to process, and process what may be, for one turn at most.
 
         :param wait_seconds: for records, if there are none yet.
         :return: whether anything was processed.
         """
-        self._fetch(wait_seconds)
-        progressed = False
-        while self._process():
+        if not self._unfinished_turn:
+            self._fetch(wait_seconds)
+        turn_ends = self._clock.monotonic_seconds() + self._end.turn_seconds
+        progressed = self._unfinished_turn = False
+        while not self._unfinished_turn and self._process():
             progressed = True
+            self._unfinished_turn = self._clock.monotonic_seconds() >= turn_ends
         self._balance()
         return progressed
+
+    def commit(self) -> None:
+        """Commit now, if there is anything to commit."""
+        if self._end.anything_to_commit(opened=self._open_since is not None):
+            self._commit_now(self._clock.monotonic_seconds())
 
     def finish(self) -> OffsetMetadata:
         """Close the processors and make the last commit.
@@ -138,25 +153,14 @@ class TaskLoop:
         try:
             fetched = self._clients.reader.poll(max_records=_FETCH_RECORDS, timeout_seconds=wait_seconds)
         except KafkaClientError as error:
-            raise self._failures.explain(error, self._unread()) from error
-        self._take(fetched)
+            raise self._failures.explain(error, self._end.unread(self._positions)) from error
+        self._end.take(fetched)
+        if self._skipping and fetched.records:
+            self._progressed_at = self._clock.monotonic_seconds()
         for partition, records in fetched.records.items():
             self._positions[partition] = records[-1].offset() + 1
         for partition, end in fetched.ends.items():
             self._positions[partition] = max(end, self._positions[partition])
-
-    def _take(self, fetched: Fetched) -> None:
-        for partition, records in fetched.records.items():
-            self._task.add(partition, records)
-        for partition, end in fetched.ends.items():
-            self._task.group.reached(partition, end)
-        if self._skipping and fetched.records:
-            self._progressed_at = self._clock.monotonic_seconds()
-
-    def _unread(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Return (position, stop offset) of the partitions that are not read to their stop."""
-        stops = self._task.group.stops()
-        return {p: (self._positions[p], stops[p]) for p in self._task.group.unfinished()}
 
     def _refuse_long_transaction(self, now: float) -> None:
         """Fail with the remedy before the broker aborts the transaction, which would look like fencing."""
@@ -191,7 +195,7 @@ class TaskLoop:
         if count:
             self._progressed_at = now
             self._chunk = next_chunk(self._chunk, now - before)
-        if self._at_stop:
+        if self._end.at_stop():
             return False
         if self._commit_due(now, processed=count > 0) or self._only_skips(now, count):
             self._commit_now(now)
@@ -199,17 +203,14 @@ class TaskLoop:
             self._refuse_long_transaction(now)
         return count > 0
 
-    @property
-    def _at_stop(self) -> bool:
-        """Whether only the last commit is left to do.
-
-        No other may cover the stop offsets: a task that dies behind one would count as done, and what its
-        processors give in close would never come.
-        """
-        return self._task.complete
-
     def _commit_due(self, now: float, *, processed: bool) -> bool:
-        return self._task.commit_due(interval_elapsed=self._interval_elapsed(now), processed=processed)
+        since_seconds = now - self._committed_at
+        return self._end.commit_due(
+            processed=processed,
+            interval_elapsed=since_seconds * 1000 >= self._settings.commit_interval_ms,
+            since_seconds=since_seconds,
+            opened=self._open_since is not None,
+        )
 
     def _only_skips(self, now: float, count: int) -> bool:
         """Whether a transaction grows old while records are read that are all left out: they bring no commit
@@ -219,15 +220,13 @@ class TaskLoop:
             return False
         return (now - self._open_since) * 1000 > _SKIPPING_SHARE * self._settings.transaction_timeout_ms
 
-    def _interval_elapsed(self, now: float) -> bool:
-        return (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
-
     def _commit_now(self, now: float) -> None:
         self._refuse_replaced_topics(last=False)
         self._commit_task(now, last=False)
         self._committed_at = self._clock.monotonic_seconds()
         self._open_since = None
         self._refuse_suspect()
+        self._end.committed()
 
     def _commit_task(self, now: float, *, last: bool) -> OffsetMetadata:
         try:
@@ -251,7 +250,7 @@ class TaskLoop:
 
         That bounds memory and saves fetching what belongs to the next run; it never changes the order.
         """
-        idle = self._needless()
+        idle = set(self._end.needless(self._assigned, self._paused))
         if idle - self._paused:
             self._clients.reader.pause(idle - self._paused)
         if self._paused - idle:
@@ -269,19 +268,14 @@ class TaskLoop:
             self._failures.refuse_replaced(sources | {*self._task.changelogs.values()})
             self._topics_seen_at = now
 
-    def _needless(self) -> set[TopicPartition]:
-        """Return the partitions of which nothing needs to be fetched for now."""
-        group = self._task.group
-        return self._assigned - set(group.unfinished()) | set(group.ahead(self._paused))
-
     def _refuse_to_wait_in_vain(self) -> None:
         """Look, now and then while nothing comes, whether it can come at all, and give up in the end."""
         now = self._clock.monotonic_seconds()
         if now - max(self._progressed_at, self._looked_at) > _LOOK_SECONDS:
-            self._failures.refuse_loss(self._unread())
+            self._failures.refuse_loss(self._end.unread(self._positions))
             self._looked_at = now
         if (now - self._progressed_at) * 1000 > self._settings.run_stall_timeout_ms:
-            raise self._failures.unreachable(self._unread())
+            raise self._failures.unreachable(self._end.unread(self._positions))
 
 
 def next_chunk(chunk: int, seconds: float) -> int:

@@ -29,16 +29,11 @@ from pathlib import Path
 import tenacity
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.metadata import read_metadata
 from airflow_kstreams.batch.protocol.model import Slice, TaskReport
 from airflow_kstreams.batch.retry_budget import Attempts, resumable
-from airflow_kstreams.batch.task.attempt import (
-    TaskAssignment,
-    TaskAttempt,
-    already_done,
-    committed_progress,
-)
-from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
+from airflow_kstreams.batch.task.attempt import TaskAttempt, already_done, committed_progress
+from airflow_kstreams.batch.task.task_slice import TaskSlice
+from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment
 from airflow_kstreams.streams.errors import TaskFencedError
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -68,11 +63,11 @@ class TaskRunner:
         scratch: Path | None = None,
     ) -> None:
         self._topology = topology
-        self._assignment = assignment
         self._task_id = assignment.task_id
         self._cluster = cluster
         self._settings = settings
         self._clock = clock or SystemClock()
+        self._work = SliceWork(assignment, cluster, settings, self._clock)
         self._scratch = scratch
         self._attempts = Attempts()
 
@@ -100,7 +95,7 @@ class TaskRunner:
         self._attempts.begin()
         with TaskAttempt(
             topology=self._topology,
-            assignment=self._assignment,
+            work=self._work,
             cluster=self._cluster,
             settings=self._settings,
             clock=self._clock,
@@ -132,10 +127,6 @@ class TaskRunner:
         with ExitStack() as clients:
             admin = self._cluster.admin()
             clients.callback(admin.close)
-            folded = read_metadata(
-                self._cluster, self._settings.application_id, admin=admin, clock=self._clock
-            )
-            slice_ = self._assignment.refuse_unless_current(folded)
             reader = self._cluster.reader(group_id=self._settings.application_id)
             clients.callback(reader.close)
-            return slice_, task_slice(slice_, folded, self._task_id, reader, admin)
+            return self._work.share(reader, admin)

@@ -21,7 +21,7 @@ from airflow_kstreams.batch.protocol.stops import (
     stops_of,
     task_partitions,
 )
-from airflow_kstreams.batch.run.topics import refuse_other_topics
+from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
 from airflow_kstreams.streams.reset_command import drop_slice_command
 from airflow_kstreams.streams.runtime.stream_task import TaskId

@@ -14,7 +14,7 @@ from functools import partial
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.continuous.coordinator import ContinuousCoordinator
 from airflow_kstreams.batch.protocol.model import ContinuousRun, TaskReport
-from airflow_kstreams.batch.run.lease_keeper import LeaseKeeper
+from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping
 from airflow_kstreams.spark.driver.executors import ContinuousExecutors, close_all
@@ -76,7 +76,7 @@ class ContinuousDriver:
                     owner=self._spec.owner,
                     groups=partial(self._topology.partition_groups, self._spec.application_id),
                 )
-                with coordinator.keep_lease(on_superseded=self._executors.cancel) as lease:
+                with coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
                     coordinator.delete_metadata()
                     reports = self._keep_running(run, coordinator, lease, signals)
                     log.info("continuous run %s stopped", run.run_id)
@@ -88,7 +88,7 @@ class ContinuousDriver:
         self,
         run: ContinuousRun,
         coordinator: ContinuousCoordinator,
-        lease: LeaseKeeper,
+        lease: LeaseRenewal,
         signals: StopSignals,
     ) -> list[TaskReport]:
         self._executors.start()

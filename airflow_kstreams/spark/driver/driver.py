@@ -12,7 +12,7 @@ from functools import partial
 
 from airflow_kstreams.batch.protocol.model import RunSummary, Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.lease_keeper import LeaseKeeper
+from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.executors import Executors, close_all
 from airflow_kstreams.spark.driver.jobs import RunJobs
@@ -109,7 +109,7 @@ class Driver:
         :param own: whether it is this run's; one that an earlier run has left is always finished.
         """
         finish = self._spec.finish or not own
-        with coordinator.keep_lease(on_superseded=self._executors.cancel) as lease:
+        with coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
             if slice_.plan.empty:
                 log.info("run %s has nothing new: Spark is not started", slice_.run_id)
             else:
@@ -119,7 +119,7 @@ class Driver:
             return coordinator.finish(slice_.run_id) if finish else None
 
     def _run_jobs(
-        self, slice_: Slice, coordinator: Coordinator, lease: LeaseKeeper, *, only: int | None
+        self, slice_: Slice, coordinator: Coordinator, lease: LeaseRenewal, *, only: int | None
     ) -> None:
         self._executors.start()
         jobs = RunJobs(

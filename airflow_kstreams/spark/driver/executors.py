@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from airflow_kstreams.batch.continuous.coordinator import ContinuousCoordinator
 from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice, TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.kafka.code_settings import AllowedSettings
@@ -201,7 +202,7 @@ def spread(groups: Sequence[int], threads: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(groups[index::count]) for index in range(count))
 
 
-def close_all(coordinator: Coordinator, executors: Executors) -> None:
+def close_all(coordinator: Coordinator | ContinuousCoordinator, executors: Executors) -> None:
     """Let go of everything; what fails here is told and must not hide why the run ended."""
     try:
         coordinator.close()

@@ -97,7 +97,7 @@ class ContinuousHost:
     def _task(self, task_id: TaskId, cluster: KafkaCluster) -> ContinuousTask:
         from airflow_kstreams.batch.clock import SystemClock
         from airflow_kstreams.batch.continuous.task import ContinuousTask
-        from airflow_kstreams.batch.task.attempt import TaskAssignment
+        from airflow_kstreams.batch.task.work import TaskAssignment
 
         return ContinuousTask(
             topology=with_outputs(self.source.topology(), self.settings),

@@ -53,8 +53,8 @@ class TaskHost:
             return list(pool.map(lambda group: self._run_one(group, config), groups))
 
     def _run_one(self, group: int, config: dict[str, str]) -> HostReport:
-        from airflow_kstreams.batch.task.attempt import TaskAssignment
         from airflow_kstreams.batch.task.runner import TaskRunner
+        from airflow_kstreams.batch.task.work import TaskAssignment
         from airflow_kstreams.kafka.cluster import KafkaCluster
         from airflow_kstreams.kafka.code_settings import AllowedSettings
         from airflow_kstreams.streams.runtime.stream_task import TaskId

@@ -29,6 +29,7 @@ from airflow_kstreams.streams.partitioning.partition_grouper import (
 )
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
@@ -231,7 +232,7 @@ class TopologyBuilder:
         :param partitions: None for as many as the largest source of the writing subtopology.
         :raises TopologyError: a name is taken.
         """
-        topic = InternalTopic(name=f"{name}-repartition", partitions=partitions)
+        topic = InternalTopic(name=ProtocolTopics.repartition(name), partitions=partitions)
         sink, source = f"{topic.name}-sink", f"{topic.name}-source"
         self.add_sink(sink, topic.name, parent, key_serde=key_serde, value_serde=value_serde)
         self.add_source(source, topic.name, key_serde=key_serde, value_serde=value_serde)

@@ -8,6 +8,7 @@ from airflow_kstreams.streams.graph.nodes import SinkNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_to
 from airflow_kstreams.streams.names import is_legal_topic
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -68,8 +69,7 @@ def _written_as(topology: Topology, topic: str, node: str) -> str:
 def engine_topics(topology: Topology, application_id: str) -> set[str]:
     """Return the real names of the topics that only the engine writes."""
     return {
-        f"{application_id}-metadata",
-        f"{application_id}-runs",
+        *ProtocolTopics(application_id).protocol,
         *(topology.changelog_topic(store.name, application_id) for store in topology.stores),
         *(topology.real_topic(topic.name, application_id) for topic in topology.internal_topics),
     }

@@ -31,6 +31,7 @@ from airflow_kstreams.streams.picture.description import TopicName, describe
 from airflow_kstreams.streams.picture.mermaid import mermaid
 from airflow_kstreams.streams.picture.svg import to_svg
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import check_application_id
 
 __all__ = ["Subtopology", "Topology"]
@@ -86,7 +87,7 @@ class Topology:
         :param application_id: the application.
         """
         internal = any(topic == internal.name for internal in self.internal_topics)
-        return f"{application_id}-{topic}" if internal else topic
+        return ProtocolTopics(application_id).internal(topic) if internal else topic
 
     def changelog_topic(self, store: str, application_id: str) -> str:
         """Return the name of a store's changelog topic in Kafka.
@@ -94,7 +95,7 @@ class Topology:
         :param store: name of the store.
         :param application_id: the application.
         """
-        return f"{application_id}-{store}-changelog"
+        return ProtocolTopics(application_id).changelog(store)
 
     def topology_hash(self) -> str:
         """Return a hash over names, types, edges, topics, serde ids, stores and partition counts.
@@ -306,12 +307,7 @@ def _store_facts(store: StoreSpec) -> list[Any]:
 
 def _check_engine_topics(plan: TopologyPlan, user_topics: set[str]) -> None:
     application_id = plan.application_id
-    owned = [
-        f"{application_id}-metadata",
-        f"{application_id}-runs",
-        *plan.repartition_topics,
-        *plan.changelogs,
-    ]
+    owned = [*ProtocolTopics(application_id).protocol, *plan.repartition_topics, *plan.changelogs]
     seen = set(user_topics)
     for topic in owned:
         if topic in seen:

@@ -230,7 +230,7 @@ def test_owner_run_and_lease_are_named_and_the_owner_not_disturbed_when_another_
     plan = load_topology(words.file).plan(words.application_id)
     try:
         owner.begin("first", plan, order=(0, 1), owner="the first driver", hold_lease=True)
-        with owner.keep_lease() as lease:
+        with owner.lease.keep() as lease:
             outcome = run_dag("increments", words.conf)
 
             error = _only_error(outcome, _CAPTURE)

@@ -16,7 +16,6 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
 from airflow_kstreams.decorators.kstreams import _KStreamsDecoratedOperator
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.kafka.cluster import KafkaCluster
@@ -30,6 +29,7 @@ from airflow_kstreams.sensors.new_data import NewDataSensor
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.sensors.stop_offsets_reached import StopOffsetsReachedSensor
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers import condition, finished_runs
@@ -184,7 +184,7 @@ def test_69665_tombstones_are_records_like_others(
     application.run("one")
     produce(words.source, [("gone", None)])
     # A run's entry is never tombstoned by us; a stranger's tombstone must not stop anybody either.
-    produce(ledger_topic(words.application_id), [("stranger", None)])
+    produce(ProtocolTopics(words.application_id).ledger, [("stranger", None)])
     conf = {"application_id": words.application_id}
 
     data = run_dag(f"wait_for_data_{mode}", {**conf, "topic": words.source, "min_records": 1})
@@ -199,7 +199,7 @@ def test_69665_watcher_passes_over_tombstones(
 ) -> None:
     """The same, in a trigger of an asset's watcher."""
     application.run("one")
-    produce(ledger_topic(words.application_id), [("stranger", None)])
+    produce(ProtocolTopics(words.application_id).ledger, [("stranger", None)])
     application.run("two")
     trigger = FinishedRunsTrigger(application_id=words.application_id, from_start=True)
     producer = FinishedRunsTrigger.create_shared_stream_producer(trigger.serialize()[1])

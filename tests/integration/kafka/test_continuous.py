@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import RunBusyError, TaskFencedError
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from tests.conftest import Row
 from tests.support.kafka.continuous_scene import Running, SwitchingApplication
 
@@ -85,7 +85,7 @@ def test_nothing_is_lost_or_doubled_when_modes_are_switched_and_a_driver_is_kill
     wait_until: Callable[..., Any],
 ) -> None:
     application = scene.application
-    topic = metadata_topic(application.application_id)
+    topic = ProtocolTopics(application.application_id).metadata
 
     def caught_up(running: Running) -> Callable[[], bool]:
         def check() -> bool:

@@ -248,7 +248,7 @@ def test_second_run_is_refused_with_names_when_the_first_ones_lease_is_live(
         assert caught.value.owner_run_id == "run-1"
         assert caught.value.lease_expires_ms > 0
     # The owner was not disturbed: it renews and finishes with the clients it has.
-    with first.keep_lease() as lease:
+    with first.lease.keep() as lease:
         lease.check()
         app.play(slice_)
     assert first.finish("run-1").generation == 1
@@ -261,7 +261,7 @@ def test_slice_is_taken_over_when_the_same_run_comes_with_a_higher_try(
     old, new = coordinators(app), coordinators(app)
     superseded = threading.Event()
     taken_from = begin(old, app, "run-1", hold_lease=True, order=(0, 1))
-    with old.keep_lease(on_superseded=superseded.set) as lease:
+    with old.lease.keep(on_superseded=superseded.set) as lease:
         taken = begin(new, app, "run-1", hold_lease=True, order=(0, 2))
         with pytest.raises(RunSupersededError, match="taken over"):
             lease.check()
@@ -348,8 +348,8 @@ def test_owner_keeps_its_lease_when_a_loser_of_a_race_fenced_it(
     intruder = app.cluster.writer(transactional_id=f"{app.application_id}-coordinator")
     intruder.init_transactions()
     intruder.close()
-    owner.renew()
-    owner.renew()
+    owner.lease.renew()
+    owner.lease.renew()
     assert read_status(app.cluster, app.application_id).lease_live
 
 
@@ -540,7 +540,7 @@ def test_status_tells_state_lease_and_log_when_a_run_is_under_way(
     assert status.lease.owner == "driver one"
     assert f"<{app.source}_0:5>" in status.metadata[0]
     assert "stop of run run-1" in status.metadata[0]
-    coordinator.release()
+    coordinator.lease.release()
     assert not read_status(app.cluster, app.application_id).lease_live
 
 
@@ -552,9 +552,9 @@ def test_new_owner_keeps_the_lease_when_the_superseded_one_leaves(
     begin(old, app, "run-1", order=(0, 1), hold_lease=True)
     begin(new, app, "run-1", order=(0, 2), hold_lease=True)
     with pytest.raises(RunSupersededError):
-        old.renew()
+        old.lease.renew()
     old.close()
-    new.renew()
+    new.lease.renew()
     lease = read_status(app.cluster, app.application_id).lease
     assert lease is not None
     assert lease.order == (0, 2)

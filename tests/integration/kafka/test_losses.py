@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import ASSIGNMENT_KEY, ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
+from airflow_kstreams.batch.protocol.ledger import ASSIGNMENT_KEY
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from tests.conftest import read_rows
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
@@ -117,7 +117,7 @@ def test_topic_that_was_created_again_is_accepted_by_the_printed_command(scene: 
     scene.publish(1, 2, 3)
     scene.run("run-1")
     scene.recreate()
-    scene.admin.delete_topics([metadata_topic(scene.application_id)])
+    scene.admin.delete_topics([ProtocolTopics(scene.application_id).metadata])
     scene.publish(*"abcdef")
     error = scene.refused(lambda: scene.begin("run-2"))
     assert f"topic {scene.source} was created again since the last run" in error.cause
@@ -150,7 +150,7 @@ def test_slice_that_was_deleted_with_the_metadata_topic_is_given_up_by_the_print
     scene.publish(1, 2)
     slice_ = scene.begin("run-1")
     scene.task(slice_, 0, 0)
-    scene.admin.delete_topics([metadata_topic(scene.application_id)])
+    scene.admin.delete_topics([ProtocolTopics(scene.application_id).metadata])
     scene.publish(3)
     error = scene.refused(lambda: scene.begin("run-1"))
     assert "run 'run-1' has begun, and its stop offsets are gone" in error.cause
@@ -210,10 +210,10 @@ def test_nothing_is_read_twice_unless_a_person_says_so_when_nobody_knows_how_far
     delete_group(scene)
     (assignment,) = (
         row
-        for row in read_rows(scene.bootstrap, ledger_topic(scene.application_id))
+        for row in read_rows(scene.bootstrap, ProtocolTopics(scene.application_id).ledger)
         if row.key == ASSIGNMENT_KEY.encode()
     )
-    topics = [metadata_topic(scene.application_id), ledger_topic(scene.application_id)]
+    topics = [ProtocolTopics(scene.application_id).metadata, ProtocolTopics(scene.application_id).ledger]
     scene.admin.delete_topics(topics)
     scene.create(topics[1], 1, cleanup_policy="compact")
     scene.produce(topics[1], [{"key": assignment.key, "value": assignment.value}])

@@ -259,13 +259,13 @@ def test_driver_at_work_is_refused_and_superseded_when_forced(
         refused = reset(kafka, counts.application_id, *options)
         assert refused.exit_code == 1
         assert "a driver works on run 'r1'" in refused.stderr
-        driver.renew()
+        driver.lease.renew()
         done = reset(kafka, counts.application_id, *options, "--force")
         assert done.exit_code == 0, done.output
         with pytest.raises(TaskFencedError):
             counts.task(begun.slice, 0, 0)
         with pytest.raises(RunSupersededError):
-            driver.renew()
+            driver.lease.renew()
     finally:
         driver.close()
     status = read_status(counts.cluster, counts.application_id)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.protocol.ledger import read_ledger
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from tests.conftest import Row
 from tests.support.spark.driver_process import DriverProcess
 from tests.support.spark.gated_scene import Scene, reached
@@ -101,7 +101,7 @@ def test_nothing_is_lost_or_doubled_when_modes_are_switched_and_a_driver_is_kill
     publish(wide, 0, 300)
     first = wide.start("batch-1")
     assert first.wait() == 0, first.output()[-6000:]
-    topic = metadata_topic(wide.application_id)
+    topic = ProtocolTopics(wide.application_id).metadata
     admin = cluster_of(wide).admin()
     assert admin.describe_topics([topic])
 

@@ -17,7 +17,7 @@ from airflow_kstreams.batch.continuous.task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import TaskThread
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.task.attempt import TaskAssignment
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -46,7 +46,7 @@ class Running:
         for _ in range(count):
             self.thread.round()
             if renew:
-                self.coordinator.renew()
+                self.coordinator.lease.renew()
             self.watch.look(timeout_seconds=0)
 
     def stop(self) -> list[TaskReport]:

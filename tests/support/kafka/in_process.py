@@ -12,8 +12,8 @@ from functools import partial
 
 from airflow_kstreams.batch.protocol.model import RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -85,7 +85,7 @@ class Application:
                 groups=partial(self.topology.partition_groups, self.application_id),
             )
             if coordinator is None:
-                ours.release()
+                ours.lease.release()
         finally:
             if coordinator is None:
                 ours.close()

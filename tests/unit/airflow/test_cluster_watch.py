@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch, Waiting, watch_of
@@ -360,7 +360,7 @@ def test_other_applications_are_looked_at_when_a_strangers_record_is_in_one_ledg
     kafka = application.on
     assert isinstance(kafka, InMemoryKafka)
     application.run("one")
-    kafka.append(ledger_topic("app"), b"x", b"\xff\xfe")
+    kafka.append(ProtocolTopics("app").ledger, b"x", b"\xff\xfe")
     other = Application(on=kafka, clock=kafka.clock, application_id="other", topology=_topology())
     other.run("fine")
 

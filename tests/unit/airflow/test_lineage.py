@@ -14,8 +14,8 @@ from airflow.sdk import Context
 from openlineage.client.serde import Serde
 
 from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.report.lineage import RunLineage, TopicUse, lineage_of
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.hooks.lineage import RunLineage, TopicUse, lineage_of
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.lineage import TellsLineage

@@ -7,8 +7,7 @@ import pytest
 
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.protocol.replay_records import Replay
-from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan, ResetRequest
-from airflow_kstreams.hooks.results import (
+from airflow_kstreams.batch.report.results import (
     MAX_RESULT_BYTES,
     new_data_result,
     replay_result,
@@ -17,6 +16,7 @@ from airflow_kstreams.hooks.results import (
     result_of_summary,
     stop_offsets_result,
 )
+from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan, ResetRequest
 from airflow_kstreams.streams.plan import TopologyPlan
 
 

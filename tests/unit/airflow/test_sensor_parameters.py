@@ -10,10 +10,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, condition_from_json
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 from airflow_kstreams.sensors.new_data import NewDataSensor
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.sensors.stop_offsets_reached import StopOffsetsReachedSensor
-from airflow_kstreams.sensors.waiting import ConditionSensor
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

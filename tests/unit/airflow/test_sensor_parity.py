@@ -21,10 +21,10 @@ from airflow.sdk.exceptions import (
 )
 
 from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 from airflow_kstreams.sensors.new_data import NewDataSensor
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.sensors.stop_offsets_reached import StopOffsetsReachedSensor
-from airflow_kstreams.sensors.waiting import ConditionSensor
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
 from airflow_kstreams.testing import InMemoryKafka

@@ -178,11 +178,11 @@ def test_plan_is_shown_and_the_refusal_too_when_run_dry_on_an_application_at_wor
     assert "application 'app' cannot be reset: driver of r3 works on run 'r3'" in refused.stderr
     assert "lease of driver of r3 for run r3" in refused.stdout
     assert "In the consumer group, and not removed: a-consumer at 127.0.0.1" in refused.stdout
-    driver.renew()
+    driver.lease.renew()
     assert invoke("reset", *arguments).exit_code == 1
-    driver.renew()
+    driver.lease.renew()
     assert invoke("reset", *arguments, "--force", "--dry-run").exit_code == 0
-    driver.renew()
+    driver.lease.renew()
     assert invoke("reset", *arguments, "--force").exit_code == 0
     assert scene.offsets("in") == [0, 0]
     driver.close()

@@ -10,13 +10,14 @@ from airflow_kstreams.batch.inspect.doctor.findings import Finding, duration, er
 from airflow_kstreams.batch.inspect.doctor.topic_checks import RecordTimes
 from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss
 from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.stops import partitions_of, slice_starts
-from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished, log_bounds
-from airflow_kstreams.batch.run.prior_runs import known_now, recall
-from airflow_kstreams.batch.run.topics import refuse_other_topics
+from airflow_kstreams.batch.protocol.topics import refuse_other_topics
+from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished
+from airflow_kstreams.batch.run.prior_runs import recall, with_committed
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -96,20 +97,20 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
 def _between_runs(
     admin: AdminPort, reader: ReaderPort, plan: TopologyPlan, folded: Folded, ledger: Ledger, clock: Clock
 ) -> Sequence[Loss]:
-    known = recall(plan, folded, ledger)
+    prior = recall(plan, folded, ledger)
     found = admin.describe_topics(plan.sources)
     partitions = source_partitions(plan, found)
     committed = reader.committed(partitions)
     vanished = find_vanished(
-        {*plan.sources} - {*plan.repartition_topics}, found, dataclasses.replace(known, committed=committed)
+        {*plan.sources} - {*plan.repartition_topics}, found, dataclasses.replace(prior, committed=committed)
     )
     if vanished:
         return vanished
     ids = {topic: description.topic_id for topic, description in found.items()}
     # What is not there is created by begin; it has no partitions to look at.
-    known = known_now(known, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
-    losses = find_lost_slice(known, plan.application_id, run_id="")
-    return losses + find_losses(log_bounds(admin, partitions, settle_ms=0, clock=clock), known, ids)
+    prior = with_committed(prior, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
+    losses = find_lost_slice(prior, plan.application_id, run_id="")
+    return losses + find_losses(log_bounds(admin, partitions, settle_ms=0, clock=clock), prior, ids)
 
 
 def check_transactions_open(

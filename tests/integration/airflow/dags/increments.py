@@ -11,10 +11,10 @@ from airflow.sdk import DAG, Asset, Context, task
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 from airflow_kstreams.sensors.new_data import NewDataSensor
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.sensors.stop_offsets_reached import StopOffsetsReachedSensor
-from airflow_kstreams.sensors.waiting import ConditionSensor
 
 #: What tasks failed with, in order: the tests run these DAGs in their own process.
 failures: list[tuple[str, BaseException]] = []

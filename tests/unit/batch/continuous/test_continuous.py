@@ -13,7 +13,6 @@ import pytest
 from airflow_kstreams.batch.continuous.coordinator import ContinuousCoordinator
 from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch, Verdict
 from airflow_kstreams.batch.protocol.ledger import read_ledger
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import ToLatest
@@ -34,6 +33,7 @@ from airflow_kstreams.streams.errors import (
     TopologyError,
 )
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
@@ -182,9 +182,9 @@ def test_nothing_is_lost_or_doubled_when_modes_are_switched(scene: Scene) -> Non
 def test_metadata_topic_is_deleted_when_a_continuous_run_starts(scene: Scene) -> None:
     scene.publish(2)
     scene.application.batch("b-1")
-    assert metadata_topic(APP) in scene.kafka.topics()
+    assert ProtocolTopics(APP).metadata in scene.kafka.topics()
     scene.application.run_continuously("c-1").stop()
-    assert metadata_topic(APP) not in scene.kafka.topics()
+    assert ProtocolTopics(APP).metadata not in scene.kafka.topics()
 
 
 @pytest.mark.parametrize("done", range(5))
@@ -269,7 +269,7 @@ def test_slice_is_void_when_the_driver_died_before_it_deleted_the_metadata_topic
     stale = scene.application.begin("b-1")
     coordinator = ContinuousCoordinator(scene.kafka, scene.application.checked, clock=scene.application.clock)
     coordinator.begin_continuous("c-1", scene.application.topology.plan(APP))
-    assert metadata_topic(APP) in scene.kafka.topics()
+    assert ProtocolTopics(APP).metadata in scene.kafka.topics()
     scene.wait(scene.application.checked.lease_ms / 1000 + 1)
     scene.publish(4)
     begun = scene.application.coordinator().begin(
@@ -346,7 +346,7 @@ def test_continuous_run_is_refused_when_a_batch_is_live(scene: Scene) -> None:
     for run_id in ("c-1", "b-1"):
         with pytest.raises(RunBusyError, match="works on run 'b-1'"):
             scene.application.run_continuously(run_id, order=(9, 9))
-    assert metadata_topic(APP) in scene.kafka.topics(), "nothing was touched"
+    assert ProtocolTopics(APP).metadata in scene.kafka.topics(), "nothing was touched"
 
 
 def test_second_continuous_run_is_refused_when_one_is_live(scene: Scene) -> None:
@@ -363,7 +363,7 @@ def test_older_start_ends_when_a_newer_one_takes_the_run_over(scene: Scene) -> N
     old.rounds(2)
     new = scene.application.run_continuously("c-1", order=(0, 2))
     with pytest.raises(RunSupersededError):
-        old.coordinator.renew()
+        old.coordinator.lease.renew()
     old.watch.look(timeout_seconds=0)
     with pytest.raises(RunSupersededError, match="lease is not renewed"):
         old.thread.run()
@@ -409,7 +409,7 @@ def test_task_of_an_earlier_start_writes_nothing_when_it_comes_late(scene: Scene
     late = scene.application.continuous_task(first.run, FIRST)
     scene.publish(2)
     first.stop()
-    with pytest.raises(TaskFencedError, match="held by nobody"):
+    with pytest.raises(TaskFencedError, match="held by no driver"):
         late.step(0)
     second = scene.application.run_continuously("c-1", order=(0, 2))
     with pytest.raises(TaskFencedError, match="generation 1"):
@@ -489,7 +489,7 @@ def test_task_starts_over_and_nothing_doubles_when_a_commit_fails(scene: Scene) 
         scene.wait(6)
         running.rounds(1, renew=False)
         scene.calls.before, before = (lambda name, arguments: None), scene.calls.before
-        running.coordinator.renew()
+        running.coordinator.lease.renew()
         scene.calls.before = before
     scene.calls.before = lambda name, arguments: None
     scene.settle(running)
@@ -551,7 +551,7 @@ def test_everything_comes_again_when_reset_after_a_continuous_run(scene: Scene) 
     reset(scene, input_topics=("in",))
 
     ledger = read_ledger(scene.kafka, APP)
-    assert ledger.switched is None, "the reset came after it"
+    assert ledger.current_continuous is None, "the reset came after it"
     assert ledger.reset is not None
     scene.application.batch("b-1")
     assert Counter(scene.kafka.values("out")) == Counter(first * 2)
@@ -572,11 +572,11 @@ def test_continuous_run_starts_where_the_reset_before_it_says(scene: Scene) -> N
 
     ledger = read_ledger(scene.kafka, APP)
     assert ledger.reset is None, "the continuous run came after it"
-    assert ledger.switched is not None
+    assert ledger.current_continuous is not None
     assert len(scene.kafka.values("out")) - before == 5, "what the reset skipped is skipped"
     scene.application.batch("b-2")
     ledger = read_ledger(scene.kafka, APP)
-    assert (ledger.reset, ledger.switched) == (None, None)
+    assert (ledger.reset, ledger.current_continuous) == (None, None)
     assert len(scene.kafka.values("out")) - before == 5
 
 
@@ -751,7 +751,7 @@ def test_lease_is_lost_when_nothing_is_heard_of_it_for_as_long_as_it_lasts(scene
     lease_seconds = scene.application.checked.lease_ms / 1000
     for _ in range(5):
         scene.wait(lease_seconds * 0.9)
-        running.coordinator.renew()
+        running.coordinator.lease.renew()
         running.watch.look(timeout_seconds=0)
         assert running.watch.verdict is Verdict.GO_ON
     scene.wait(lease_seconds * 1.1)
@@ -786,7 +786,7 @@ def test_lease_is_watched_on_when_the_broker_does_not_answer_for_a_moment(scene:
 
 def test_tasks_end_when_the_driver_has_let_go_of_the_lease(scene: Scene) -> None:
     running = scene.application.run_continuously("c-1")
-    running.coordinator.release()
+    running.coordinator.lease.release()
     running.watch.look(timeout_seconds=0)
     assert running.watch.verdict is Verdict.LOST
     watch = LeaseWatch(

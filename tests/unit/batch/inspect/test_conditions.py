@@ -18,11 +18,10 @@ from airflow_kstreams.batch.inspect.conditions import (
     condition_from_json,
     condition_to_json,
 )
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyCluster
 from tests.support.kafka.in_process import Application
@@ -107,7 +106,7 @@ def test_run_stays_finished_when_the_next_one_has_wiped_its_marker(
     application.run("one")
     publish(2)
     application.begin("two")
-    kafka.compact(metadata_topic("app"))
+    kafka.compact(ProtocolTopics("app").metadata)
 
     assert _seen(kafka, RunFinished(application_id="app", run_id="one"))["run_id"] == "one"
     assert _seen(kafka, RunFinished(application_id="app"))["run_id"] == "one"
@@ -366,7 +365,7 @@ def test_nothing_is_written_when_a_cluster_is_looked_at(
             condition.evaluate(view)
     assert not [name for name in counting.calls if name.startswith("writer.") or name == "reader.commit"]
     assert not {"admin.create_topics", "admin.delete_topics", "admin.delete_records"} & set(counting.calls)
-    assert ledger_topic("app") == "app-runs"
+    assert ProtocolTopics("app").ledger == "app-runs"
 
 
 @pytest.mark.parametrize(

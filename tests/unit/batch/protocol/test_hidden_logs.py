@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
 from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, results
 
 
-@pytest.mark.parametrize("topic", [metadata_topic(APP), ledger_topic(APP)])
+@pytest.mark.parametrize("topic", [ProtocolTopics(APP).metadata, ProtocolTopics(APP).ledger])
 def test_nothing_is_begun_when_an_open_transaction_hides_what_is_committed(topic: str) -> None:
     kafka = InMemoryKafka()
     for name in ("in", "middle", "out"):
@@ -29,7 +28,7 @@ def test_nothing_is_begun_when_an_open_transaction_hides_what_is_committed(topic
     hanging.produce(topic, b"1", b"open", 0)
     hanging.flush()
     kafka.clock.sleep(60)
-    before = kafka.records(metadata_topic(APP), isolation="read_uncommitted")
+    before = kafka.records(ProtocolTopics(APP).metadata, isolation="read_uncommitted")
     with pytest.raises(OpenTransactionError) as caught:
         app.begin("run-2")
     error = caught.value
@@ -37,7 +36,7 @@ def test_nothing_is_begun_when_an_open_transaction_hides_what_is_committed(topic
     assert "open for 9" in error.cause, "a minute, and as long as begin waited"
     assert describe_producers(TopicPartition(topic, 0)) in error.fix
     assert error.is_retriable
-    assert kafka.records(metadata_topic(APP), isolation="read_uncommitted") == before
+    assert kafka.records(ProtocolTopics(APP).metadata, isolation="read_uncommitted") == before
     hanging.abort()
     app.run("run-2")
     assert results(kafka) == ["1", "2", "3"]

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.task import attempt as task_attempt
 from airflow_kstreams.batch.task import commit as task_commit
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
@@ -94,7 +94,7 @@ def test_task_is_fenced_with_leaders_when_its_run_was_given_up(
         app.task(slice_, 0, 0)
     app.interceptor = None
     # No slice is left, and a person says of every input where to go on.
-    kafka.admin().delete_topics([metadata_topic(APP)])
+    kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
     reader, inputs = kafka.reader(group_id=APP), kafka.partitions("in")
     reader.commit({tp: CommittedOffset(at.offset) for tp, at in reader.committed(inputs).items()})
     app.run("run-3")

@@ -306,7 +306,7 @@ def test_dry_run_changes_nothing_whatever_is_asked_for(scene: ResetScene) -> Non
         assert (plan.dropped_run, len(plan.members)) == ("r4", 1)
         assert plan.lease is not None
         assert scene.dump() == before
-    driver.renew()
+    driver.lease.renew()
     driver.close()
 
 
@@ -320,7 +320,7 @@ def test_application_at_work_is_left_alone_unless_forced(scene: ResetScene) -> N
             scene.reset(**request)
         assert "--force" in caught.value.fix
         assert scene.dump() == before
-    driver.renew()
+    driver.lease.renew()
     driver.close()
 
 
@@ -330,7 +330,12 @@ def test_driver_is_superseded_and_writes_nothing_more_when_a_reset_is_forced(sce
     slice_ = scene.begin("r4", coordinator=driver)
     scene.reset(**EVERYTHING, delete_stop_offsets=True, force=True)
     after = scene.dump()
-    for late in (driver.renew, driver.release, lambda: driver.finish("r4"), lambda: scene.task(slice_, 0, 0)):
+    for late in (
+        driver.lease.renew,
+        driver.lease.release,
+        lambda: driver.finish("r4"),
+        lambda: scene.task(slice_, 0, 0),
+    ):
         with pytest.raises((RunSupersededError, RunError, TaskFencedError)):
             late()
             raise RunSupersededError("release is silent", run_id="r4")
@@ -408,7 +413,7 @@ def test_run_that_begins_meanwhile_wins_when_the_reset_was_not_forced(scene: Res
     with pytest.raises(RunBusyError, match="driver of r4 works on run 'r4'"):
         scene.reset(FaultyCluster(scene.kafka, steps), **EVERYTHING)
     assert scene.offsets("in") == [3, 2]
-    driver.renew()
+    driver.lease.renew()
     driver.close()
 
 

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import FINISHED, metadata_topic
+from airflow_kstreams.batch.protocol.metadata_records import FINISHED
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.task.attempt import TaskAssignment
 from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import (
     KafkaClientError,
@@ -22,6 +21,7 @@ from airflow_kstreams.streams.errors import (
     RunSupersededError,
 )
 from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -125,7 +125,9 @@ def test_run_is_finished_once_when_somebody_else_finishes_it_meanwhile(
     assert not steps.left
     assert {summary.finished_ms for summary in summaries} == {other.finish("run").finished_ms}
     markers = [
-        r for r in kafka.records(metadata_topic(APP)) if (r.key(), r.value()) == (APP.encode(), FINISHED)
+        r
+        for r in kafka.records(ProtocolTopics(APP).metadata)
+        if (r.key(), r.value()) == (APP.encode(), FINISHED)
     ]
     assert len(markers) == 1
 
@@ -167,11 +169,11 @@ def test_lease_stays_with_its_new_owner_when_the_old_one_cannot_read_whose_it_is
         Step("admin.describe_topics", "", fail),
     ]
     with pytest.raises(KafkaClientError, match="no answer"):
-        old.renew()
+        old.lease.renew()
     for _ in range(2):
         with pytest.raises(RunSupersededError):
-            old.renew()
-    new.renew()
+            old.lease.renew()
+    new.lease.renew()
 
 
 def test_run_is_not_finished_when_a_task_has_not_made_its_last_commit(
@@ -212,8 +214,8 @@ def test_nobody_is_refused_when_the_lease_was_released_a_moment_ago(
     steps = Steps()
     # The first look sees the lease in force, as a reader does before the markers of the release are there.
     steps.left += [
-        Step("reader.assign", ledger_topic(APP), lambda: None),
-        Step("reader.assign", ledger_topic(APP), owner.release),
+        Step("reader.assign", ProtocolTopics(APP).ledger, lambda: None),
+        Step("reader.assign", ProtocolTopics(APP).ledger, owner.lease.release),
     ]
     next_one = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
 
@@ -238,9 +240,9 @@ def test_lease_is_released_when_its_owners_writer_may_not_be_used_again(
     owner.begin("run", topology.plan(APP), hold_lease=True)
     steps.left.append(Step("writer.commit", "", _lost))
     with pytest.raises(KafkaClientError):
-        owner.renew()
+        owner.lease.renew()
 
-    owner.release()
+    owner.lease.release()
 
     next_one = Coordinator(kafka, SETTINGS, clock=kafka.clock)
     assert next_one.begin("next", topology.plan(APP), hold_lease=True).slice is not None
@@ -254,12 +256,12 @@ def test_lease_of_a_new_owner_stays_when_the_old_one_releases_late(
     owner.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
     steps.left.append(Step("writer.commit", "", _lost))
     with pytest.raises(KafkaClientError):
-        owner.renew()
+        owner.lease.renew()
     retry = Coordinator(kafka, SETTINGS, clock=kafka.clock)
     retry.begin("run", topology.plan(APP), order=(0, 2), hold_lease=True)
 
-    owner.release()
+    owner.lease.release()
 
     with pytest.raises(RunBusyError):
         Coordinator(kafka, SETTINGS, clock=kafka.clock).begin("next", topology.plan(APP), hold_lease=True)
-    retry.renew()
+    retry.lease.renew()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import ledger_topic
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
@@ -118,11 +117,11 @@ def test_recreated_topic_is_noticed_whatever_else_is_lost(
     for partition in range(2):
         publish(kafka, *(f"{partition}-{n}" for n in range(20)), partition=partition, topic=topic)
     if lost == "compacted":
-        kafka.compact(metadata_topic(APP), drop_tombstones=True)
+        kafka.compact(ProtocolTopics(APP).metadata, drop_tombstones=True)
     elif lost == "metadata topic":
-        kafka.admin().delete_topics([metadata_topic(APP)])
+        kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
     elif lost == "ledger":
-        kafka.admin().delete_topics([ledger_topic(APP)])
+        kafka.admin().delete_topics([ProtocolTopics(APP).ledger])
     error = refused(app, "run-2")
     assert f"topic {topic} was created again since the last run: its id is " in error.cause
     assert "of partition 0" in error.cause
@@ -151,9 +150,9 @@ def test_run_goes_on_where_the_last_one_stopped_when_offsets_expired(
     app.run("run-1")
     kafka.expire_offsets(APP)
     if lost == "metadata topic":
-        kafka.admin().delete_topics([metadata_topic(APP)])
+        kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
     elif lost == "ledger":
-        kafka.admin().delete_topics([ledger_topic(APP)])
+        kafka.admin().delete_topics([ProtocolTopics(APP).ledger])
     publish(kafka, "new")
     summary = app.run("run-2")
     assert results(kafka) == sorted([*map(str, range(10)), "new"])
@@ -193,12 +192,12 @@ def test_run_is_refused_when_nothing_says_how_far_a_partition_was_read(
     app.run("run-1")
     kafka.expire_offsets(APP)
     # What is left of the metadata topic is its finished marker; what is left of the ledger is the groups.
-    kafka.admin().delete_topics([metadata_topic(APP)])
-    ledger = kafka.records(ledger_topic(APP))
-    kafka.admin().delete_topics([ledger_topic(APP)])
-    kafka.create_topic(ledger_topic(APP), cleanup_policy="compact")
+    kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
+    ledger = kafka.records(ProtocolTopics(APP).ledger)
+    kafka.admin().delete_topics([ProtocolTopics(APP).ledger])
+    kafka.create_topic(ProtocolTopics(APP).ledger, cleanup_policy="compact")
     (assignment,) = (record for record in ledger if record.key() == b"__assignment__")
-    kafka.append(ledger_topic(APP), assignment.value(), assignment.key())
+    kafka.append(ProtocolTopics(APP).ledger, assignment.value(), assignment.key())
     error = refused(app, "run-2")
     assert "in-0: its committed offset is gone" in error.cause
     assert "runs have read it" in error.cause
@@ -215,7 +214,7 @@ def test_run_is_refused_when_offsets_and_metadata_of_an_unfinished_run_are_gone(
     publish(kafka, "half")
     slice_ = app.begin("run-2")
     app.tasks(slice_)
-    kafka.admin().delete_topics([metadata_topic(APP)])
+    kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
     kafka.expire_offsets(APP, [TopicPartition("in", 0)])
     error = refused(app, "run-3")
     assert "in-0: its committed offset is gone" in error.cause
@@ -235,9 +234,9 @@ def test_vanished_partitions_are_named_when_a_topic_has_fewer(
     recreate(kafka, "in", 2)
     publish(kafka, "new", partition=1)
     if lost == "metadata topic":
-        kafka.admin().delete_topics([metadata_topic(APP)])
+        kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
     elif lost == "ledger":
-        kafka.admin().delete_topics([ledger_topic(APP)])
+        kafka.admin().delete_topics([ProtocolTopics(APP).ledger])
     error = refused(app, "run-2")
     assert "topic in has 2 partitions, runs have read 4" in error.cause
     assert "in-2 from offset 2, in-3 from offset 3" in error.cause

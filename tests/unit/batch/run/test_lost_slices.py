@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import DataLossError, RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, refused, results
 
-METADATA = metadata_topic(APP)
+METADATA = ProtocolTopics(APP).metadata
 
 
 @pytest.fixture

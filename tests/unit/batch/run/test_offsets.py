@@ -8,9 +8,10 @@ import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.data_loss import data_loss
+from airflow_kstreams.batch.protocol.log_bounds import LogBounds, any_record
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.run.offsets import LogBounds, any_record, find_losses, freeze_inputs, start_of
-from airflow_kstreams.batch.run.prior_runs import Known
+from airflow_kstreams.batch.run.offsets import find_losses, freeze_inputs, start_of
+from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -31,7 +32,7 @@ def freeze(
     before: dict[str, str] | None = None,
     first: str = "earliest",
 ) -> tuple[int, int]:
-    known = Known(
+    known = PriorRuns(
         committed={} if committed is None else {A0: committed},
         last_stops=last_stops or {},
         topic_ids=IDS if before is None else before,
@@ -66,7 +67,7 @@ def test_added_partition_starts_at_its_beginning_when_the_first_run_began_at_lat
 
 
 def test_partition_starts_at_its_beginning_when_only_others_of_its_topic_have_committed_offsets() -> None:
-    known = Known(committed={A1: CommittedOffset(9, OURS)}, last_stops={}, topic_ids=IDS)
+    known = PriorRuns(committed={A1: CommittedOffset(9, OURS)}, last_stops={}, topic_ids=IDS)
     settings = ApplicationSettings.parse("app", {"first.run.offsets": "latest"})
     assert start_of(A0, log(3, 60), known, settings) == 3
 

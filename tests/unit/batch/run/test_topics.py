@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
-from airflow_kstreams.batch.run.topics import ensure_protocol_topics, ensure_topics
+from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
+from airflow_kstreams.batch.run.topics import ensure_topics
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan

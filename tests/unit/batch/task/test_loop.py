@@ -10,6 +10,7 @@ import pytest
 
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.task.commit import TaskClients
+from airflow_kstreams.batch.task.end import BoundedEnd
 from airflow_kstreams.batch.task.loop import TaskLoop, next_chunk
 from airflow_kstreams.streams import StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import (
@@ -188,11 +189,11 @@ def rig() -> Callable[..., Rig]:
             clients,
             commit,  # type: ignore[arg-type]
             failures,  # type: ignore[arg-type]
+            end=BoundedEnd(task),
             settings=checked,
             clock=clock,
-            patient=patient,
         )
-        loop.open()
+        loop.open(patient=patient)
         return Rig(loop=loop, reader=reader, commit=commit, writer=writer, failures=failures, sent=sent)
 
     return make

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams import KStreamBuilder, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import DataLossError, StopOffsetUnreachableError
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
@@ -263,7 +263,7 @@ def test_stream_time_goes_on_from_run_to_run_when_committed_offsets_expire(
     if lost != "nothing":
         kafka.expire_offsets(APP)
     if lost == "and the metadata topic":
-        kafka.admin().delete_topics([metadata_topic(APP)])
+        kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
     kafka.append("in", b"late", b"k", partition=0, timestamp_ms=1_000)
     again = app.run("run-2")
     assert sum(task.records_dropped for task in again.tasks) == 1, "it comes after the end of its window"

@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.batch.protocol.metadata_records import H_PLAN, metadata_topic
+from airflow_kstreams.batch.protocol.metadata_records import H_PLAN
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import Headers, TopicSpec
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
@@ -154,7 +155,7 @@ def test_slice_of_an_earlier_version_is_resumed_when_it_does_not_name_its_change
 
 def without(kafka: InMemoryKafka, name: str) -> None:
     """Write the run's marker again as it is without a field of the plan."""
-    marker = next(r for r in reversed(kafka.records(metadata_topic(APP))) if r.key() == APP.encode())
+    marker = next(r for r in reversed(kafka.records(ProtocolTopics(APP).metadata)) if r.key() == APP.encode())
     headers: Headers = []
     for header, value in marker.headers() or ():
         if header == H_PLAN:
@@ -163,7 +164,7 @@ def without(kafka: InMemoryKafka, name: str) -> None:
             headers.append((header, msgspec.json.encode(plan)))
         else:
             headers.append((header, value))
-    kafka.append(metadata_topic(APP), marker.value(), marker.key(), headers=headers)
+    kafka.append(ProtocolTopics(APP).metadata, marker.value(), marker.key(), headers=headers)
 
 
 def test_changelogs_are_frozen_by_their_topic_ids(app: Application, kafka: InMemoryKafka) -> None:

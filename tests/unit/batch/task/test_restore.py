@@ -90,6 +90,10 @@ class Logs:
         self.clock.sleep(timeout_seconds)
         return Fetched({}, {})
 
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            del self._positions[partition]
+
     def end_offsets(self, partitions: Collection[TopicPartition], *, isolation: str) -> Any:
         return {partition: self.ends[partition] for partition in partitions}
 

@@ -9,10 +9,10 @@ import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
-from airflow_kstreams.batch.protocol.metadata_records import metadata_topic
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition, TopicSpec
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka.clock import ManualClock
 from tests.support.kafka.in_process import Application
@@ -319,7 +319,7 @@ def test_open_transaction_on_the_metadata_topic_is_warned_of(rig: Rig) -> None:
     writer = rig.kafka.writer(transactional_id="foreign", transaction_timeout_ms=900_000)
     writer.init_transactions()
     writer.begin()
-    writer.produce(metadata_topic(APP), b"v", b"k", 0)
+    writer.produce(ProtocolTopics(APP).metadata, b"v", b"k", 0)
     writer.flush()
     assert rig.problems() == [("warning", "metadata topic")]
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from airflow_kstreams.batch.run.lease_keeper import LeaseKeeper
+from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
 from airflow_kstreams.streams.errors import KafkaClientError, RunSupersededError
 
 SUPERSEDED = RunSupersededError("taken over", run_id="run-1")
@@ -32,8 +32,8 @@ class Renewals:
         self.released += 1
 
 
-def keeper(renewals: Renewals, **extra: object) -> LeaseKeeper:
-    return LeaseKeeper(
+def keeper(renewals: Renewals, **extra: object) -> LeaseRenewal:
+    return LeaseRenewal(
         renew=renewals.renew,
         release=renewals.release,
         interval_seconds=0.001,

@@ -1,4 +1,4 @@
-"""Keeps a driver's lease while its jobs run.
+"""Renews a driver's lease while its jobs run.
 
 Invariant: at most one driver's view "I own the slice" is backed by the coordinator's transactional id. A
 renewal is a transaction under that id, so the renewal of a driver that was taken over fails at the broker,
@@ -23,13 +23,13 @@ from airflow_kstreams.streams.errors import KStreamsError, RunSupersededError
 log = logging.getLogger(__name__)
 
 
-class LeaseKeeper:
+class LeaseRenewal:
     """Renews a lease in a thread of its own; a context manager.
 
     :param renew: renews once; raises RunSupersededError when another driver owns the slice.
     :param release: gives the lease up, called at the end unless superseded.
     :param interval_seconds: between renewals.
-    :param on_superseded: called once, from the keeper's thread, when another driver has taken over.
+    :param on_superseded: called once, from the thread of renewals, when another driver has taken over.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class LeaseKeeper:
         self._on_superseded = on_superseded
         self._ended = threading.Event()
         self._superseded: RunSupersededError | None = None
-        self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="lease-renewal", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -89,7 +89,7 @@ class LeaseKeeper:
     def outranking(self) -> Iterator[None]:
         """Raise the loss of the lease instead of the errors that follow from it.
 
-        Once a driver was superseded, whatever its tasks complain of is only a consequence.
+        Once a driver was superseded, what its tasks complain of is only a consequence.
 
         :raises RunSupersededError: another driver has taken over, and the body failed.
         """
@@ -110,6 +110,6 @@ class LeaseKeeper:
                     self._on_superseded()
                 return
             except KStreamsError as error:
-                # The lease lasts three intervals: another renewal may still come in time, and if none does,
-                # whoever takes over fences this driver.
+                # The lease lasts three intervals: another renewal may still come in time. If none does, the
+                # driver that takes over fences this one.
                 log.warning("a lease renewal failed, trying again: %s", error)

@@ -1,0 +1,121 @@
+"""What a task of a continuous run works on: the run that the ledger names, everything from the committed
+offsets on, without end.
+"""
+
+from __future__ import annotations
+
+from airflow_kstreams.batch.continuous.endless_end import EndlessEnd
+from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice
+from airflow_kstreams.batch.protocol.stops import task_partitions
+from airflow_kstreams.batch.protocol.topics import refuse_other_topics
+from airflow_kstreams.batch.task.task_slice import TaskSlice
+from airflow_kstreams.batch.task.work import TaskAssignment
+from airflow_kstreams.streams.errors import DataLossError, TaskFencedError
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    ClusterPort,
+    CommittedOffset,
+    ReaderPort,
+    TopicPartition,
+)
+from airflow_kstreams.streams.records.record_queue import UNBOUNDED
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+
+class ContinuousWork:
+    """The work of one task of a continuous run.
+
+    :param assignment: which task of which continuous run.
+    """
+
+    def __init__(
+        self, assignment: TaskAssignment, cluster: ClusterPort, settings: ApplicationSettings, clock: Clock
+    ) -> None:
+        self.task_id = assignment.task_id
+        self._assignment = assignment
+        self._cluster = cluster
+        self._app = settings.application_id
+        self._clock = clock
+
+    def share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        """Look the run up in the ledger, and where the task goes on.
+
+        :raises TaskFencedError: the run is not this driver's any more.
+        :raises DataLossError: records it must read are gone, or its committed offsets are.
+        """
+        ledger = read_ledger(self._cluster, self._app, admin=admin, clock=self._clock)
+        run = current_run(ledger, self._assignment)
+        return run.slice, continuous_share(run, self.task_id, reader, admin)
+
+    def end(self, task: StreamTask, admin: AdminPort) -> EndlessEnd:
+        """Return where the task's reading ends: nowhere."""
+        return EndlessEnd(task, admin)
+
+
+def current_run(ledger: Ledger, assignment: TaskAssignment) -> ContinuousRun:
+    """Return the continuous run, if the ledger still says that it is this driver's.
+
+    :raises TaskFencedError: the driver that launched the task does not own the application any more.
+    """
+    lease, run = ledger.lease, ledger.current_continuous
+    mine = (assignment.run_id, assignment.generation)
+    if (
+        lease is not None
+        and run is not None
+        and lease.continuous
+        and lease.expires_ms > 0
+        and (lease.owner_run_id, lease.generation) == mine == (run.run_id, run.generation)
+    ):
+        return run
+    holder = "no driver"
+    if lease is not None and lease.expires_ms:
+        holder = f"{lease.owner} for {lease.owner_run_id!r}"
+    raise TaskFencedError(
+        f"task {assignment.task_id} belongs to the continuous run {assignment.run_id!r} generation "
+        f"{assignment.generation}, but the ledger says that the lease is held by {holder}",
+        fix="nothing: the driver that owns the application launches its tasks itself",
+        task_id=str(assignment.task_id),
+    )
+
+
+def continuous_share(run: ContinuousRun, task_id: TaskId, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
+    """Work out what a task of a continuous run reads: everything from its committed offsets on.
+
+    :raises DataLossError: records it must read are gone, or its committed offsets are.
+    """
+    partitions = task_partitions(run.slice, task_id.subtopology, task_id.group)
+    refuse_other_topics(admin, run.slice, {partition.topic for partition in partitions})
+    committed = reader.committed(partitions)
+    starts = admin.start_offsets(partitions)
+    ends = admin.end_offsets(partitions, isolation="read_uncommitted")
+    for partition in partitions:
+        _refuse_gap(
+            partition, committed.get(partition), starts[partition], ends[partition], run_id=run.run_id
+        )
+    return TaskSlice(
+        bounds={partition: (committed[partition].offset, UNBOUNDED) for partition in partitions},
+        committed=committed,
+        notify=(),
+        notified=False,
+    )
+
+
+def _refuse_gap(
+    partition: TopicPartition, committed: CommittedOffset | None, start: int, end: int, *, run_id: str
+) -> None:
+    if committed is not None and start <= committed.offset <= end:
+        return
+    what = (
+        "there is no committed offset" if committed is None else f"the committed offset is {committed.offset}"
+    )
+    raise DataLossError(
+        f"{partition}: {what}, but the log holds [{start}, {end}); continuous run {run_id!r} cannot go on "
+        "there",
+        fix="restore the topic, or stop the run and accept the gap with: kafka-consumer-groups.sh "
+        "--bootstrap-server <broker> --group <application id> --topic "
+        f"{partition.topic}:{partition.partition} --reset-offsets --to-earliest --execute",
+        run_id=run_id,
+    )

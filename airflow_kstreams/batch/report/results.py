@@ -1,0 +1,255 @@
+"""What operators and sensors leave in XCom: small, typed, never read back to decide anything (Kafka is asked
+for that).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypedDict
+
+from airflow_kstreams.batch.protocol.model import FrozenPartition, RunSummary, Slice, TaskReport
+from airflow_kstreams.streams.ports import TopicPartition
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.protocol.replay_records import Replay
+    from airflow_kstreams.batch.reset.plan import ResetPlan
+
+#: Largest result in bytes of JSON: what lies in Airflow's database and travels with every look at the task.
+MAX_RESULT_BYTES = 4_000
+
+
+class RunResult(TypedDict):
+    """A run as one operator saw it.
+
+    :param run_id: the run.
+    :param application_id: whose run it is.
+    :param generation: number of drivers that have taken it.
+    :param finished: whether the finished marker is written.
+    :param empty: whether there was nothing new.
+    :param record_span: sum of stop - start offsets over the inputs, an upper bound of the records to read.
+    :param records_per_topic: the same per input topic, largest first.
+    :param topics_omitted: how many topics did not fit.
+    :param records_in: records that the tasks have consumed, from intermediate topics, too.
+    :param records_out: records that the tasks have sent.
+    :param records_skipped: records that the tasks have left out because a backfill keeps to its interval.
+    """
+
+    run_id: str
+    application_id: str
+    generation: int
+    finished: bool
+    empty: bool
+    record_span: int
+    records_per_topic: dict[str, int]
+    topics_omitted: int
+    records_in: int
+    records_out: int
+    records_skipped: int
+
+
+class NewDataResult(TypedDict):
+    """Records that no run has processed.
+
+    :param application_id: whose input they are.
+    :param records: how many, counted no further than the sensor asked for.
+    :param records_per_topic: the same per input topic, largest first.
+    :param topics_omitted: how many topics did not fit.
+    :param oldest_ms: smallest timestamp among the first new records of the partitions, epoch milliseconds.
+    """
+
+    application_id: str
+    records: int
+    records_per_topic: dict[str, int]
+    topics_omitted: int
+    oldest_ms: int
+
+
+class StopOffsetsResult(TypedDict):
+    """A subtopology that is at its stop offsets.
+
+    :param application_id: the application.
+    :param run_id: the run.
+    :param subtopology: id of the subtopology.
+    :param stop_offsets: ``topic-partition`` -> stop offset; empty once the run is finished, and where they do
+        not fit.
+    """
+
+    application_id: str
+    run_id: str
+    subtopology: int
+    stop_offsets: dict[str, int]
+
+
+class ReplayResult(TypedDict):
+    """A replay of dead letters.
+
+    :param replay_id: the replay.
+    :param application_id: whose dead letters.
+    :param dead_letter_topic: where they lie.
+    :param records: records brought back to the topics they came from.
+    :param records_per_topic: the same per topic, largest first.
+    :param topics_omitted: how many topics did not fit.
+    :param without_origin: letters that stayed because they belong to no consumed record, as those of timers.
+    :param expired: offsets that the topic's retention deleted before they were replayed.
+    """
+
+    replay_id: str
+    application_id: str
+    dead_letter_topic: str
+    records: int
+    records_per_topic: dict[str, int]
+    topics_omitted: int
+    without_origin: int
+    expired: int
+
+
+class ResetResult(TypedDict):
+    """A reset of an application.
+
+    :param application_id: the application.
+    :param done_before: whether an earlier try had done it; its counts are left out.
+    :param partitions_per_topic: how many offsets were set, per topic.
+    :param topics_omitted: how many topics did not fit.
+    :param topics_deleted: how many internal topics were deleted.
+    :param runs_taken_back: how many finished runs may run again under their ids.
+    :param dropped_run: id of the unfinished run whose slice was dropped; empty for none.
+    """
+
+    application_id: str
+    done_before: bool
+    partitions_per_topic: dict[str, int]
+    topics_omitted: int
+    topics_deleted: int
+    runs_taken_back: int
+    dropped_run: str
+
+
+def iso_of(epoch_ms: int) -> str:
+    """Return a time as people read it."""
+    return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat()
+
+
+def new_data_result(application_id: str, per_topic: Mapping[str, int], oldest_ms: int) -> NewDataResult:
+    """Describe what is new."""
+    result = NewDataResult(
+        application_id=application_id,
+        records=sum(per_topic.values()),
+        records_per_topic={},
+        topics_omitted=0,
+        oldest_ms=oldest_ms,
+    )
+    new = {topic: count for topic, count in per_topic.items() if count}
+    result["records_per_topic"], result["topics_omitted"] = _largest(result, new)
+    return result
+
+
+def stop_offsets_result(
+    application_id: str, run_id: str, subtopology: int, stops: Mapping[TopicPartition, int]
+) -> StopOffsetsResult:
+    """Describe a subtopology that is at its stop offsets."""
+    result = StopOffsetsResult(
+        application_id=application_id,
+        run_id=run_id,
+        subtopology=subtopology,
+        stop_offsets={str(tp): stop for tp, stop in sorted(stops.items())},
+    )
+    if len(json.dumps(result)) > MAX_RESULT_BYTES:
+        result["stop_offsets"] = {}
+    return result
+
+
+def replay_result(application_id: str, replay: Replay) -> ReplayResult:
+    """Describe a replay of dead letters."""
+    result = ReplayResult(
+        replay_id=replay.replay_id,
+        application_id=application_id,
+        dead_letter_topic=replay.dead_letter_topic,
+        records=replay.records,
+        records_per_topic={},
+        topics_omitted=0,
+        without_origin=replay.without_origin,
+        expired=replay.expired,
+    )
+    result["records_per_topic"], result["topics_omitted"] = _largest(result, replay.records_per_topic)
+    return result
+
+
+def reset_result(done: ResetPlan) -> ResetResult:
+    """Describe what a reset did."""
+    result = ResetResult(
+        application_id=done.request.application_id,
+        done_before=done.done_before,
+        partitions_per_topic={},
+        topics_omitted=0,
+        topics_deleted=len(done.deleted),
+        runs_taken_back=len(done.taken_back),
+        dropped_run=done.dropped_run or "",
+    )
+    moved = Counter(change.partition.topic for change in done.offsets)
+    result["partitions_per_topic"], result["topics_omitted"] = _largest(result, moved)
+    return result
+
+
+def result_of_slice(slice_: Slice, tasks: Iterable[TaskReport] = ()) -> RunResult:
+    """Describe a slice that has begun.
+
+    :param tasks: what its tasks have committed so far.
+    """
+    reports = tuple(tasks)
+    result = RunResult(
+        run_id=slice_.run_id,
+        application_id=slice_.plan.topology.application_id,
+        generation=slice_.generation,
+        finished=False,
+        empty=slice_.plan.empty,
+        record_span=slice_.record_span,
+        records_per_topic={},
+        topics_omitted=0,
+        records_in=sum(report.records_in for report in reports),
+        records_out=sum(report.records_out for report in reports),
+        records_skipped=sum(report.records_skipped for report in reports),
+    )
+    result["records_per_topic"], result["topics_omitted"] = _largest(result, _per_topic(slice_.inputs))
+    return result
+
+
+def result_of_summary(summary: RunSummary) -> RunResult:
+    """Describe a finished run."""
+    per_topic = _per_topic(summary.inputs)
+    result = RunResult(
+        run_id=summary.run_id,
+        application_id=summary.application_id,
+        generation=summary.generation,
+        finished=True,
+        empty=summary.empty,
+        record_span=sum(per_topic.values()),
+        records_per_topic={},
+        topics_omitted=0,
+        records_in=summary.records_in,
+        records_out=summary.records_out,
+        records_skipped=summary.records_skipped,
+    )
+    result["records_per_topic"], result["topics_omitted"] = _largest(result, per_topic)
+    return result
+
+
+def _per_topic(inputs: Iterable[FrozenPartition]) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    for partition in inputs:
+        totals[partition.topic] += partition.stop_offset - partition.start_offset
+    return dict(totals)
+
+
+def _largest(result: object, per_topic: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Return the largest numbers that fit into a result beside the rest of it, and how many do not."""
+    room = MAX_RESULT_BYTES - len(json.dumps(result)) - len(str(len(per_topic)))
+    kept: dict[str, int] = {}
+    for topic, number in Counter(per_topic).most_common():
+        room -= len(json.dumps({topic: number}))
+        if room < 0:
+            break
+        kept[topic] = number
+    return kept, len(per_topic) - len(kept)

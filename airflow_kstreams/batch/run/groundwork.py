@@ -1,0 +1,140 @@
+"""What the start of every run does first, with an end or without: check, fence, and look at what is there.
+
+Order and why: (1) topics first, so that a missing one changes nothing; (2) fence the last run's transactional
+ids, so that the offsets read next cannot move; (3) committed offsets, stable. Nothing here writes to the
+protocol's topics.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.metadata_records import check_keys
+from airflow_kstreams.batch.protocol.model import RunPlan, RunState
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.run.fence import fence, last_tasks, transactional_ids
+from airflow_kstreams.batch.run.offsets import find_vanished
+from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, with_committed
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
+from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
+from airflow_kstreams.streams.ports import CommittedOffset, TopicDescription, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groundwork:
+    """What a start is decided from.
+
+    :param topics: source topics, their partitions and groups.
+    :param partitions: of all source topics.
+    :param committed: the group's committed offsets of those.
+    :param prior: what earlier runs left, those offsets included.
+    """
+
+    topics: SourceTopics
+    partitions: tuple[TopicPartition, ...]
+    committed: Mapping[TopicPartition, CommittedOffset]
+    prior: PriorRuns
+
+
+def lay_groundwork(
+    session: CoordinatorSession, *, request: SliceRequest, folded: Folded, ledger: Ledger
+) -> Groundwork:
+    """Check the topics, fence the tasks of the last run, and read how far it came.
+
+    :raises TopologyError: topics are missing or do not fit.
+    :raises DataLossError: topics or partitions that runs have read are gone.
+    """
+    plan = request.plan
+    prior = recall(plan, folded, ledger)
+    topics = ensure_topics(
+        session.admin,
+        plan,
+        session.settings,
+        groups=request.groups,
+        recorded=ledger.assignment,
+        refuse_loss=lambda found: _refuse_vanished(session, request, prior, found),
+    )
+    # The same file may run in either mode: what could not is refused before it has begun.
+    check_keys(plan, topics.partitions)
+    _fence_last_tasks(session, request, folded, ledger, prior, topics)
+    partitions = tuple(
+        TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])
+    )
+    committed = session.committed(partitions)
+    return Groundwork(
+        topics=topics,
+        partitions=partitions,
+        committed=committed,
+        prior=with_committed(prior, committed, plan, topics.topic_ids),
+    )
+
+
+def run_plan(
+    session: CoordinatorSession, request: SliceRequest, topics: SourceTopics, *, warnings: tuple[str, ...]
+) -> RunPlan:
+    """Return what both kinds of run write of their plan."""
+    return RunPlan(
+        topology=request.plan,
+        partitions=dict(topics.partitions),
+        topic_ids=dict(topics.topic_ids),
+        tasks={str(sub): count for sub, count in topics.tasks.items()},
+        stop_hash="",
+        transactional_ids=transactional_ids(session.application_id, topics.tasks),
+        begun_ms=session.clock.now_ms(),
+        groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
+        warnings=warnings,
+        changelog_ids=topics.changelog_ids,
+    )
+
+
+def start_offsets(
+    request: SliceRequest, prior: PriorRuns, starts: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return what a start commits: offsets under the run's id, each with its partition's times beside it."""
+    ours = OffsetMetadata(run_id=request.run_id)
+    return {tp: CommittedOffset(at, ours.at_times(prior.times_of(tp)).encode()) for tp, at in starts.items()}
+
+
+def _fence_last_tasks(
+    session: CoordinatorSession,
+    request: SliceRequest,
+    folded: Folded,
+    ledger: Ledger,
+    prior: PriorRuns,
+    topics: SourceTopics,
+) -> None:
+    """Fence the tasks of the last run, so that the offsets read next cannot move.
+
+    When nothing says which they are, although something was read, they are taken to be those of the new run.
+
+    :raises KafkaClientError: the broker did not answer.
+    """
+    last = last_tasks(session.application_id, folded, ledger)
+    ids = last.transactional_ids
+    if ids is None:
+        read = prior.read or folded.state is RunState.RUNNING
+        ids = transactional_ids(session.application_id, topics.tasks) if read else ()
+    written = written_topics(request.plan, *last.topologies, settings=session.settings)
+    fence(session.cluster, ids, admin=session.admin, topics=written)
+
+
+def _refuse_vanished(
+    session: CoordinatorSession,
+    request: SliceRequest,
+    prior: PriorRuns,
+    found: Mapping[str, TopicDescription],
+) -> None:
+    """Refuse to go on without topics and partitions that runs have read."""
+    topics = {*request.plan.sources} - {*request.plan.repartition_topics}
+    losses = find_vanished(topics, found, prior)
+    if losses:
+        # Only now it matters what a person accepted.
+        there = {tp for loss in losses for tp in loss.partitions if tp.topic in found}
+        losses = find_vanished(topics, found, dataclasses.replace(prior, committed=session.committed(there)))
+    refuse_losses(losses, request)

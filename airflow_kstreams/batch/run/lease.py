@@ -1,0 +1,214 @@
+"""The coordinator's hold on the lease: taken by its begin, renewed, given up, and refused to others.
+
+A lease is a record of the ledger, written under the coordinator's transactional id together with what begins.
+Its holder renews it in time; a holder that finds the id claimed by another coordinator reads the ledger, and
+goes on only if the lease is still its own. A caller that meets the lease of another owner is refused here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.ledger import Ledger, lease_record
+from airflow_kstreams.batch.protocol.model import Lease
+from airflow_kstreams.batch.run.lease_errors import Caller, busy, lost_race, resetting, superseded
+from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.streams.errors import (
+    AccessDeniedError,
+    ConfigError,
+    DataLossError,
+    KafkaClientError,
+    KStreamsError,
+    RunBusyError,
+    RunSupersededError,
+    TaskFencedError,
+)
+
+log = logging.getLogger(__name__)
+
+_RENEWALS_PER_LEASE = 3
+
+
+class CoordinatorLease:
+    """The lease of one coordinator, which may hold none.
+
+    :param session: writes it.
+    """
+
+    def __init__(self, session: CoordinatorSession) -> None:
+        self._session = session
+        self._app = session.application_id
+        self._clock = session.clock
+        self._lease_ms = session.settings.lease_ms
+        self._held: Lease | None = None
+        self._superseded: RunSupersededError | None = None
+
+    @property
+    def held(self) -> Lease | None:
+        """The lease as it was taken, None when none is held."""
+        return self._held
+
+    def new(self, caller: Caller, generation: int) -> Lease:
+        """Return a lease for a caller; what begins writes it, and then calls :meth:`take`."""
+        return Lease(
+            owner_run_id=caller.run_id,
+            order=caller.order,
+            owner=caller.owner,
+            generation=generation,
+            expires_ms=self._clock.now_ms() + self._lease_ms,
+            continuous=caller.continuous,
+        )
+
+    def take(self, lease: Lease | None) -> None:
+        """Hold a lease that was just written, or None: it was given up, or never asked for."""
+        self._held = lease
+
+    def keep(self, *, on_superseded: Callable[[], None] | None = None) -> LeaseRenewal:
+        """Return a context manager that renews the lease that ``begin`` took, and gives it up at the end.
+
+        :param on_superseded: called once, from another thread, when another driver takes over.
+        :raises ConfigError: no lease is held.
+        """
+        if self._held is None:
+            raise _none_held()
+        return LeaseRenewal(
+            renew=self.renew,
+            release=self.release,
+            interval_seconds=self._lease_ms / 1000 / _RENEWALS_PER_LEASE,
+            on_superseded=on_superseded,
+        )
+
+    def renew(self, *, stopping: bool = False) -> None:
+        """Renew the lease.
+
+        :param stopping: tell the tasks of a continuous run to end cleanly; later renewals say it again.
+        :raises RunSupersededError: another driver owns the slice.
+        :raises KafkaClientError: the broker did not answer; the lease lasts until it runs out.
+        """
+        with self._session.writing:
+            if self._superseded is not None:
+                raise self._superseded
+            if self._held is None:
+                raise _none_held()
+            if stopping:
+                self._held = msgspec.structs.replace(self._held, stopping=True)
+            expires_ms = self._clock.now_ms() + self._lease_ms
+            renewed = msgspec.structs.replace(self._held, expires_ms=expires_ms)
+            try:
+                if not self._session.claimed:
+                    self.reclaim()
+                self._session.write([lease_record(self._app, renewed)])
+            except TaskFencedError:
+                self.reclaim()
+                self._session.write([lease_record(self._app, renewed)])
+
+    def release(self) -> None:
+        """Give the lease up, so that the next owner need not wait for its end.
+
+        A writer that may have repeated a request, as when the transaction coordinator moves, is never used
+        again; the id is claimed anew then, if the ledger still says that the lease is ours.
+
+        :raises KafkaClientError: the broker did not answer; the lease lasts until it runs out.
+        """
+        lease = self._held
+        if lease is None:
+            return
+        try:
+            if not self._session.claimed:
+                self.reclaim()
+            self._session.write([lease_record(self._app, msgspec.structs.replace(lease, expires_ms=0))])
+        except (TaskFencedError, RunSupersededError):
+            log.info("application %s: the lease was taken over before it was released", self._app)
+        finally:
+            self._held = None
+
+    def close(self) -> None:
+        """Give up a lease that is still held; a failure is logged."""
+        try:
+            self.release()
+        except KStreamsError as error:
+            log.warning("the lease could not be released and will run out by itself: %s", error)
+
+    def reclaim(self) -> None:
+        """Claim the coordinator's id again, if the ledger still says that the lease is ours.
+
+        :raises RunSupersededError: it does not.
+        """
+        lease = self._held
+        if lease is None:
+            raise _none_held()
+        with self._session.claiming():
+            found = self._session.read_ledger().lease
+            if found is None or not self._is_mine(found) or found.expires_ms == 0:
+                # Nothing is ours to release any more: a late release would overwrite the new owner's lease.
+                self._held = None
+                self._superseded = superseded(self._app, lease, found)
+                raise self._superseded
+
+    def refuse_busy(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True) -> None:
+        """Refuse a caller that meets a live lease of another owner, or a reset that is not done.
+
+        :param same_run_may_wait: whether an owner of the same run and order is one to wait for.
+        :raises RunBusyError: it must wait.
+        """
+        if ledger.unfinished_reset is not None:
+            raise resetting(self._app, caller, ledger.unfinished_reset)
+        lease = ledger.lease
+        now_ms = self._clock.now_ms()
+        if lease is None or lease.expires_ms <= now_ms or self._is_mine(lease):
+            return
+        same_run = lease.owner_run_id == caller.run_id and lease.continuous == caller.continuous
+        if same_run and (not same_run_may_wait or caller.order > lease.order):
+            return
+        raise busy(self._app, caller, lease, now_ms=now_ms)
+
+    def refuse_busy_for_certain(
+        self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True
+    ) -> None:
+        """Refuse a caller that meets a live lease, after a second look that waits for open transactions: the
+        lease may have been released a moment ago, and a commit returns before readers see it.
+        """
+        try:
+            self.refuse_busy(ledger, caller, same_run_may_wait=same_run_may_wait)
+        except RunBusyError:
+            self.refuse_busy(self._session.read_ledger(), caller, same_run_may_wait=same_run_may_wait)
+
+    @contextmanager
+    def racing(self, caller: Caller, ledger: Ledger) -> Iterator[None]:
+        """Raise a race that a caller lost while it began as what it was, however the loss looked.
+
+        :param ledger: as the caller saw it before.
+        """
+        try:
+            yield
+        except TaskFencedError:
+            raise self.lost_race(caller) from None
+        except AccessDeniedError:
+            raise  # no other coordinator's doing
+        except (DataLossError, KafkaClientError) as error:
+            # What looks like lost records may be another coordinator's work, seen half before and half after:
+            # it moved offsets and purged what they left behind.
+            if error.is_retriable or self._session.read_ledger() == ledger:
+                raise
+            raise self.lost_race(caller) from error
+
+    def lost_race(self, caller: Caller) -> RunBusyError:
+        """Build the error for a caller whose claim was overtaken."""
+        return lost_race(self._app, caller, self._session.read_ledger().lease)
+
+    def _is_mine(self, lease: Lease) -> bool:
+        mine = self._held
+        return mine is not None and (mine.owner_run_id, mine.order, mine.generation) == (
+            lease.owner_run_id,
+            lease.order,
+            lease.generation,
+        )
+
+
+def _none_held() -> ConfigError:
+    return ConfigError("no lease is held", fix="call begin with hold_lease=True first")

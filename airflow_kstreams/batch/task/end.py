@@ -1,0 +1,112 @@
+"""Where a task's reading ends, and all that depends on it: one loop has a bounded or an endless end.
+
+The bounded end is that of a batch: every partition has a stop offset, the last commit covers them, and no
+other one may. The endless one is in :mod:`airflow_kstreams.batch.continuous.endless_end`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Set
+from typing import Protocol
+
+from airflow_kstreams.streams.ports import Fetched, TopicPartition
+from airflow_kstreams.streams.runtime.stream_task import StreamTask
+
+#: Partition -> (offset to read next, stop offset or end of the log).
+Unread = dict[TopicPartition, tuple[int, int]]
+
+
+class End(Protocol):
+    """What the loop asks its end."""
+
+    @property
+    def turn_seconds(self) -> float:
+        """After this much processing the next task of the thread has its turn."""
+        ...
+
+    def take(self, fetched: Fetched) -> None:
+        """Give the task what was fetched."""
+        ...
+
+    def at_stop(self) -> bool:
+        """Say whether only the last commit is left to do."""
+        ...
+
+    def commit_due(
+        self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
+    ) -> bool:
+        """Say whether to commit now.
+
+        :param processed: whether records were processed since this was asked last.
+        :param interval_elapsed: whether the last commit is ``commit.interval.ms`` ago.
+        :param since_seconds: how long it is ago.
+        :param opened: whether something may have been written since.
+        """
+        ...
+
+    def anything_to_commit(self, *, opened: bool) -> bool:
+        """Say whether a commit would change anything."""
+        ...
+
+    def committed(self) -> None:
+        """Take note of a commit."""
+        ...
+
+    def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
+        """Return what is still to be read."""
+        ...
+
+    def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
+        """Return the partitions of which nothing needs to be fetched for now."""
+        ...
+
+
+class BoundedEnd:
+    """The stop offsets of a slice.
+
+    :param task: knows them.
+    """
+
+    turn_seconds = math.inf
+
+    def __init__(self, task: StreamTask) -> None:
+        self._task = task
+
+    def take(self, fetched: Fetched) -> None:
+        """Give the task what was fetched; an end of partition may be its stop."""
+        for partition, records in fetched.records.items():
+            self._task.add(partition, records)
+        for partition, end in fetched.ends.items():
+            self._task.group.reached(partition, end)
+
+    def at_stop(self) -> bool:
+        """Say whether only the last commit is left to do.
+
+        No other may cover the stop offsets: a task that dies behind one would count as done, and what its
+        processors give in close would never come.
+        """
+        return self._task.complete
+
+    def commit_due(
+        self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
+    ) -> bool:
+        """Say whether the task is at a commit point that is due."""
+        return self._task.commit_due(interval_elapsed=interval_elapsed, processed=processed)
+
+    def anything_to_commit(self, *, opened: bool) -> bool:
+        """Say whether something was written."""
+        return opened
+
+    def committed(self) -> None:
+        """Take note of a commit: nothing depends on it."""
+
+    def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
+        """Return the partitions that are not read to their stop."""
+        stops = self._task.group.stops()
+        return {p: (positions[p], stops[p]) for p in self._task.group.unfinished()}
+
+    def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
+        """Return the partitions that are at their stop, and those that are far ahead of others."""
+        group = self._task.group
+        return assigned - set(group.unfinished()) | set(group.ahead(paused))

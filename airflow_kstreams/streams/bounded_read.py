@@ -1,0 +1,158 @@
+"""Reads partitions from known starts to known ends: the one loop for all reads that end.
+
+Rule: ``[from, to)`` of every partition, no more. A partition is read to its end when a record at or past
+``to - 1`` came, or an end of partition at or past ``to``: offsets have gaps (compaction, transactions), so
+records alone cannot tell. What ends first is paused, so that it is not fetched while others are waited for.
+
+Who needs whole transactions asks for them: the read then goes on until the reader says that it is at an end
+at or past ``to``, because what was fetched last may be the first part of a transaction that came meanwhile.
+Records past ``to`` are given then, too.
+
+Every fetch is given to the caller, the empty ones as well, so that a caller with a bound of its own can
+:meth:`BoundedRead.stop`. The reader is left without an assignment, for assigned partitions would go on being
+fetched in the background; after an error it keeps one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
+from airflow_kstreams.streams.ports import Clock, Fetched, ReaderPort, Record, TopicPartition
+
+#: Partition -> (from, to), half open.
+Spans = Mapping[TopicPartition, tuple[int, int]]
+#: One fetch: records by partition, in offset order.
+Records = Mapping[TopicPartition, Sequence[Record]]
+
+_FETCH_RECORDS = 10_000
+_FETCH_SECONDS = 0.2
+#: Longer than any wait for an open transaction: a reader that waits for one at the end hears nothing.
+_SILENCE_SECONDS = 35.0
+
+
+def unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaClientError:
+    """Build the error for partitions whose leaders do not answer."""
+    return KafkaClientError(
+        f"{', '.join(map(str, partitions))}: nothing could be read for {seconds:.0f} s",
+        fix="check that the brokers that lead this partition are up, then retry",
+        code="_TIMED_OUT",
+        retriable_code=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a read waits.
+
+    :param seconds: the longest wait.
+    :param since: what it is counted from: the last record or end of partition, the last record, or the start
+        of the read.
+    :param error: builds the error, given the partitions that are not read to their end and the seconds that
+        were waited; None: the read ends there, incomplete.
+    """
+
+    seconds: float = _SILENCE_SECONDS
+    since: Literal["anything", "record", "start"] = "anything"
+    error: Callable[[Sequence[TopicPartition], float], KStreamsError] | None = unanswered
+
+
+class BoundedRead:
+    """One read; iterate over it once. Nothing is asked of the reader when there is nothing to read.
+
+    :param reader: what it was assigned before is lost.
+    :param spans: what to read; a span whose end is not past its start is left out.
+    :param clock: the machine's unless given.
+    :param max_records: of one fetch.
+    :param poll_seconds: how long one fetch waits.
+    :param whole_transactions: read on until an end of partition, see above.
+    :ivar positions: offset to read next, by partition.
+    :ivar ends: where the reader last found an end of partition.
+    """
+
+    def __init__(
+        self,
+        reader: ReaderPort,
+        spans: Spans,
+        *,
+        clock: Clock | None = None,
+        max_records: int = _FETCH_RECORDS,
+        poll_seconds: float = _FETCH_SECONDS,
+        patience: Patience | None = None,
+        whole_transactions: bool = False,
+    ) -> None:
+        self._reader = reader
+        self._monotonic = time.monotonic if clock is None else clock.monotonic_seconds
+        self.max_records = max_records
+        self._poll_seconds = poll_seconds
+        self._patience = patience or Patience()
+        self._whole = whole_transactions
+        self._waiting = {tp: stop for tp, (start, stop) in spans.items() if start < stop}
+        self.positions = {tp: spans[tp][0] for tp in self._waiting}
+        self.ends: dict[TopicPartition, int] = {}
+
+    @property
+    def waiting(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are not read to their end."""
+        return tuple(self._waiting)
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Read no more of these partitions."""
+        dropped = [tp for tp in partitions if self._waiting.pop(tp, None) is not None]
+        if dropped and self._waiting:
+            self._reader.pause(dropped)
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._waiting.clear()
+
+    def __iter__(self) -> Iterator[Records]:
+        """Fetch until every partition is at its end; the records of each fetch.
+
+        :raises KStreamsError: the patience is over; by default a KafkaClientError.
+        """
+        if not self._waiting:
+            return
+        self._reader.assign(dict(self.positions))
+        since = self._monotonic()
+        while self._waiting:
+            fetched = self._reader.poll(max_records=self.max_records, timeout_seconds=self._poll_seconds)
+            yield self._taken(fetched)
+            since = self._refuse_to_wait(fetched, since)
+        self._reader.assign({})
+
+    def _taken(self, fetched: Fetched) -> Records:
+        """Move on, and leave out what lies past the ends."""
+        taken: dict[TopicPartition, Sequence[Record]] = {}
+        finished: list[TopicPartition] = []
+        for tp, stop in self._waiting.items():
+            records, end = fetched.records.get(tp, ()), fetched.ends.get(tp)
+            position = self.positions[tp]
+            if records:
+                position = records[-1].offset() + 1
+                if position > stop and not self._whole:
+                    records = [record for record in records if record.offset() < stop]
+            if end is not None:
+                self.ends[tp] = end
+                position = max(position, end)
+            self.positions[tp] = position if self._whole else min(position, stop)
+            if records:
+                taken[tp] = records
+            if position >= stop and (end is not None or not self._whole):
+                finished.append(tp)
+        self.drop(finished)
+        return taken
+
+    def _refuse_to_wait(self, fetched: Fetched, since: float) -> float:
+        """Bound the wait, and return what it is counted from."""
+        now, patience = self._monotonic(), self._patience
+        if patience.since != "start" and (fetched.records or (fetched.ends and patience.since == "anything")):
+            return now
+        if self._waiting and now - since > patience.seconds:
+            if patience.error is not None:
+                raise patience.error(self.waiting, now - since)
+            self.stop()
+        return since

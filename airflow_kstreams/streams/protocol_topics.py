@@ -1,0 +1,67 @@
+"""The names of the topics that the engine makes for itself, all derived from the application id.
+
+Every name is ``<application id>-<something>``, so that topics, permissions and resets of one application can
+be told from another's by name. Only the names are here: what is in the topics is known in ``batch/protocol``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: How the names of the topics end by which an application shows.
+PROTOCOL_ENDINGS = ("-metadata", "-runs")
+CHANGELOG_ENDING, REPARTITION_ENDING = "-changelog", "-repartition"
+#: How the names of topics end that hold what a topology keeps or sends to itself.
+INTERNAL_ENDINGS = (CHANGELOG_ENDING, REPARTITION_ENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolTopics:
+    """The topics of one application.
+
+    :param application_id: the application.
+    """
+
+    application_id: str
+
+    @property
+    def metadata(self) -> str:
+        """The metadata topic: the slice of the run under way."""
+        return f"{self.application_id}-metadata"
+
+    @property
+    def ledger(self) -> str:
+        """The run ledger: finished runs, the lease, partition groups."""
+        return f"{self.application_id}-runs"
+
+    @property
+    def protocol(self) -> tuple[str, str]:
+        """The two topics that every application has."""
+        return (self.metadata, self.ledger)
+
+    @property
+    def dead_letters(self) -> str:
+        """The dead-letter topic of an application that has not named one."""
+        return f"{self.application_id}-dead-letter"
+
+    def internal(self, name: str) -> str:
+        """Return the real name of an internal topic, given its name in the topology."""
+        return f"{self.application_id}-{name}"
+
+    def changelog(self, store: str) -> str:
+        """Return the name of a store's changelog."""
+        return self.internal(f"{store}{CHANGELOG_ENDING}")
+
+    def store_of(self, changelog: str) -> str:
+        """Return the name of the store that a changelog belongs to."""
+        return changelog.removeprefix(f"{self.application_id}-").removesuffix(CHANGELOG_ENDING)
+
+    @staticmethod
+    def repartition(name: str) -> str:
+        """Return the name that a repartition topic has in the topology; :meth:`internal` makes it real."""
+        return f"{name}{REPARTITION_ENDING}"
+
+    @staticmethod
+    def replays(dead_letter_topic: str) -> str:
+        """Return the name of the topic that says how far the letters of a dead-letter topic were replayed."""
+        return f"{dead_letter_topic}-replays"
