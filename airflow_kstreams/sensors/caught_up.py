@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_kstreams.batch.inspect.conditions import CaughtUp
 from airflow_kstreams.sensors.parameters import number, topic_names
-from airflow_kstreams.sensors.waiting import ConditionSensor
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 
 __all__ = ["CaughtUpSensor"]
 

@@ -26,7 +26,7 @@ TOGETHER = ("tests/integration/security", "tests/integration/java")
 SUITES = ("unit", "property", "contract", "simulation", "integration", "faults")
 
 
-class Lanes(LoadScopeScheduling):
+class Lanes(LoadScopeScheduling):  # type: ignore[misc] # it comes without types
     """Hands out what stays together, in the order of the collection."""
 
     def _split_scope(self, nodeid: str) -> str:
