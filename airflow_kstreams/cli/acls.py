@@ -88,7 +88,7 @@ def acls(  # noqa: PLR0913 - every parameter is an option
 def permissions(
     plan: TopologyPlan, settings: ApplicationSettings, purposes: Sequence[Purpose]
 ) -> list[Permission]:
-    """Return what somebody needs, one entry per operation and resource, by resource."""
+    """Return what the user needs, one entry per operation and resource, by resource."""
     from airflow_kstreams.batch.protocol import permissions as of
 
     found: dict[tuple[object, ...], Permission] = {}

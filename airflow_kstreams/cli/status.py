@@ -1,4 +1,4 @@
-"""``airflow-kstreams status``: what an application's topics say now. Read only, and disturbs nobody."""
+"""``airflow-kstreams status``: what an application's topics say now. It only reads."""
 
 from __future__ import annotations
 

@@ -1,3 +1,6 @@
-"""The only importer of the Kafka client: implements the ports of ``streams/ports.py`` on confluent-
-kafka.
+"""The only importer of confluent-kafka: clients, reader, writer, admin, settings, schema-registry serdes.
+
+It implements the ports of ``streams/ports.py``. Hooks, the Spark side, ``explore`` and the command line
+make a ``KafkaCluster`` here and pass it to ``batch``, which knows the ports alone. It may import
+``streams``; what a run does with a topic belongs to ``batch``.
 """

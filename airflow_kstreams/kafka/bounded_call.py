@@ -4,8 +4,8 @@
 limit it is given does not reach that part: with a connection lost at the wrong moment it blocks for ever
 (librdkafka issue 5456, seen with 2.16 when the proxy of ``dev/chaos`` cut one side of a connection). A
 consumer's synchronous commit takes no limit at all. Nothing can interrupt either, so they run on a thread of
-their own, and whoever waits for it has a limit of ours. A thread that is left behind in the client keeps the
-client alive until the process ends.
+their own, and its caller waits no longer than a limit of ours. A thread that is left behind in the client
+keeps the client alive until the process ends.
 """
 
 from __future__ import annotations

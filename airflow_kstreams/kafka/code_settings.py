@@ -1,10 +1,10 @@
 """Client settings that make this process run code, and how an administrator allows one.
 
-Rule: whoever may edit a connection must not thereby be able to run code. Such settings are refused wherever
-client settings are read, on the Airflow side, in the driver and on executors, unless the deployment allows
-them: by Airflow's option ``[kstreams] allowed_client_settings``, elsewhere by the environment variable
-``KSTREAMS_ALLOWED_CLIENT_SETTINGS`` of the driver. The driver's list holds on its executors. Neither is
-within reach of a connection.
+Rule: a user who may edit a connection must not thereby be able to run code. Such settings are refused
+wherever client settings are read, on the Airflow side, in the driver and on executors, unless the
+deployment allows them: by Airflow's option ``[kstreams] allowed_client_settings``, elsewhere by the
+environment variable ``KSTREAMS_ALLOWED_CLIENT_SETTINGS`` of the driver. The driver's list holds on its
+executors. Neither is within reach of a connection.
 
 The list is names with commas between (any value is allowed), or a JSON object of names and the one value that
 is allowed, which is safer: ``{"plugin.library.paths": "monitoring-interceptor"}``.

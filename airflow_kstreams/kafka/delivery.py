@@ -89,7 +89,7 @@ def make_produce(
     Delivery reports are served where the client's queue runs full, and in ``flush``: not per record.
 
     A task's closures hold the produce call, and each other, until Python's collector comes. The client must
-    not live as long: its threads would go on, and statistics that nobody reads would fill the memory. So the
+    not live as long: its threads would go on, and unread statistics would fill the memory. So the
     second call takes the client away from the first.
 
     :param explain: turns an error of the client into one of this package.

@@ -164,7 +164,7 @@ def convert(error: Any, *, what: str, where: str) -> KStreamsError:
 def from_kafka_error(error: KafkaError, *, what: str, where: str) -> KafkaClientError:
     """Map one error object of the client.
 
-    Whoever knows which permission a refused request needs asks :class:`Access` instead.
+    Code that knows which permission a refused request needs asks :class:`Access` instead.
     """
     code = error.code()
     name = error.name()

@@ -1,4 +1,4 @@
-"""What the client library tells by callback: errors, statistics, logs. One object per client instance.
+"""What the client library says by callback: errors, statistics, logs. One object per client instance.
 
 The callbacks run inside ``poll`` on the caller's own thread, so plain attributes suffice.
 """
@@ -22,7 +22,7 @@ _LOG = logging.getLogger("airflow_kstreams.kafka.client")
 #: say it twice, and while a broker is down it would say it many times a second.
 _ALSO_RAISED = ("FAIL", "ERROR", "TXNERR", "FATAL", "TXNFLUSH", "ADDPARTS")
 
-#: What the client logs, and tells nowhere else, when the ACLs refuse one of a transaction's partitions.
+#: What the client logs, and says nowhere else, when the ACLs refuse one of a transaction's partitions.
 _REFUSED_PARTITION = re.compile(
     r'add partition "(?P<topic>[^"]+)" \[\d+\].*authorization failed', re.IGNORECASE
 )

@@ -31,7 +31,7 @@ class Secret(str):
         return REDACTED
 
     def __getitem__(self, key: SupportsIndex | slice) -> str:
-        # Whoever shortens long texts before showing them gets a secret, too.
+        # Code that shortens long texts before it shows them gets a secret, too.
         return Secret(super().__getitem__(key))
 
     def __reduce__(self) -> tuple[Any, ...]:

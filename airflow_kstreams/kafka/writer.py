@@ -198,8 +198,8 @@ class IdempotentWriter:
         """Drop what is still queued and let go of the client. Closing twice is harmless.
 
         The client's own ``close`` is not used: with a transaction open it aborts it first and waits for the
-        coordinator without any bound. An open transaction is aborted by whoever claims the transactional id
-        next, or times out.
+        coordinator without any bound. An open transaction is aborted by the next claim of its id, or
+        times out.
         """
         if self._closed:
             return
@@ -397,7 +397,7 @@ class TransactionalWriter(IdempotentWriter):
             self._suspect = True
 
     def _serve_events(self, seconds: float) -> None:
-        """Take in what the client tells by callback; after a call that may hide a repetition, all of it.
+        """Take in what the client says by callback; after a call that may hide a repetition, all of it.
 
         :param seconds: how long the call took.
         """

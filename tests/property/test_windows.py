@@ -19,7 +19,7 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.windows import RunEnd
 from tests.support.oracles.window_oracle import Content, Row, contents_of
 from tests.support.topology.bound_topology import BoundTopology, Output
-from tests.support.topology.window_runs import WindowRuns
+from tests.support.topology.restarts import WindowRuns
 
 Window = TumblingWindow | HoppingWindow | SessionWindow
 

@@ -1,22 +1,36 @@
-"""Serdes whose schemas live in a schema registry: Avro, JSON Schema and Protobuf in Confluent's
-wire format.
+"""Serdes whose schemas live in a schema registry: Avro, JSON Schema and Protobuf in Confluent's wire format.
 
-:: from airflow_kstreams.kafka import schema_registry registry = schema_registry.SchemaRegistry() #
-or SchemaRegistry("http://HOST:8081") flights = builder.stream("flights", key_serde=serdes.string(),
-value_serde=registry.avro(FLIGHT)) Needs the extra ``schema-registry`` wherever tasks run. Building
-a topology imports none of it and asks no registry; a task makes the client when it starts. **Where
-the registry is and how to log in** need not stand in a topology. Client settings tell it that start
-with ``schema.registry.``, beside those of Kafka: in the extra of the Airflow connection, or in the
-file of client settings, which the product already carries to the driver and the executors and shows
-to nobody:: {"bootstrap.servers": "HOST:PORT", "schema.registry.url": "https://HOST",
-"schema.registry.basic.auth.user.info": "NAME:PASSWORD"} The names are those of confluent-kafka's
-client behind ``schema.registry.``. A URL may stand in the application file instead, credentials may
-not; settings that name another URL than the application file are not used for it. In tests,
-``SchemaRegistry("mock://NAME")`` or :func:`configure` with such a URL gives a registry that lives
-in this process. **Keys.** The bytes of a key hold the id of its schema. A key whose schema changes
-gets other bytes: it may move to another partition, and stores no longer find what they kept under
-it. Give keys ``serdes.string()`` or another plain serde unless their schema is fixed for good; as
-in Kafka Streams.
+::
+
+    from airflow_kstreams.kafka import schema_registry
+
+    registry = schema_registry.SchemaRegistry()          # or SchemaRegistry("http://HOST:8081")
+    flights = builder.stream("flights", key_serde=serdes.string(), value_serde=registry.avro(FLIGHT))
+
+Needs the extra ``schema-registry`` wherever tasks run. Building a topology imports none of it and asks no
+registry; a task makes the client when it starts.
+
+**Where the registry is and how to log in** need not stand in a topology. Client settings that start with
+``schema.registry.`` say it, beside those of Kafka: in the extra of the Airflow connection, or in the file
+of client settings, which the product already carries to the driver and the executors and never shows::
+
+    {"bootstrap.servers": "HOST:PORT",
+     "schema.registry.url": "https://HOST",
+     "schema.registry.basic.auth.user.info": "NAME:PASSWORD"}
+
+The names are those of confluent-kafka's client behind ``schema.registry.``. A URL may stand in the
+application file instead, credentials may not; settings that name another URL than the application file are
+not used for it. In tests, ``SchemaRegistry("mock://NAME")`` or :func:`configure` with such a URL gives a
+registry that lives in this process.
+
+**Keys.** The bytes of a key hold the id of its schema. A key whose schema changes gets other bytes: it may
+move to another partition, and stores no longer find what they kept under it. Give keys ``serdes.string()`` or
+another plain serde unless their schema is fixed for good; as in Kafka Streams.
+
+Application files call :class:`SchemaRegistry`; the hosts of tasks call :func:`configure`. The package
+imports ``streams`` and ``kafka``, and leaves the work to confluent-kafka's serializers. Ours is what those
+leave open: serdes that are plain data until a task binds them, errors that keep a record's fault apart from
+the registry's, and texts that show neither values nor secrets.
 """
 
 from __future__ import annotations

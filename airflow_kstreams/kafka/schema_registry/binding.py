@@ -5,7 +5,7 @@ are made at the first record, because a sink never reads and a source never writ
 made when the task starts, so that a missing library or setting shows before the first record.
 
 Rule: what is a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that the
-error policy may skip or dead-letter. What is nobody's record's fault (registry away, credentials refused,
+error policy may skip or dead-letter. What is no record's fault (registry away, credentials refused,
 schema not registered or not compatible) is raised as ``KStreamsError`` and passes every policy: no record is
 ever skipped because a registry was down.
 
@@ -126,7 +126,7 @@ class BoundSerde:
     def deserialize(self, data: bytes) -> Any:
         """Read a value from Confluent's wire format.
 
-        :raises ValueError: the bytes are of another format or schema, or of one that nobody registered.
+        :raises ValueError: the bytes are of another format or schema, or of one that was never registered.
         :raises KStreamsError: the registry cannot be asked.
         """
         deserializer = self._deserializer or self._make_deserializer()

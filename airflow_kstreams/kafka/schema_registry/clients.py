@@ -19,7 +19,7 @@ from airflow_kstreams.streams.errors import ConfigError
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-#: What this process was told by :func:`configure`, by the registry client's own names.
+#: What :func:`configure` has set in this process, by the registry client's own names.
 _settings: dict[str, str] = {}
 _clients: dict[tuple[tuple[str, object], ...], SchemaRegistryClient] = {}
 #: Tasks of one process bind side by side.
@@ -27,12 +27,12 @@ _lock = threading.Lock()
 
 
 def configure(config: Mapping[str, str]) -> None:
-    """Tell this process how to reach its schema registries; whoever hosts tasks calls it before they start.
+    """Set how this process reaches its schema registries; a host of tasks calls it before they start.
 
     Serdes bound before keep the client they have.
 
     :param config: the Kafka client's settings; only those that start with ``schema.registry.`` count, and
-        they replace what was told before.
+        they replace what was set before.
     :raises ConfigError: one of them is unknown or malformed.
 
     >>> from airflow_kstreams.kafka import schema_registry

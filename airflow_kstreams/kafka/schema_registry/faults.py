@@ -1,6 +1,6 @@
 """What an error of the registry's client means, and what to do about it.
 
-Rule: only what is nobody's record's fault is named here (registry away, credentials refused, schema not
+Rule: only what is no record's fault is named here (registry away, credentials refused, schema not
 registered or not compatible). Whether a retry can help decides between ``SchemaRegistryUnavailableError`` and
 ``ConfigError``.
 """

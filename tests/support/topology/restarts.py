@@ -1,12 +1,18 @@
-"""Tasks that die and come back: a bound topology whose stores are logged, committed and restored."""
+"""Tasks that die and come back: a bound topology whose stores are logged, committed and restored.
+
+``WindowRuns`` is the same for a topology from ``in`` to ``out`` whose records are read again after a crash.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from airflow_kstreams.streams.topology.topology import Topology
 from tests.support.topology.bound_topology import BoundTopology, Output
 
+#: (key, value, timestamp_ms) of topic ``in``.
+Piped = tuple[Any, Any, int]
 #: Key, value and timestamp of a changelog record.
 Change = tuple[bytes, bytes | None, int]
 
@@ -69,3 +75,74 @@ class RestartingTopology:
     def written(self, topic: str) -> list[Output]:
         """Return all that was committed to a topic."""
         return self.outputs.get(topic, [])
+
+
+@dataclass(slots=True)
+class WindowRuns:
+    """Pipes records into ``in`` and collects what was committed to ``out``, over runs and attempts.
+
+    :param compacted: whether changelogs lose, before each restore, all but the newest record of each key, and
+        tombstones.
+    """
+
+    topology: Topology
+    compacted: bool = False
+    task: RestartingTopology = field(init=False)
+    uncommitted: list[Piped] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.task = RestartingTopology(self.topology)
+        self._restart()
+
+    @property
+    def bound(self) -> BoundTopology:
+        return self.task.bound
+
+    @property
+    def outputs(self) -> list[Output]:
+        return self.task.written("out")
+
+    @property
+    def dropped(self) -> int:
+        return self.task.dropped
+
+    @property
+    def changelogs(self) -> dict[str, list[Change]]:
+        return self.task.changelogs
+
+    def pipe(self, key: Any, value: Any, timestamp_ms: int) -> None:
+        """Process one record."""
+        self.uncommitted.append((key, value, timestamp_ms))
+        self.bound.pipe("in", key, value, timestamp_ms=timestamp_ms)
+
+    def commit(self) -> None:
+        """Pass a commit point."""
+        self.task.commit()
+        self.uncommitted = []
+
+    def crash(self, *, closing: bool = False) -> None:
+        """Lose what was not committed, and read its records again.
+
+        :param closing: whether the attempt had come to its end, all but the commit.
+        """
+        if closing:
+            self._close()
+        again, self.uncommitted = self.uncommitted, []
+        self._restart()
+        for record in again:
+            self.pipe(*record)
+
+    def end_run(self) -> None:
+        """Come to the end of the run and begin another."""
+        self._close()
+        self.commit()
+        self._restart()
+
+    def _close(self) -> None:
+        self.bound.flush()
+        self.bound.close()
+
+    def _restart(self) -> None:
+        if self.compacted:
+            self.task.compact()
+        self.task.restart()

@@ -20,7 +20,7 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, Tas
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
-from tests.support.topology.window_runs import WindowRuns
+from tests.support.topology.restarts import WindowRuns
 
 TUMBLING = TumblingWindow(size_ms=10, grace_ms=2)
 FLUSHING = TumblingWindow(size_ms=10, grace_ms=2, at_run_end="flush")

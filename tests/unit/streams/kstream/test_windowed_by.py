@@ -20,7 +20,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.windows import RunEnd
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.support.topology.window_runs import WindowRuns
+from tests.support.topology.restarts import WindowRuns
 
 TUMBLING = TumblingWindow(size_ms=10, grace_ms=2)
 SESSION = SessionWindow(gap_ms=10, grace_ms=2)
