@@ -1,14 +1,21 @@
-"""Which faults may happen at which port calls, and the plan of a seed."""
+"""Which faults may happen at which port calls, what each does there, and the plan of a seed."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow_kstreams.streams import ports
-from tests.simulation.world import Process
+from airflow_kstreams.streams.errors import KafkaClientError, TransactionAbortedError
+from airflow_kstreams.testing import InMemoryKafka
+from airflow_kstreams.testing.in_memory_kafka.writer import (
+    InMemoryIdempotentWriter,
+    InMemoryTransactionalWriter,
+)
+from tests.simulation.world import Process, ProcessDied, World
 
 
 class Fault(enum.Enum):
@@ -109,6 +116,133 @@ CYCLE = (
     + 2 * tuple(cell for cell in CELLS if cell[1] is Fault.REPEATED)
     + 8 * (("reader.pause", Fault.SECOND_OWNER),)
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultyCall:
+    """A port call at which a fault happens.
+
+    :param effect: does what was asked for.
+    :param random: of the fault's details.
+    :param crash: kills the process.
+    :param second_owner: starts another scheduler.
+    """
+
+    name: str
+    client: object
+    effect: Callable[[], Any]
+    process: Process
+    world: World
+    kafka: InMemoryKafka
+    random: Random
+    crash: Callable[[], None]
+    second_owner: Callable[[], None]
+
+    def wait(self, *seconds: float) -> None:
+        """Let one of these times pass."""
+        self.world.sleep(self.random.choice(seconds))
+
+    def spoil(self) -> None:
+        """Have the writer notice that a call of it failed, as the real one does."""
+        if isinstance(self.client, InMemoryIdempotentWriter):
+            self.client.spoil()
+
+    def fail(self, *, fatal: bool = False) -> NoReturn:
+        """Fail as a client does."""
+        if self.name.startswith("writer."):
+            self.spoil()
+        raise KafkaClientError(
+            f"{self.name}: injected {'fatal ' if fatal else ''}error",
+            fix="retry",
+            code="_FATAL" if fatal else "_TRANSPORT",
+            retriable_code=not fatal,
+            fatal=fatal,
+        )
+
+
+def _crash_before(call: FaultyCall) -> NoReturn:
+    call.crash()
+    raise ProcessDied
+
+
+def _crash_after(call: FaultyCall) -> NoReturn:
+    call.effect()
+    call.crash()
+    raise ProcessDied
+
+
+def _error(call: FaultyCall) -> NoReturn:
+    call.fail()
+
+
+def _fatal(call: FaultyCall) -> NoReturn:
+    call.fail(fatal=True)
+
+
+def _lost_answer(call: FaultyCall) -> NoReturn:
+    call.effect()
+    call.fail()
+
+
+def _delay(call: FaultyCall) -> object:
+    call.wait(0.3, 2.0, 8.0, 14.0, 30.0)
+    return call.effect()
+
+
+def _zombie(call: FaultyCall) -> object:
+    call.process.lose()
+    call.wait(0.05, 0.3, 1.0, 5.0, 14.0, 40.0)
+    return call.effect()
+
+
+def _second_owner(call: FaultyCall) -> object:
+    call.second_owner()
+    call.wait(0.0, 0.1, 3.0, 12.0)
+    return call.effect()
+
+
+def _restart(call: FaultyCall) -> NoReturn:
+    if call.random.random() < 0.5:
+        call.effect()
+    call.kafka.restart()
+    call.fail()
+
+
+def _timed_out(call: FaultyCall) -> object:
+    if isinstance(call.client, InMemoryTransactionalWriter):
+        call.kafka.time_out_transaction(call.client.transactional_id)
+    return call.effect()
+
+
+def _abortable(call: FaultyCall) -> NoReturn:
+    call.spoil()
+    raise TransactionAbortedError(
+        f"{call.name}: injected: the transaction must be aborted", fix="nothing", task_id=call.process.name
+    )
+
+
+def _repeated(call: FaultyCall) -> object:
+    result = call.effect()
+    if isinstance(call.client, InMemoryTransactionalWriter):
+        call.client.repeat_last_request(call.random.randint(1, 4))
+    return result
+
+
+#: What each fault does instead of the call, whose result it returns.
+HAPPENS: Mapping[Fault, Callable[[FaultyCall], Any]] = {
+    Fault.CRASH_BEFORE: _crash_before,
+    Fault.CRASH_AFTER: _crash_after,
+    Fault.ERROR: _error,
+    Fault.FATAL: _fatal,
+    Fault.LOST_ANSWER: _lost_answer,
+    Fault.DELAY: _delay,
+    Fault.ZOMBIE: _zombie,
+    Fault.SECOND_OWNER: _second_owner,
+    Fault.RESTART: _restart,
+    Fault.TIMED_OUT: _timed_out,
+    Fault.ABORTABLE: _abortable,
+    Fault.REPEATED: _repeated,
+}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,36 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from airflow_kstreams.streams.errors import KafkaClientError, TransactionAbortedError
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, TopicDescription, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
-from airflow_kstreams.testing.in_memory_kafka.writer import (
-    InMemoryIdempotentWriter,
-    InMemoryTransactionalWriter,
-)
-from tests.simulation.faults import UNCALLED, Fault, PlannedFault
+from tests.simulation.faults import HAPPENS, UNCALLED, Fault, FaultyCall, PlannedFault
 from tests.simulation.world import Process, ProcessDied, World
 
 T = TypeVar("T")
 
 #: No other process can notice these calls, so there is no need to let one go on.
 _UNNOTICED = frozenset({"writer.produce", "writer.begin", "reader.pause", "reader.resume", "cluster.admin"})
-
-#: After these the caller gets no result.
-_ENDINGS = frozenset(
-    {
-        Fault.CRASH_BEFORE,
-        Fault.CRASH_AFTER,
-        Fault.ERROR,
-        Fault.FATAL,
-        Fault.LOST_ANSWER,
-        Fault.RESTART,
-        Fault.ABORTABLE,
-    }
-)
 
 
 class FaultInjector:
@@ -125,62 +108,21 @@ class _ProcessInterceptor:
         return result
 
     def _happen(self, fault: Fault, name: str, client: object, effect: Callable[[], T]) -> T:
-        injector, random = self._injector, self._injector.random
-        injector.fired[(name, fault)] += 1
-        if fault in _ENDINGS:
-            return self._end(fault, name, client, effect)
-        if fault is Fault.DELAY:
-            injector.world.sleep(random.choice((0.3, 2.0, 8.0, 14.0, 30.0)))
-        elif fault is Fault.ZOMBIE:
-            self._process.lose()
-            injector.world.sleep(random.choice((0.05, 0.3, 1.0, 5.0, 14.0, 40.0)))
-        elif fault is Fault.SECOND_OWNER:
-            injector.second_owner()
-            injector.world.sleep(random.choice((0.0, 0.1, 3.0, 12.0)))
-        elif fault is Fault.TIMED_OUT and isinstance(client, InMemoryTransactionalWriter):
-            injector.kafka.time_out_transaction(client.transactional_id)
-        result = effect()
-        if fault is Fault.REPEATED and isinstance(client, InMemoryTransactionalWriter):
-            client.repeat_last_request(random.randint(1, 4))
-        return result
-
-    def _end(self, fault: Fault, name: str, client: object, effect: Callable[[], T]) -> T:
-        """Let the call end otherwise than by returning, with or without its effect."""
         injector = self._injector
-        if fault in (Fault.CRASH_AFTER, Fault.LOST_ANSWER) or (
-            fault is Fault.RESTART and injector.random.random() < 0.5
-        ):
-            effect()
-        if fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER):
-            injector.crash(self._process)
-            raise ProcessDied
-        if fault is Fault.RESTART:
-            injector.kafka.restart()
-        if fault is Fault.ABORTABLE:
-            _spoil(client)
-            raise TransactionAbortedError(
-                f"{name}: injected: the transaction must be aborted",
-                fix="nothing",
-                task_id=self._process.name,
-            )
-        raise self._failed(name, client, fatal=fault is Fault.FATAL)
-
-    def _failed(self, name: str, client: object, *, fatal: bool) -> KafkaClientError:
-        if name.startswith("writer."):
-            _spoil(client)
-        return KafkaClientError(
-            f"{name}: injected {'fatal ' if fatal else ''}error",
-            fix="retry",
-            code="_FATAL" if fatal else "_TRANSPORT",
-            retriable_code=not fatal,
-            fatal=fatal,
+        injector.fired[(name, fault)] += 1
+        call = FaultyCall(
+            name=name,
+            client=client,
+            effect=effect,
+            process=self._process,
+            world=injector.world,
+            kafka=injector.kafka,
+            random=injector.random,
+            crash=partial(injector.crash, self._process),
+            second_owner=injector.second_owner,
         )
-
-
-def _spoil(client: object) -> None:
-    """Have the writer notice that a call of it failed, as the real one does."""
-    if isinstance(client, InMemoryIdempotentWriter):
-        client.spoil()
+        result: T = HAPPENS[fault](call)
+        return result
 
 
 def _shown(arguments: tuple[Any, ...]) -> str:
