@@ -51,7 +51,7 @@ class Serdes:
         return dataclasses.replace(self, value=None, value_lost=f"{call} at {call_site()}")
 
     def given(self, key: Serde | None, value: Serde | None) -> Serdes:
-        """Return what is known once the user has told."""
+        """Return what is known with the serdes that the user gave."""
         return dataclasses.replace(self, key=key or self.key, value=value or self.value)
 
 

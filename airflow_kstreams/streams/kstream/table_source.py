@@ -4,8 +4,8 @@ Rule: the record with the largest offset of a key is its entry, with that record
 deletes the entry. What is emitted, and when, is the rule of
 :mod:`airflow_kstreams.streams.kstream.aggregation`.
 
-A table that nobody streams has nothing to emit: it is then not cached, whatever its store says, and asks for
-no commit points.
+A table whose changes go to no node has nothing to emit: it is then not cached, whatever its store says, and
+asks for no commit points.
 """
 
 from __future__ import annotations

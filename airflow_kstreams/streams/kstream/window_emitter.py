@@ -26,7 +26,7 @@ class WindowEmitter(TableEmitter):
     def __init__(
         self, forward: Forward, context: NodeContext, children: dict[str, Forward], store: StoreSpec
     ) -> None:
-        #: Whether anybody wants updates.
+        #: Whether a child wants updates.
         self.wanted = any(child is not ignore_updates for child in children.values())
         super().__init__(forward, context, children, store=store.name, cached=store.cached and self.wanted)
         bind_expiry(context, context.store(store.name), self._leave)
