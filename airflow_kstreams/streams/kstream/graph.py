@@ -13,7 +13,7 @@ from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Operator, SourceNode
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.stateless import DropNulls, SelectKey
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, SelectKey
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.timestamps import TimestampExtractor
