@@ -52,7 +52,7 @@ AREAS = (
         title="Windows",
         about="How far apart in time records may lie that belong together, and what is made of them.",
         modules=(
-            "streams.kstream.windows",
+            "streams.windows",
             "streams.kstream.kstream.WindowedKGroupedStream",
             "streams.kstream.kstream.WindowedKTable",
         ),
@@ -67,7 +67,7 @@ AREAS = (
         page="stores.md",
         title="State stores",
         about="What a processor or a table remembers, kept in a changelog topic.",
-        modules=("streams.topology.nodes", "streams.state"),
+        modules=("streams.graph", "streams.state"),
     ),
     Area(
         page="serdes.md",
