@@ -32,6 +32,8 @@ EXPECTED_FOLDERS = (
     "property",
     "contract",
     "simulation",
+    "integration/process",
+    "integration/recipes",
     "integration/kafka",
     "integration/schema_registry",
     "integration/security",

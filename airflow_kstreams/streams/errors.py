@@ -205,7 +205,7 @@ class SparkSessionError(KStreamsError):
 
 
 class KilledError(KStreamsError):
-    """Whoever started the work asked it to end, and it did before it was done."""
+    """The work was asked to end by what had started it, and did before it was done."""
 
 
 class ExecutorSetupError(KStreamsError):

@@ -1,6 +1,6 @@
 """What a Kafka user must be allowed to do, in the words of Kafka's ACLs.
 
-Kafka's authorizer takes some operations as including others: whoever may read, write, delete or alter
+Kafka's authorizer takes some operations as including others: a user who may read, write, delete or alter
 something may also describe it. So ``Describe`` stands in no list beside one of those.
 """
 
@@ -30,7 +30,7 @@ class Operation(StrEnum):
     IDEMPOTENT_WRITE = "IdempotentWrite"
 
     def includes(self, other: Operation) -> bool:
-        """Whether whoever may do this may do the other, too."""
+        """Whether a user who may do this may do the other, too."""
         return (
             self is other
             or (other is Operation.DESCRIBE and self in _INCLUDE_DESCRIBE)

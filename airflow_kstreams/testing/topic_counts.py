@@ -17,7 +17,7 @@ def topic_counts(
 ) -> tuple[dict[str, int], dict[int, Groups]]:
     """Return the partition count of every topic, and the partition groups per subtopology id.
 
-    A topic has one partition unless told; a repartition topic has what a run would give it.
+    A topic has one partition unless given more; a repartition topic has what a run would give it.
 
     :param given: partition counts that the user chose; real names.
     :raises ConfigError: the topology has no such topic, or a count is no positive number.

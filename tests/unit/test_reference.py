@@ -270,8 +270,8 @@ def test_prose_becomes_markdown_when_it_holds_roles_literals_and_blocks() -> Non
     ("path", "expected"),
     [
         ("record_stream.RecordStream.filter", "`Callable[[Any, Any], bool]`"),
-        ("kstream.KStream.send_to", "`str`"),
-        ("grouped.KGroupedStream.count", "`str` or [`StoreSpec`](stores.md#storespec) or `None`"),
+        ("record_stream.RecordStream.send_to", "`str`"),
+        ("kstream.KGroupedStream.count", "`str` or [`StoreSpec`](stores.md#storespec) or `None`"),
     ],
 )
 def test_types_are_spelt_out_and_linked_when_they_are_aliases(path: str, expected: str) -> None:

@@ -6,9 +6,10 @@ time nor commit requests, and read no timestamps from values; every other task h
 
 What it saves, per record: a call for each node; writing the record into the task's record context, unless a
 node that runs as a closure reads it there; encoding a key or value again that was read in the very same
-bytes. What it never saves is decoding: a record that cannot be decoded fails, whoever would have used it.
+bytes. What it never saves is decoding: a record that cannot be decoded fails, even if no node would have
+used it.
 
-Errors: the loop's argument ``_node`` tells from the line of the text at which node it was; the record context
+Errors: the loop's argument ``_node`` gives, for the line of the text, the node it was at; the record context
 is set on the way out, and before a handler is asked.
 """
 

@@ -19,7 +19,7 @@ class Operator(Protocol):
     runs.
 
     The returned closure must take ``(key, value, _node=<the node's name>)``: the default argument lets an
-    error's traceback tell at which node it happened at no cost per record.
+    error's traceback show at which node it happened, at no cost per record.
     """
 
     @property

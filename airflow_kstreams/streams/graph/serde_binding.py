@@ -1,4 +1,4 @@
-"""Tells the serdes of a task's nodes and stores which topic they serve (see :meth:`Serde.bound`).
+"""Binds the serdes of a task's nodes and stores to the topic that they serve (see :meth:`Serde.bound`).
 
 Rule: the serdes of a source know the topic they read, those of a sink the topic they write, and those of a
 store its changelog. Operators that hold a store's spec get the bound one, so that the bytes of a key are the

@@ -10,7 +10,7 @@ from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.kstream.kstream import KStream, KTable
-from airflow_kstreams.streams.kstream.table_source import TableSource
+from airflow_kstreams.streams.kstream.operators.table_source import TableSource
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor

@@ -13,7 +13,7 @@ from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Operator, SourceNode
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.stateless import DropNulls, SelectKey
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, SelectKey
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.timestamps import TimestampExtractor
@@ -51,7 +51,7 @@ class Serdes:
         return dataclasses.replace(self, value=None, value_lost=f"{call} at {call_site()}")
 
     def given(self, key: Serde | None, value: Serde | None) -> Serdes:
-        """Return what is known once the user has told."""
+        """Return what is known with the serdes that the user gave."""
         return dataclasses.replace(self, key=key or self.key, value=value or self.value)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
-from airflow_kstreams.streams.kstream.stateless import CopyValues, PassThrough
+from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, PassThrough
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow

@@ -11,14 +11,6 @@ from __future__ import annotations
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.aggregation import (
-    Aggregate,
-    Aggregator,
-    Count,
-    Initializer,
-    Reduce,
-    Reducer,
-)
 from airflow_kstreams.streams.kstream.arguments import check_functions, check_partner, no_window_error
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
@@ -29,16 +21,26 @@ from airflow_kstreams.streams.kstream.known import (
     WindowedStream,
 )
 from airflow_kstreams.streams.kstream.merging import merged
+from airflow_kstreams.streams.kstream.operators.aggregation import (
+    Aggregate,
+    Aggregator,
+    Count,
+    Initializer,
+    Reduce,
+    Reducer,
+)
+from airflow_kstreams.streams.kstream.operators.stateless import KeySelector
+from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
+from airflow_kstreams.streams.kstream.operators.window_fold import Fold, Merger, counting, reducing
+from airflow_kstreams.streams.kstream.operators.windowed_join import JoinKind, StreamJoiner
 from airflow_kstreams.streams.kstream.record_stream import RecordStream
-from airflow_kstreams.streams.kstream.stateless import KeySelector
 from airflow_kstreams.streams.kstream.stream_join import (
     JoinOptions,
     check_join_window,
     check_table_options,
     join_streams,
 )
-from airflow_kstreams.streams.kstream.table_join import ValueJoiner, join_table
-from airflow_kstreams.streams.kstream.window_fold import Fold, Merger, counting, reducing
+from airflow_kstreams.streams.kstream.table_join import join_table
 from airflow_kstreams.streams.kstream.window_tables import (
     WINDOW_FUNCTIONS,
     aggregating_windows,
@@ -46,7 +48,6 @@ from airflow_kstreams.streams.kstream.window_tables import (
     folded_by_window,
     suppressed,
 )
-from airflow_kstreams.streams.kstream.windowed_join import JoinKind, StreamJoiner
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow

@@ -8,7 +8,7 @@ from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream
-from airflow_kstreams.streams.kstream.stateless import PassThrough
+from airflow_kstreams.streams.kstream.operators.stateless import PassThrough
 from airflow_kstreams.streams.serde.base import Serde, Side
 
 

@@ -11,8 +11,8 @@ from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_functions
 from airflow_kstreams.streams.kstream.known import KnownStream
-from airflow_kstreams.streams.kstream.map_batches import BatchFunction, map_batches_operator
-from airflow_kstreams.streams.kstream.stateless import (
+from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
+from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
     Branch,
     Filter,
@@ -37,7 +37,7 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.builder import check_processor_def
 
 if TYPE_CHECKING:
-    from airflow_kstreams.streams.kstream.map_batches import BatchSchema
+    from airflow_kstreams.streams.kstream.operators.map_batches import BatchSchema
 
 
 class RecordStream:

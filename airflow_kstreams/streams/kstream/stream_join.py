@@ -1,5 +1,5 @@
 """How two streams with windows are joined. What a join does is written in
-:mod:`airflow_kstreams.streams.kstream.windowed_join`.
+:mod:`airflow_kstreams.streams.kstream.operators.windowed_join`.
 
 Invariant: equal keys of both sides lie in one task. That holds if both topics have equal partition counts and
 were partitioned by the same bytes: both sides' keys have the same serde, and a side whose key changed goes
@@ -16,8 +16,8 @@ from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
-from airflow_kstreams.streams.kstream.window_close import WindowClose
-from airflow_kstreams.streams.kstream.windowed_join import (
+from airflow_kstreams.streams.kstream.operators.window_close import WindowClose
+from airflow_kstreams.streams.kstream.operators.windowed_join import (
     JoinArrivals,
     JoinKind,
     JoinSide,

@@ -1,9 +1,5 @@
-"""The join of a stream with a table.
-
-Rule: each record of the stream meets the table's entry of its key as it is at that moment; changes of the
-table give no result. A task chooses records by timestamp, and the topic whose name sorts first among equal
-ones, so a record meets the table as of its own time, however the records were fetched. A cached table is read
-through its cache.
+"""How a stream is joined with a table. What the join does is written in
+:mod:`airflow_kstreams.streams.kstream.operators.table_join`.
 
 Invariant: equal keys of both sides lie in one task. That holds if both topics have equal partition counts and
 were partitioned by the same bytes: the stream's keys have the table's key serde, or the stream goes through a
@@ -12,64 +8,14 @@ repartition topic first, written in that serde.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
+from airflow_kstreams.streams.kstream.operators.table_join import TableJoin, ValueJoiner
 from airflow_kstreams.streams.serde.base import Serde
-
-#: ``joiner(stream_value, table_value)`` gives the result's value; in a left join the table's may be None.
-ValueJoiner = Callable[[Any, Any], Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableJoin:
-    """Joins each record with the table's value of its key, as Kafka Streams does.
-
-    A record without value is dropped and counted, and one without key in an inner join; a left join gives it
-    no table value.
-
-    :param joiner: makes the result's value.
-    :param store: of the table.
-    :param left: whether a record without a table value is joined with None rather than left out.
-    """
-
-    joiner: ValueJoiner
-    store: StoreSpec
-    left: bool
-
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "left_join_table" if self.left else "join_table"
-
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        joiner = self.joiner
-        left = self.left
-        serialize_key = self.store.key_serde.serialize
-        get_entry = context.store(self.store.name).get_entry
-        count_dropped = context.count_dropped
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if value is None or (key is None and not left):
-                count_dropped()
-                return
-            entry = None if key is None else get_entry(serialize_key(key))
-            if entry is not None:
-                forward(key, joiner(value, entry[0]))
-            elif left:
-                forward(key, joiner(value, None))
-
-        return run
 
 
 def join_table(

@@ -8,12 +8,12 @@ from typing import TypeVar, cast
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
-from airflow_kstreams.streams.kstream.aggregation import Aggregator, Initializer
 from airflow_kstreams.streams.kstream.arguments import check_functions, check_store_kind
 from airflow_kstreams.streams.kstream.grouping import GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownWindowedTable
-from airflow_kstreams.streams.kstream.suppress import Suppress
-from airflow_kstreams.streams.kstream.window_fold import (
+from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer
+from airflow_kstreams.streams.kstream.operators.suppress import Suppress
+from airflow_kstreams.streams.kstream.operators.window_fold import (
     Fold,
     Merger,
     SessionFold,

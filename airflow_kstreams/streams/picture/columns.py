@@ -1,5 +1,7 @@
 """Where things stand horizontally, once their order from left to right is known.
 
+This is ours because igraph keeps one gap between the middles of all neighbours, however wide they are.
+
 Rule: what an arrow connects should stand one above the other. The sum over all arrows of weight times squared
 horizontal distance is made small, row by row: the other rows standing still, the best places of one row that
 keep its order and its gaps are found exactly, by pooling neighbours that would overlap (isotonic regression).

@@ -15,7 +15,7 @@ def order(layers: Sequence[int], arrows: Sequence[tuple[int, int]]) -> list[floa
     :raises ConfigError: igraph is not installed.
     """
     try:
-        # Here and not above: it takes a second, and whoever draws nothing must not need it.
+        # Here and not above: it takes a second, and is no requirement of what draws nothing.
         import igraph
     except ImportError:
         raise ConfigError(

@@ -1,5 +1,8 @@
 """Where every box, frame and line of the picture is, in pixels.
 
+This is ours because igraph's layered layout places points of equal size, and knows no frames around some of
+them; its order from left to right is what is taken from it.
+
 An arrow runs straight down through ranks and layers and swings sideways only in the gaps between them. Where
 it passes a rank or layer without ending there, a *bend* keeps a lane free for it, like a thing of no height.
 """

@@ -1,9 +1,12 @@
 """Which rank a topic or subtopology stands in, and which layer of its frame a node or store.
 
+This is ours because igraph's own layers are the longest paths alone: topics and frames would not alternate,
+and sinks not stand at the bottom.
+
 Rule: a subtopology stands below every topic that another one writes and it reads, a topic below all its
-writers; a topic nobody writes stands right above its reader. Within a frame sources are the top layer and
-sinks the bottom one, so that what comes and goes never crosses another node; between them a node stands right
-below the lowest of its parents and stores.
+writers; a topic that no subtopology writes stands right above its reader. Within a frame sources are the
+top layer and sinks the bottom one, so that what comes and goes never crosses another node; between them a
+node stands right below the lowest of its parents and stores.
 
 Invariant: every arrow goes from a higher rank or layer to a lower one.
 """

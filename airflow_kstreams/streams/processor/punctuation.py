@@ -67,7 +67,7 @@ class StreamTimeTicks:
         self._record_context = context.record_context
         self._timer: StreamTimer | None = context.stream_timer(self._tick)
         now_ms = stream_time()
-        #: The next multiple; None until the first record tells the time.
+        #: The next multiple; None until the first record brings stream time.
         self._next_ms = None if now_ms < 0 else (now_ms // interval_ms + 1) * interval_ms
         self._timer.set(0 if self._next_ms is None else self._next_ms)
 

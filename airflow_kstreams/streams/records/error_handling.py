@@ -2,7 +2,7 @@
 
 Policies (``deserialization.exception.handler``, ``processing.exception.handler``): ``fail`` ends the task and
 names record and node; ``skip`` logs and counts; ``dead-letter`` sends the consumed record, its original bytes
-and headers, to the dead-letter topic, with headers that tell what happened, as Kafka Streams does
+and headers, to the dead-letter topic, with headers that say what happened, as Kafka Streams does
 (``__streams.errors.*``, KIP-1034). It is sent by the task's own producer, so it commits or vanishes with
 everything else the task did.
 
@@ -183,7 +183,7 @@ class DeadLetterOrigin(NamedTuple):
 
 
 def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
-    """Undo :func:`dead_letter_headers`; None for what nobody consumed, as a timer's letter, or is no letter.
+    """Undo :func:`dead_letter_headers`; None for a letter without record, as a timer's, and for no letter.
 
     The newest letter's headers stand last, and each name once. What stands before them is the record's own,
     though it may be called the same: of a letter of another application, say, that became one again.

@@ -11,7 +11,7 @@ from types import TracebackType
 
 
 class NodeOfLine:
-    """Tells at which node a loop was, given the line of its text."""
+    """Finds the node at which a loop was by the line of its text."""
 
     __slots__ = ("_nodes",)
 

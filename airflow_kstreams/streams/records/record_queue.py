@@ -162,7 +162,7 @@ class RecordQueue:
         now: until :meth:`reopen` it counts as one that has ended there.
         """
         if self._records and end <= self._records[-1].offset():
-            return  # told before the records that are here by now were fetched
+            return  # the end was read before the records that are here by now were fetched
         self.stop = max(end, self.position)
         self.complete = True
         self._settle()

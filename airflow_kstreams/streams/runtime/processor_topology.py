@@ -284,4 +284,4 @@ def fan_out(targets: tuple[Forward, ...]) -> Forward:
 
 
 def _nowhere(key: Any, value: Any) -> None:
-    """Take a record that nobody asked for."""
+    """Take a record that goes to no node."""

@@ -1,7 +1,7 @@
 """A task: one partition group of one subtopology, its bound topology and its stores.
 
-The task is pure: records come in by :meth:`StreamTask.add`, results leave through ``produce``, and whoever
-hosts it decides when to fetch, lets wall-clock timers fire, and commits when :meth:`StreamTask.commit_due`
+The task is pure: records come in by :meth:`StreamTask.add`, results leave through ``produce``, and its
+host decides when to fetch, lets wall-clock timers fire, and commits when :meth:`StreamTask.commit_due`
 says so.
 
 Commit points: with cached results (tables), results are emitted only at points counted in consumed records

@@ -101,7 +101,7 @@ def _ends_with(parent: int) -> bool:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # It may have ended before the kernel was told.
+    # It may have ended before the kernel knew what to do then.
     return os.getppid() == parent
 
 

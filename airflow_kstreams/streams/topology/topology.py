@@ -283,7 +283,7 @@ def _node_facts(node: Node) -> list[Any]:
 
 
 def _state_kind(store: StoreSpec, sub: Subtopology) -> str:
-    """Tell what the entries of a store mean; state of another meaning would be misread, not refused."""
+    """Name what the entries of a store mean; state of another meaning would be misread, not refused."""
     keepers = (n.operator for n in sub.nodes if isinstance(n, ProcessorNode) and store.name in n.stores)
     for operator in keepers:
         window = getattr(operator, "window", None)

@@ -25,7 +25,7 @@ _DEFAULTS: Mapping[str, str] = {
     "unclean.leader.election.enable": "false",
 }
 
-#: As a broker of one node, made for development, tells them.
+#: As a broker of one node, made for development, has them.
 _BROKER: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "default.replication.factor": "1",

@@ -22,7 +22,7 @@ from airflow_kstreams.streams.ports import (
 from airflow_kstreams.testing.in_memory_kafka.log import LogRecord, PartitionLog, Transaction
 from airflow_kstreams.testing.in_memory_kafka.transactions import TransactionCoordinator
 
-#: Pause of a client that was told to ask again.
+#: Pause of a client before it asks again.
 _RETRY_SECONDS = 0.1
 
 
@@ -72,7 +72,7 @@ class Topic:
 class Broker:
     """See the module.
 
-    :param clock: tells the time and waits.
+    :param clock: gives the time and waits.
     :param random: varies what a real cluster leaves open; None for the plainest behaviour.
     """
 
@@ -127,7 +127,7 @@ class Broker:
         self.catch_up()
 
     def until(self, ready: Callable[[], bool], what: str, *, timeout_seconds: float) -> None:
-        """Wait as a client does that is told to ask again.
+        """Wait as a client does that must ask again.
 
         :raises KafkaClientError: in vain.
         """

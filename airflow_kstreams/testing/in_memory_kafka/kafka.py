@@ -33,7 +33,7 @@ class InMemoryKafka:
     It is one thread's: nothing runs behind the caller's back, time passes by the clock alone, and the same
     calls give the same logs. A contract suite runs on it and on a real broker.
 
-    :param clock: tells the time and waits; a ``ManualClock`` unless given.
+    :param clock: gives the time and waits; a ``ManualClock`` unless given.
     :param random: varies what a real cluster leaves open (fetch sizes, when records leave a producer, how
         long after a decision the transaction's markers arrive); without it everything happens at once.
     :param timeout_seconds: bound of every request.
@@ -162,7 +162,7 @@ class InMemoryKafka:
         return [log.at for log in self._logs(topic)]
 
     def observe(self, observer: Callable[[Commit], None]) -> None:
-        """Have a function told of everything that becomes final, in that order.
+        """Have a function called with everything that becomes final, in that order.
 
         :param observer: called with each commit.
         """
@@ -266,7 +266,7 @@ class InMemoryKafka:
     def restart(self, *, leaderless_ms: int = 0) -> None:
         """Cut every connection: each writer may have repeated a request from now on.
 
-        :param leaderless_ms: how long partitions have no leader then: nobody tells where they end, and
+        :param leaderless_ms: how long partitions have no leader then: no request finds where they end, and
             transactions that end meanwhile leave no markers, as with brokers that have KAFKA-20734; the next
             marker of the same producer decides.
         """

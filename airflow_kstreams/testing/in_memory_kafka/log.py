@@ -199,7 +199,7 @@ class PartitionLog:
     def compact(self, *, drop_tombstones: bool = False) -> None:
         """Keep the last committed record of each key below the last stable offset, drop aborted ones.
 
-        Markers stay, and so do tombstones unless told otherwise: the broker keeps them for a while.
+        Markers stay, and so do tombstones unless they are to be dropped: the broker keeps them for a while.
         """
         stable = self.end("read_committed")
         last = {

@@ -12,7 +12,7 @@ from airflow_kstreams.testing.in_memory_kafka.broker import Broker
 class InMemoryReader:
     """Reads assigned partitions; see ``kafka/reader.py``, whose behaviour it has.
 
-    An end is told once: again only after the position moved.
+    An end is reported once: again only after the position moved.
 
     :param broker: what to read.
     :param group_id: whose committed offsets to read and write.

@@ -2,7 +2,7 @@
 
 A decision (commit or abort) is final at once; its markers reach the partitions and groups later, each in its
 own time, and until then the last stable offsets stay where they are. The next transaction of the same id, and
-whoever claims the id, must wait for them.
+a producer that claims the id, must wait for them.
 
 Fencing: claiming an id raises its epoch at once and aborts what the older epoch left open; a transaction that
 outlives its timeout is aborted and its producer fenced in the same way. Requests of an older epoch are

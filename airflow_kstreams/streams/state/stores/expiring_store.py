@@ -31,7 +31,7 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.state_store import restore_each
 
-#: Names an entry: the moment it ages from, what else tells it apart, the serialized key.
+#: Names an entry: the moment it ages from, what else sets it apart, the serialized key.
 EntryId = tuple[Any, ...]
 #: (value, timestamp_ms).
 Entry = tuple[Any, int]
@@ -59,7 +59,7 @@ class ExpiringStore(ABC):
         #: Called with each entry that expired, in order, when the node that keeps the store expires it.
         self.expiry_listeners: list[Callable[[EntryId, Entry], None]] = []
         #: Called with the moment an entry expires when that comes before all others.
-        self.on_earliest: Callable[[int], None] = _nobody
+        self.on_earliest: Callable[[int], None] = _no_keeper
         self._context = record_context
         self._entries: dict[EntryId, Entry] = {}
         self._ids_of: dict[bytes, list[EntryId]] = {}
@@ -304,5 +304,5 @@ def bind_expiry(
     context.on_open(lambda: timer.set(store.next_expiry_ms()))
 
 
-def _nobody(expiry_ms: int) -> None:
-    """Take a moment that nobody waits for: the store is not kept by a node yet."""
+def _no_keeper(expiry_ms: int) -> None:
+    """Take a moment while no node keeps the store yet."""

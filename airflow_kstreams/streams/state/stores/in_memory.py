@@ -6,7 +6,7 @@ restored entry stays the bytes it came as and becomes an object when it is first
 costs the same whatever the serde does.
 
 Entries are cells that are changed where they are (:class:`Cell`): an update costs one lookup, and no object
-that Python's collector would count. Whoever asks for an entry gets a copy; only folds see cells, see
+that Python's collector would count. A caller that asks for an entry gets a copy; only folds see cells, see
 ``codegen/fold_code.py``.
 
 Invariants: a key is either a cell or restored bytes, never both. Between two drains a key has the same cell,

@@ -81,7 +81,7 @@ class JoinStore:
         self.name = spec.name
         self.period_ms = max(_SHORTEST_PERIOD_MS, spec.retention_ms // 8)
         self.stream_time: Callable[[], int] = _no_time
-        self._wake: Callable[[int], None] = _wake_nobody
+        self._wake: Callable[[int], None] = _wake_no_join
         self._retention_ms = spec.retention_ms
         self._logged = spec.logged
         self._position = _POSITION.unpack_from
@@ -351,5 +351,5 @@ def _no_time() -> int:
     return -1
 
 
-def _wake_nobody(time_ms: int) -> None:
+def _wake_no_join(time_ms: int) -> None:
     """Stand in until the join is bound."""

@@ -12,7 +12,7 @@ from airflow_kstreams.streams.ports import Record
 class StateStore(Protocol):
     """One task's instance of a store.
 
-    Keys of the changelog hold whatever tells entries apart: of a key-value store the key, of a window store
+    Keys of the changelog hold what sets entries apart: of a key-value store the key, of a window store
     the key and the window's start. The value None deletes an entry.
     """
 

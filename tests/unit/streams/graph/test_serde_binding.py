@@ -11,8 +11,8 @@ from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.graph.nodes import SinkNode, SourceNode
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
-from airflow_kstreams.streams.kstream.aggregation import Count
-from airflow_kstreams.streams.kstream.stateless import Peek
+from airflow_kstreams.streams.kstream.operators.aggregation import Count
+from airflow_kstreams.streams.kstream.operators.stateless import Peek
 from airflow_kstreams.streams.serde.base import Side
 from airflow_kstreams.testing import TopologyTestDriver
 

@@ -11,11 +11,11 @@ already: then the record is dropped and counted. Closed sessions are never conti
 final stays final. (Kafka Streams closes sessions by the same sum, but lets the very moment
 e + gap + grace pass for both closed and open.)
 
-Stream time is the node's, and includes the record being processed. What is emitted, and when, is the rule of
-:mod:`airflow_kstreams.streams.kstream.aggregation`, with (:class:`Windowed`, value) for (key, value); a
-session that grew or was merged is emitted with None, since its key is no longer, and with its last record's
-time, as in Kafka Streams. When a window leaves the store, its last change is emitted ahead of the commit
-point that would have emitted it.
+Stream time is the node's, and includes the record being processed. What is emitted, and when, is the rule
+of :mod:`airflow_kstreams.streams.kstream.operators.aggregation`, with (:class:`Windowed`, value) for (key,
+value); a session that grew or was merged is emitted with None, since its key is no longer, and with its
+last record's time, as in Kafka Streams. When a window leaves the store, its last change is emitted ahead of
+the commit point that would have emitted it.
 
 Crash argument: folds, lateness and expiry depend on the store, on stream time and on the records alone. Store
 changes, stream time and offsets are committed together, so the attempt that resumes repeats what was lost.
@@ -30,8 +30,8 @@ from typing import Any
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, WindowStoreSpec
-from airflow_kstreams.streams.kstream.aggregation import Aggregator, Initializer, Reducer
-from airflow_kstreams.streams.kstream.window_emitter import WindowEmitter
+from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer, Reducer
+from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
 
 #: ``merger(key, left, right)`` makes one aggregate of those of two sessions, the earlier one first.

@@ -1,9 +1,9 @@
 """What a windowed table emits while its windows come and go.
 
-Rule: as :mod:`airflow_kstreams.streams.kstream.aggregation` says, with two additions. A window that leaves
-the store with a change that waits for a commit point is emitted then, for the commit point would not find it
-any more. A window that came and went between two commit points is forgotten, since a session that grows
-leaves a trail of them.
+Rule: as :mod:`airflow_kstreams.streams.kstream.operators.aggregation` says, with two additions. A window
+that leaves the store with a change that waits for a commit point is emitted then, for the commit point
+would not find it any more. A window that came and went between two commit points is forgotten, since a
+session that grows leaves a trail of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.aggregation import TableEmitter
+from airflow_kstreams.streams.kstream.operators.aggregation import TableEmitter
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
 from airflow_kstreams.streams.windows import Windowed
 
@@ -26,7 +26,7 @@ class WindowEmitter(TableEmitter):
     def __init__(
         self, forward: Forward, context: NodeContext, children: dict[str, Forward], store: StoreSpec
     ) -> None:
-        #: Whether anybody wants updates.
+        #: Whether a child wants updates.
         self.wanted = any(child is not ignore_updates for child in children.values())
         super().__init__(forward, context, children, store=store.name, cached=store.cached and self.wanted)
         bind_expiry(context, context.store(store.name), self._leave)

@@ -1,6 +1,6 @@
 """What happens in a windowed join as time passes: elements without partner are joined with None when their
 window closes or the run ends, and the stores forget what is past. The rule is that of
-:mod:`airflow_kstreams.streams.kstream.windowed_join`.
+:mod:`airflow_kstreams.streams.kstream.operators.windowed_join`.
 
 One timer serves both sides. It stands at the first moment at which a waiting element's window is closed, or
 at which a store has a period to remove: the next multiple of the period. Both follow from what the stores
@@ -15,7 +15,7 @@ from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
-from airflow_kstreams.streams.kstream.windowed_join import JoinSide, StreamJoiner, WindowedJoin
+from airflow_kstreams.streams.kstream.operators.windowed_join import JoinSide, StreamJoiner, WindowedJoin
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
 
 #: A moment that never comes, beyond every timestamp.

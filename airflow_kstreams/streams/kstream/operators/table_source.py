@@ -2,10 +2,10 @@
 
 Rule: the record with the largest offset of a key is its entry, with that record's timestamp; a null value
 deletes the entry. What is emitted, and when, is the rule of
-:mod:`airflow_kstreams.streams.kstream.aggregation`.
+:mod:`airflow_kstreams.streams.kstream.operators.aggregation`.
 
-A table that nobody streams has nothing to emit: it is then not cached, whatever its store says, and asks for
-no commit points.
+A table whose changes go to no node has nothing to emit: it is then not cached, whatever its store says, and
+asks for no commit points.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.aggregation import TableEmitter
+from airflow_kstreams.streams.kstream.operators.aggregation import TableEmitter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

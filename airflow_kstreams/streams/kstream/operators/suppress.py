@@ -12,7 +12,7 @@ With ``flush``, the end of each run also emits the windows still open that were 
 present value yet. A mark in a second store says that readers know a window, and whether they know its present
 value: set when a run's end emits the window, outdated by the window's next change, gone with the window. A
 window whose mark is up to date when it closes is not emitted again. A marked window that is deleted, as a
-session is that grows, is emitted with None at once, since nobody would take it back later.
+session is that grows, is emitted with None at once, since no later window would take it back.
 
 Crash argument: the output, the tombstones of expired entries and the marks are of one transaction, together
 with the offsets and the stream time that made windows close. A crash before the commit undoes all of them, so

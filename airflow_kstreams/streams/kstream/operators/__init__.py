@@ -1,0 +1,6 @@
+"""What the nodes of the DSL do: frozen operators, which a task binds or writes as lines of code.
+
+Added to a topology by the modules of ``kstream`` above; bound by ``runtime`` through the protocol
+``Operator``. Imports ``graph``, ``codegen.fold_code``, ``state.stores`` and the modules at the top of
+``streams``. Numbered names, serdes and checks of what a user gave belong to the modules above.
+"""
