@@ -45,7 +45,7 @@ def size_file(archive: Path) -> Path:
 
 def taking(archive: Path) -> str:
     """Return the options with which a JVM takes its classes from an archive, where they are in it."""
-    # An archive that does not fit is nothing that a run's log has to tell.
+    # An archive that does not fit is nothing for a run's log.
     return f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 

@@ -15,9 +15,9 @@ Steps of an attempt, in this order, which is the proof:
 
 A crash in 1 to 4 has written nothing. A crash in 5 leaves an open transaction, which step 1 of the next
 attempt aborts. If the outcome of a commit is unknown, or its writer is suspect, the writer is dropped and the
-next attempt starts at 1, where the committed offsets tell. With ``at_least_once`` outputs are flushed before
-changelogs, notifications and offsets are committed in a transaction, so that a crash repeats records and
-never skips one. Only the outputs of a zombie are not fenced then.
+next attempt starts at 1, where the committed offsets say it. With ``at_least_once`` outputs are flushed
+before changelogs, notifications and offsets are committed in a transaction, so that a crash repeats records
+and never skips one. Only the outputs of a zombie are not fenced then.
 """
 
 from __future__ import annotations

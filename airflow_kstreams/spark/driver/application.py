@@ -148,7 +148,7 @@ def _spec(options: argparse.Namespace) -> RunSpec:
     if options.autostop_at is not None:
         settings["autostop.at"] = options.autostop_at
     run_id = options.run_id or f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
-    # By hand, whoever starts later wins: the start time orders attempts of the same run.
+    # By hand, the later start wins: the start time orders attempts of the same run.
     return RunSpec(
         application_id=options.application_id,
         run_id=run_id,
@@ -173,7 +173,7 @@ def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
         try:
             yield path
         finally:
-            # Whoever made it removes it, too, unless it was killed.
+            # The process that made it removes it, too, unless it was killed.
             if not options.client_config and os.environ.get(CLIENT_CONFIG_IS_TEMPORARY):
                 Path(path).unlink(missing_ok=True)
         return
