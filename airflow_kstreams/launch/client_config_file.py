@@ -29,7 +29,7 @@ _PREFIX, _SUFFIX = "kstreams-kafka-", ".json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientFile:
+class ClientConfigFile:
     """A file of client settings.
 
     :param path: where it lies.
@@ -41,7 +41,7 @@ class ClientFile:
 
 
 @contextmanager
-def client_file(config: Mapping[str, str]) -> Iterator[ClientFile]:
+def client_config_file(config: Mapping[str, str]) -> Iterator[ClientConfigFile]:
     """Make a file of client settings that lasts as long as the block, and remove those left behind by others.
 
     :param config: client settings by librdkafka's names.
@@ -65,12 +65,12 @@ def remove_left_behind() -> None:
             _remove_unless_held(path)
 
 
-def _locked() -> ClientFile:
+def _locked() -> ClientConfigFile:
     while True:
         lock, path = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX)  # made with mode 0600
         fcntl.flock(lock, fcntl.LOCK_SH)
         if os.fstat(lock).st_nlink > 0:
-            return ClientFile(path=path, lock=lock)
+            return ClientConfigFile(path=path, lock=lock)
         os.close(lock)  # taken for one that was left behind, before it was locked
 
 

@@ -45,7 +45,7 @@ from airflow_kstreams.batch.protocol.replay_records import (
 )
 from airflow_kstreams.batch.protocol.topics import ensure_replays_topic
 from airflow_kstreams.batch.replay.output import ReplayOutput
-from airflow_kstreams.batch.retry_budget import Attempts, resumable
+from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -120,7 +120,7 @@ class DeadLetterReplay:
         :raises KafkaClientError: the broker does not answer, or refuses; the same replay may be run again.
         """
         check_run_id(self._replay_id)
-        attempts = Attempts()
+        attempts = RetryBudget()
         while True:
             attempts.begin()
             try:
@@ -132,7 +132,7 @@ class DeadLetterReplay:
                     raise
                 log.warning("dead letters of %s: going on after: %s", self._topic, error.cause)
 
-    def _attempt(self, attempts: Attempts) -> Replay:
+    def _attempt(self, attempts: RetryBudget) -> Replay:
         with ExitStack() as stack:
             clients = self._open(stack)
             done = self._read(clients, wait_ms=0).by_id.get(self._replay_id)
@@ -150,7 +150,7 @@ class DeadLetterReplay:
             return replay if replay.finished_ms else self._bring_back(replay, clients, writer, attempts)
 
     def _bring_back(
-        self, replay: Replay, clients: _Clients, writer: WriterPort, attempts: Attempts
+        self, replay: Replay, clients: _Clients, writer: WriterPort, attempts: RetryBudget
     ) -> Replay:
         output = ReplayOutput(writer, clients.reader, clients.admin)
         replay = self._ended(replay)

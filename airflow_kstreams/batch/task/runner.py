@@ -30,7 +30,7 @@ import tenacity
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.model import Slice, TaskReport
-from airflow_kstreams.batch.retry_budget import Attempts, resumable
+from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import TaskAttempt, already_done, committed_progress
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment
@@ -69,7 +69,7 @@ class TaskRunner:
         self._clock = clock or SystemClock()
         self._work = SliceWork(assignment, cluster, settings, self._clock)
         self._scratch = scratch
-        self._attempts = Attempts()
+        self._attempts = RetryBudget()
 
     def run(self) -> TaskReport:
         """Run attempts until the task is done.

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.launch.client_config_file import client_file
+from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.spark.driver.continuous_driver import ContinuousDriver
 from airflow_kstreams.spark.driver.driver import Driver
@@ -184,5 +184,5 @@ def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
         )
     config = load_client_config(path) if path else {}
     config["bootstrap.servers"] = options.bootstrap_servers
-    with client_file(config) as made:
+    with client_config_file(config) as made:
         yield made.path

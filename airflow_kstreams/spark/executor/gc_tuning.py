@@ -17,7 +17,7 @@ _OBJECTS = 5_000
 
 
 @contextmanager
-def sparing_collector() -> Iterator[None]:
+def sparing_gc() -> Iterator[None]:
     """Spare the collector what existed before the body; in the end, collect what the body left.
 
     Nothing is changed where the collector is off, or where other code has frozen objects, which could not
