@@ -9,7 +9,7 @@ from airflow_kstreams.streams.errors import KafkaClientError, TransactionAborted
 _PAUSES_FORGIVEN = 2
 
 
-class Attempts:
+class RetryBudget:
     """Counts the attempts of one task within a process.
 
     :ivar number: of the attempt that was begun last, from 1.

@@ -15,7 +15,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_kstreams.launch.jvm_options import quick_start
+from airflow_kstreams.launch.jvm_options import quick_start_options
 from airflow_kstreams.launch.processes import end_session
 from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedError, reported_in
 
@@ -176,7 +176,7 @@ class TopologySubmitHook(SparkSubmitHook):
         Airflow may be started by path (``.venv/bin/airflow``) without its folder on the PATH.
         """
         given = {**os.environ, **(self._env or {})}
-        environment = quick_start(given)
+        environment = quick_start_options(given)
         own = Path(sys.executable).parent
         binary = str(self._connection["spark_binary"])
         if shutil.which(binary, path=given.get("PATH")) is None and (own / binary).exists():

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from airflow_kstreams.kafka.listener import Finding
+from airflow_kstreams.kafka.listener import ListenerFinding
 from airflow_kstreams.streams.errors import (
     AccessDeniedError,
     ConfigError,
@@ -273,7 +273,7 @@ def wrong_credentials(where: str, detail: str) -> KafkaClientError:
     )
 
 
-def wrong_listener(where: str, finding: Finding) -> KafkaClientError:
+def wrong_listener(where: str, finding: ListenerFinding) -> KafkaClientError:
     """Build the error for settings that do not fit the listener."""
     return KafkaClientError(
         f"no connection to {where}: {_one_line(finding.cause)}", fix=finding.fix, code="_SSL"

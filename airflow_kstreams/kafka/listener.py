@@ -28,14 +28,14 @@ _UNTRUSTED = (2, 18, 19, 20, 21)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ListenerFinding:
     """What is wrong between a client's settings and a listener, and what to do about it."""
 
     cause: str
     fix: str
 
 
-def look_at(config: Mapping[str, str], complaint: str) -> Finding | None:
+def look_at(config: Mapping[str, str], complaint: str) -> ListenerFinding | None:
     """Look at the listener that the client complains of.
 
     :param config: the client's settings.
@@ -72,21 +72,21 @@ class _Listener:
         self._port = port
         self._config = config
 
-    def plain(self, *, login: bool, protocol: str) -> Finding | None:
+    def plain(self, *, login: bool, protocol: str) -> ListenerFinding | None:
         """Look at it for a client without TLS."""
         if self._answers(tls=None, login=True):
             if not login and not self._answers(tls=None, login=False):
                 return self._wants_login("SASL_PLAINTEXT")
             return None
         with suppress(OSError), self._connected(_unverified()):
-            return Finding(
+            return ListenerFinding(
                 cause=f"{self._name} speaks TLS, but security.protocol is {protocol}",
                 fix=f"set security.protocol to {'SASL_SSL' if login else 'SSL or SASL_SSL'}, and "
                 "ssl.ca.location to the authority of the broker's certificate",
             )
         return None
 
-    def through_tls(self, *, login: bool, complaint: str) -> Finding | None:
+    def through_tls(self, *, login: bool, complaint: str) -> ListenerFinding | None:
         """Look at it for a client with TLS."""
         context = self._context()
         if context is None:
@@ -100,7 +100,7 @@ class _Listener:
             return self._without_tls(login=login)
         if "alert" in complaint and "certificate" in complaint:
             given = "does not trust the one given" if _names_key(self._config) else "none is given"
-            return Finding(
+            return ListenerFinding(
                 cause=f"{self._name} demands a client certificate, and {given}",
                 fix="set ssl.certificate.location and ssl.key.location (or ssl.keystore.location) to a "
                 "certificate that the brokers trust",
@@ -117,42 +117,42 @@ class _Listener:
     def _name(self) -> str:
         return f"the listener at {self._host}:{self._port}"
 
-    def _wants_login(self, protocol: str) -> Finding:
-        return Finding(
+    def _wants_login(self, protocol: str) -> ListenerFinding:
+        return ListenerFinding(
             cause=f"{self._name} demands a login, but security.protocol is "
             f"{self._config.get('security.protocol', 'PLAINTEXT').upper()}",
             fix=f"set security.protocol to {protocol}, with sasl.mechanism, sasl.username and sasl.password",
         )
 
-    def _without_tls(self, *, login: bool) -> Finding | None:
+    def _without_tls(self, *, login: bool) -> ListenerFinding | None:
         if not self._answers(tls=None, login=True):
             return None
-        return Finding(
+        return ListenerFinding(
             cause=f"{self._name} does not speak TLS, but security.protocol is "
             f"{self._config['security.protocol'].upper()}",
             fix="set bootstrap.servers to the port of the TLS listener, or security.protocol to "
             + ("SASL_PLAINTEXT" if login else "PLAINTEXT"),
         )
 
-    def _refused_certificate(self, error: ssl.SSLCertVerificationError) -> Finding | None:
+    def _refused_certificate(self, error: ssl.SSLCertVerificationError) -> ListenerFinding | None:
         whose = f"the certificate of {self._name}"
         if error.verify_code == _EXPIRED:
-            return Finding(
+            return ListenerFinding(
                 cause=f"{whose} has expired",
                 fix="have the broker's certificate renewed",
             )
         if error.verify_code == _NOT_YET_VALID:
-            return Finding(
+            return ListenerFinding(
                 cause=f"{whose} is not valid yet", fix="correct the clock of this machine or of the broker"
             )
         if error.verify_code in _OTHER_HOST:
-            return Finding(
+            return ListenerFinding(
                 cause=f"{whose} is for another host: {error.verify_message}",
                 fix="set bootstrap.servers to a name that the certificate holds, or have that name added to "
                 "it (ssl.endpoint.identification.algorithm=none would accept anybody)",
             )
         if error.verify_code in _UNTRUSTED:
-            return Finding(
+            return ListenerFinding(
                 cause=f"{whose} is signed by an authority that this client does not trust: "
                 f"{error.verify_message}",
                 fix="set ssl.ca.location to the PEM file of the authority that signed it",

@@ -1,15 +1,15 @@
 """The file with the Kafka client's settings, secrets included, that a driver on this machine reads.
 
-A driver cannot inherit it as an open file: Spark's JVM stands between it and whoever submits, and closes what
-it inherits. So it is a file by name, readable by this user only, and nobody may forget it:
+A driver cannot inherit it as an open file: Spark's JVM stands between it and the submitter, and closes what
+it inherits. So it is a file by name, readable by this user only, and it must not be forgotten:
 
-1. whoever made it removes it when the driver has ended;
-2. a driver that outlives whoever submitted it removes it when it ends itself;
+1. the process that made it removes it when the driver has ended;
+2. a driver that outlives its submitter removes it when it ends itself;
 3. if both were killed, the next one that makes such a file on this machine removes it.
 
 For the third, the file is locked (``flock``) for as long as a process holds it open: the one that made it,
 and the ``spark-submit`` that inherits the lock from it. The kernel lets go of the lock with the last of them,
-however they end. A file that nobody has locked was left behind.
+however they end. A file that no process has locked was left behind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PREFIX, _SUFFIX = "kstreams-kafka-", ".json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientFile:
+class ClientConfigFile:
     """A file of client settings.
 
     :param path: where it lies.
@@ -41,7 +41,7 @@ class ClientFile:
 
 
 @contextmanager
-def client_file(config: Mapping[str, str]) -> Iterator[ClientFile]:
+def client_config_file(config: Mapping[str, str]) -> Iterator[ClientConfigFile]:
     """Make a file of client settings that lasts as long as the block, and remove those left behind by others.
 
     :param config: client settings by librdkafka's names.
@@ -60,17 +60,17 @@ def client_file(config: Mapping[str, str]) -> Iterator[ClientFile]:
 def remove_left_behind() -> None:
     """Remove this user's files of client settings that no process holds any more."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*{_SUFFIX}"):
-        # Gone meanwhile, somebody else's, or in use.
+        # Gone meanwhile, another user's, or in use.
         with contextlib.suppress(OSError):
             _remove_unless_held(path)
 
 
-def _locked() -> ClientFile:
+def _locked() -> ClientConfigFile:
     while True:
         lock, path = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX)  # made with mode 0600
         fcntl.flock(lock, fcntl.LOCK_SH)
         if os.fstat(lock).st_nlink > 0:
-            return ClientFile(path=path, lock=lock)
+            return ClientConfigFile(path=path, lock=lock)
         os.close(lock)  # taken for one that was left behind, before it was locked
 
 

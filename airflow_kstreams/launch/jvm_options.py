@@ -45,7 +45,7 @@ def size_file(archive: Path) -> Path:
 
 def taking(archive: Path) -> str:
     """Return the options with which a JVM takes its classes from an archive, where they are in it."""
-    # An archive that does not fit is nothing that a run's log has to tell.
+    # An archive that does not fit is nothing for a run's log.
     return f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
@@ -54,7 +54,7 @@ def keeping(archive: Path) -> str:
     return f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=error -Xlog:cds+dynamic=error"
 
 
-def quick_start(environment: Mapping[str, str]) -> dict[str, str]:
+def quick_start_options(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variable that lets a driver's JVM start soon.
 
     :param environment: which the driver is started in.
@@ -79,7 +79,7 @@ def _is_whole(archive: Path) -> bool:
 def starting_quickly() -> Iterator[None]:
     """Have the Spark that this process starts in the block start soon."""
     given = os.environ.get(VARIABLE)
-    os.environ.update(quick_start(os.environ))
+    os.environ.update(quick_start_options(os.environ))
     try:
         yield
     finally:

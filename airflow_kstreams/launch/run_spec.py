@@ -1,4 +1,4 @@
-"""The small versioned JSON in which the Airflow side tells a Spark driver what to run. It never holds a
+"""The small versioned JSON in which the Airflow side says to a Spark driver what to run. It never holds a
 secret.
 """
 

@@ -10,7 +10,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook, allowed_settings
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.launch.client_config_file import client_file
+from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, plan_of
 from airflow_kstreams.operators.asset_events import announced, refuse_outlets
@@ -229,7 +229,7 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
             self._hook = self._get_hook()
             self._start(context, self._hook)
             return
-        with client_file(client_config) as made:
+        with client_config_file(client_config) as made:
             self.env_vars.update({CLIENT_CONFIG_FILE: made.path, CLIENT_CONFIG_IS_TEMPORARY: "1"})
             self._hook = hook = self._get_hook()
             if hook.deploy_mode != "client":

@@ -1,4 +1,6 @@
-"""Continuous runs: where one starts, its coordinator, and tasks that take turns until they are stopped.
+"""Continuous runs: where one starts, its coordinator, and tasks that take turns until the lease says stop.
 
-Called by the continuous driver and host in ``spark``. Imports ``run``, ``task`` and ``protocol``.
+Called by the continuous driver and host in ``spark``. Imports ``run`` for the start, ``task`` for the tasks,
+and ``protocol``. Only what differs from a batch is here: the start, the work and the end of a task, and the
+turns of a thread.
 """

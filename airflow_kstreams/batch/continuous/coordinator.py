@@ -92,7 +92,7 @@ class ContinuousCoordinator:
         self._session.admin.delete_topics([ProtocolTopics(self._app).metadata])
 
     def announce_stop(self) -> None:
-        """Tell the tasks of a continuous run to end cleanly; every later renewal of the lease says it again.
+        """Ask the tasks of a continuous run to end cleanly; every later renewal of the lease says it again.
 
         :raises RunSupersededError: another driver owns the application.
         :raises KafkaClientError: the broker did not answer.

@@ -2,11 +2,11 @@
 
 Executors know nothing but Kafka, so that any deploy mode works: the driver says there that it is alive (it
 renews its lease), that the tasks are to stop (``stopping``), and that it has let go. Tasks whose driver was
-killed therefore end by themselves, and so do those whose application somebody else has taken over.
+killed therefore end by themselves, and so do those whose application another driver has taken over.
 
 Rule: the lease is lost when nothing was heard of it for ``lease.ms`` on this machine's own monotonic clock,
-so clocks that differ between machines do not matter. Ending late does no harm: whoever begins next fences
-every transactional id of this run first.
+so clocks that differ between machines do not matter. Ending late does no harm: the run that begins next
+fences every transactional id of this run first.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class LeaseWatch:
                 self._decide(Verdict.LOST)
             elif lease.stopping:
                 self._decide(Verdict.STOP)
-        elif self._met:  # somebody else holds it, or a reset has taken it away
+        elif self._met:  # another driver holds it, or a reset has taken it away
             self._decide(Verdict.LOST)
         # Before its own, a run finds the leases of those that came earlier.
 

@@ -8,7 +8,7 @@ plan, and a generation. Its start writes, in one transaction of the coordinator,
 
 and then deletes the metadata topic.
 
-Rule: a record under ``__continuous__`` makes void whatever the metadata topic holds; the begin of a batch
+Rule: a record under ``__continuous__`` makes void what the metadata topic holds; the begin of a batch
 reads it so, and marks the record as over in the transaction of its completed marker.
 
 Nothing is lost or doubled, whichever line is the last one that runs: before that transaction nothing has
@@ -100,7 +100,7 @@ def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, Committ
     :raises DataLossError: a committed offset of the batch is gone.
     """
     starts = slice_starts(slice_)
-    # An intermediate partition has no stop yet; whatever is in its log may have been read in part.
+    # An intermediate partition has no stop yet; what is in its log may have been read in part.
     stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     bounds = {tp: (start, stops.get(tp, UNBOUNDED)) for tp, start in starts.items()}
     refuse_lost_progress(slice_, bounds, committed)

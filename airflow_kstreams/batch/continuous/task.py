@@ -19,7 +19,7 @@ import msgspec
 
 from airflow_kstreams.batch.continuous.work import ContinuousWork
 from airflow_kstreams.batch.protocol.model import TaskReport
-from airflow_kstreams.batch.retry_budget import Attempts, resumable
+from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import OpenTask, TaskAttempt
 from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams.errors import KStreamsError
@@ -60,7 +60,7 @@ class ContinuousTask:
         self._settings = settings
         self._clock = clock
         self._scratch = scratch
-        self._attempts = Attempts()
+        self._attempts = RetryBudget()
         self._attempt: TaskAttempt | None = None
         self._open: OpenTask | None = None
         self._resume_at = clock.monotonic_seconds()

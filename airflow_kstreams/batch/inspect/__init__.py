@@ -1,5 +1,5 @@
 """Looking at an application without touching it: status, doctor, and what sensors wait for.
 
-Called by the command line, sensors and triggers. Imports ``run`` and ``protocol``, and writes
-nothing to Kafka.
+Called by the command line, sensors and triggers. Imports ``run``, ``protocol`` and ``report``. Writes nothing
+to the application's topics and claims nothing; a follower of finished runs commits to a group of its own.
 """

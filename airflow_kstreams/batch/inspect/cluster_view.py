@@ -74,7 +74,7 @@ class ClusterView:
         self.close()
 
     def close(self) -> None:
-        """Close the clients. What was seen stays; whoever looks again makes new ones."""
+        """Close the clients. What was seen stays; the next look makes new ones."""
         clients: list[AdminPort | ReaderPort] = [*self._groups.clear().values()]
         clients += [client for client in (self._admin, self._reader) if client is not None]
         self._admin = self._reader = None

@@ -1,4 +1,4 @@
-"""What a sensor can wait for, as plain data, and how to tell whether it has come.
+"""What a sensor can wait for, as plain data, and how it is seen whether it has come.
 
 A condition asks a :class:`View` of the cluster and nothing else. Sensors in a worker and triggers in the
 triggerer evaluate the same condition on different views, so deferred or not they give the same answer. All
@@ -168,7 +168,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         return {**ledger.stops, **committed, **stops}
 
     def _inputs(self, ledger: Ledger, held: Slice | None) -> Collection[str]:
-        """Return the input topics of whatever ran last."""
+        """Return the input topics of the run that was last."""
         if held is not None:
             return sorted({part.topic for part in held.inputs})
         if ledger.current_continuous is not None:
@@ -184,7 +184,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
 
 
 class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-offsets-reached"):
-    """Every task of one subtopology is at its stop offsets, and has told those that read what it wrote.
+    """Every task of one subtopology is at its stop offsets, and has notified those that read what it wrote.
 
     :param application_id: the application.
     :param run_id: the run.

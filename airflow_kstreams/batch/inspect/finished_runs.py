@@ -1,15 +1,15 @@
 """Follows an application's ledger from run to run, with a cursor that Kafka keeps.
 
 The cursor is the committed offset of a group of the follower's own on the ledger topic, never the
-application's group. It moves only when whoever follows says that a run is taken care of, so a process that
-dies in between is told of that run again. A follower that comes for the first time starts behind the last
-finished run, or before the first one if it wants to, and commits that at once: what finishes from then on is
-never missed. While there is no ledger there is nothing to commit on; one that appears is told from its start,
-and so is one that was made anew, which the topic id beside the cursor tells.
+application's group. It moves only when the follower says that a run is taken care of, so a process that dies
+in between gets that run again. A follower that comes for the first time starts behind the last finished run,
+or before the first one if it wants to, and commits that at once: what finishes from then on is never missed.
+While there is no ledger there is nothing to commit on; one that appears is followed from its start, and so is
+one that was made anew, which the topic id beside the cursor shows.
 
 The broker forgets the cursor of a follower that was away for longer than ``offsets.retention.minutes``, and
-every cursor on a ledger that is deleted. Whoever comes back then is new: only ``from_start`` makes sure that
-nothing is missed.
+every cursor on a ledger that is deleted. A follower that comes back then is new: only ``from_start`` makes
+sure that nothing is missed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FinishedRuns:
     :param cluster: where the application runs.
     :param application_id: the application.
     :param name: of the follower; each name has a cursor of its own.
-    :param from_start: whether a follower without a cursor is told of the runs that have finished already.
+    :param from_start: whether a follower without a cursor gets the runs that have finished already.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class FinishedRuns:
             try:
                 summary = decode_summary(record)
             except KafkaClientError:
-                # What lies before it is told first; it stays in the way.
+                # What lies before it is given first; it stays in the way.
                 self.rewind(record.offset())
                 if found:
                     break
@@ -138,7 +138,7 @@ class FinishedRuns:
         self._cursor, self._committed_at = next_offset, time.monotonic()
 
     def rewind(self, offset: int) -> None:
-        """Tell the runs from an offset on once more."""
+        """Give the runs from an offset on once more."""
         self._open().assign({self._partition: offset})
 
     def _beginning(self, kept: CommittedOffset | None, start: int, end: int) -> int:

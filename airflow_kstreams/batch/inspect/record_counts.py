@@ -37,14 +37,14 @@ class _Count:
 
 
 class RecordCounts:
-    """Counts that go on from round to round, as far as somebody asks for them."""
+    """Counts that go on from round to round, as far as they are asked for."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._counts: RoundMemory[tuple[str, TopicPartition], _Count] = RoundMemory()
 
     def next_round(self) -> None:
-        """Forget the counts that nobody asked for in the last round."""
+        """Forget the counts that were not asked for in the last round."""
         self._counts.next_round()
 
     def up_to(

@@ -40,7 +40,7 @@ class RoundMemory(Generic[K, V]):
         self._asked[key] = value
 
     def recall(self, values: Mapping[K, V]) -> None:
-        """Remember what nobody has asked for yet in this round."""
+        """Remember what was not asked for yet in this round."""
         self._recalled |= values
 
     def next_round(self) -> dict[K, V]:

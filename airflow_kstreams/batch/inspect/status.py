@@ -1,4 +1,4 @@
-"""What an application's topics say right now, for people: read only, claims nothing, disturbs nobody."""
+"""What an application's topics say right now, for people: read only, claims nothing."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def vanished(topic: str, missing: Sequence[tuple[int, int | None]], there: Seque
 
 
 def forgotten(partition: TopicPartition, why: str) -> Loss:
-    """Describe a partition of which nobody knows how far it was read.
+    """Describe a partition of which it cannot be known how far it was read.
 
     :param why: how it is known that it was.
     """

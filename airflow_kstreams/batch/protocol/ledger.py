@@ -90,7 +90,7 @@ class Ledger:
     def current_continuous(self) -> ContinuousRun | None:
         """The continuous run that was started last, if neither a batch began nor a reset was made since.
 
-        Whatever the metadata topic holds beside it is void: that run's start, which decided so, deletes it.
+        What the metadata topic holds beside it is void: that run's start, which decided so, deletes it.
         """
         run = self.continuous
         return None if run is None or run.over else run
@@ -125,7 +125,7 @@ def lease_record(application_id: str, lease: Lease) -> MetadataRecord:
 
 
 def no_lease_record(application_id: str) -> MetadataRecord:
-    """Return the record that takes the lease from whoever holds it."""
+    """Return the record that takes the lease from its holder."""
     return MetadataRecord(ProtocolTopics(application_id).ledger, None, LEASE_KEY.encode(), None)
 
 

@@ -1,6 +1,6 @@
 """What a partition's log holds: its bounds, and whether there is any record between two offsets.
 
-Offsets alone cannot tell how many records there are: transaction markers and aborted records take offsets,
+Offsets alone do not say how many records there are: transaction markers and aborted records take offsets,
 too.
 """
 
@@ -61,7 +61,7 @@ def has_records(
 ) -> set[TopicPartition]:
     """Return the partitions in which a read_committed reader finds a record between two offsets.
 
-    Transaction markers and aborted records take offsets too, so offsets alone cannot tell.
+    Transaction markers and aborted records take offsets too, so offsets alone do not say.
 
     :param spans: partition -> (from, to), where ``to`` is at most the last stable offset.
     :param until_found: return as soon as one partition is found.
@@ -80,7 +80,7 @@ def has_records(
 def any_record(reader: ReaderPort, spans: Spans, *, clock: Clock) -> bool:
     """Say whether a read_committed reader finds a record in any of the spans.
 
-    Few partitions are asked at a time, the widest spans first: where there is news, the first fetch tells.
+    Few partitions are asked at a time, the widest spans first: where there is news, the first fetch shows it.
 
     :param spans: as for :func:`has_records`.
     """

@@ -28,7 +28,7 @@ def ages(
     :param group_id: of a reader; nothing is committed.
     """
     found: dict[TopicPartition, str] = {}
-    # Whoever asks has something to tell that matters more, and must not fail here.
+    # The caller has something to say that matters more, and must not fail here.
     with suppress(KStreamsError):
         for partition, began_ms in begun(cluster, stable, group_id=group_id, clock=clock).items():
             found[partition] = f"open for {_duration((clock.now_ms() - began_ms) / 1000)}"

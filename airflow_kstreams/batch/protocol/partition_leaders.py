@@ -5,8 +5,8 @@ that takes part, before the claim returns. Brokers 4.3.0 and 4.3.1 (KAFKA-20734)
 have no leader at that moment, as when brokers come back after a crash, and report the transaction as ended.
 Its records lie open in the log then, and the next commit under the same id makes them visible: results twice.
 
-So whoever claims an id, or aborts what it began, first sees that these partitions have leaders. Brokers
-without that defect wait for them in any case.
+So a coordinator or task that claims an id, or aborts what it began, first sees that these partitions have
+leaders. Brokers without that defect wait for them in any case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def written_topics(
     A topic that a processor names only as it sends is not among them.
 
     :param plans: of the tasks' topologies.
-    :param settings: tell where dead letters go.
+    :param settings: say where dead letters go.
     :param subtopology: whose tasks; None for all.
     """
     topics = {ProtocolTopics(plan.application_id).metadata for plan in plans}
@@ -47,5 +47,5 @@ def await_leaders(admin: AdminPort, topics: Collection[str]) -> None:
     found = admin.describe_topics(topics)
     partitions = [TopicPartition(topic, n) for topic in sorted(found) for n in range(found[topic].partitions)]
     if partitions:
-        # Only its leader tells where a partition ends.
+        # Only its leader knows where a partition ends.
         admin.end_offsets(partitions, isolation="read_uncommitted")

@@ -1,10 +1,10 @@
 """What is known of replays of one dead-letter topic: a record for each in ``<dead-letter topic>-replays``.
 
 The topic is compacted, its key is the replay's id, and only replays write it, under the transactional id
-``<dead-letter topic>-replay``, in the same transactions as the records they bring back. So whoever claims
-that id and reads the topic to its end knows exactly what was brought back. The group of the same name gets
-the same positions, for Kafka's own tools; they decide nothing, because committed offsets that nobody renews
-expire, and replays may be rare.
+``<dead-letter topic>-replay``, in the same transactions as the records they bring back. So a replay that
+claims that id and reads the topic to its end knows exactly what was brought back. The group of the same name
+gets the same positions, for Kafka's own tools; they decide nothing, because committed offsets that are not
+renewed expire, and replays may be rare.
 """
 
 from __future__ import annotations

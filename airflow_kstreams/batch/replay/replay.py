@@ -8,15 +8,15 @@ themselves stay where they are; how far they were replayed stands in a topic of 
 One replay, all under one transactional id::
 
     claim        init_transactions: fences an earlier replay, and ends what it left open
-    read         the topic of replays to its end: nobody else writes it any more
+    read         the topic of replays to its end: no other replay writes it any more
     freeze       transaction: the replay's record with its starts and stops
     bring back   transactions: some records, and the replay's record with the new positions and counts
     finish       within the last of these
 
 Exactly once: that a letter was replayed is written in the same transaction as its record. Crash argument:
-before the freeze nothing has changed; after it, whoever comes with the same id goes on from the positions to
+before the freeze nothing has changed; after it, a call with the same id goes on from the positions to
 the same stops, wherever the topic ends by then, so a record that becomes a dead letter again is left for the
-next replay. Whoever comes with another id begins at the same positions and freezes a later end; what the
+next replay. A call with another id begins at the same positions and freezes a later end; what the
 first one had left is then done, and it finds that out. An answer that is lost is a crash after the step.
 
 What lies beyond the stops of a replay, and letters of a transaction that was still open, are the next one's.
@@ -45,7 +45,7 @@ from airflow_kstreams.batch.protocol.replay_records import (
 )
 from airflow_kstreams.batch.protocol.topics import ensure_replays_topic
 from airflow_kstreams.batch.replay.output import ReplayOutput
-from airflow_kstreams.batch.retry_budget import Attempts, resumable
+from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -98,7 +98,7 @@ class DeadLetterReplay:
         self._clock = clock or SystemClock()
 
     def plan(self) -> Replay:
-        """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs nobody.
+        """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs no other replay.
 
         :raises ConfigError: there is no such dead-letter topic.
         :raises KafkaClientError: the broker does not answer.
@@ -120,7 +120,7 @@ class DeadLetterReplay:
         :raises KafkaClientError: the broker does not answer, or refuses; the same replay may be run again.
         """
         check_run_id(self._replay_id)
-        attempts = Attempts()
+        attempts = RetryBudget()
         while True:
             attempts.begin()
             try:
@@ -132,7 +132,7 @@ class DeadLetterReplay:
                     raise
                 log.warning("dead letters of %s: going on after: %s", self._topic, error.cause)
 
-    def _attempt(self, attempts: Attempts) -> Replay:
+    def _attempt(self, attempts: RetryBudget) -> Replay:
         with ExitStack() as stack:
             clients = self._open(stack)
             done = self._read(clients, wait_ms=0).by_id.get(self._replay_id)
@@ -150,7 +150,7 @@ class DeadLetterReplay:
             return replay if replay.finished_ms else self._bring_back(replay, clients, writer, attempts)
 
     def _bring_back(
-        self, replay: Replay, clients: _Clients, writer: WriterPort, attempts: Attempts
+        self, replay: Replay, clients: _Clients, writer: WriterPort, attempts: RetryBudget
     ) -> Replay:
         output = ReplayOutput(writer, clients.reader, clients.admin)
         replay = self._ended(replay)

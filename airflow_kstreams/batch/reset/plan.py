@@ -122,7 +122,7 @@ class Survey:
 
     @property
     def live_lease(self) -> Lease | None:
-        """The lease, if somebody holds it."""
+        """The lease, if a driver holds it."""
         lease = self.ledger.lease
         return lease if lease is not None and lease.expires_ms > self.now_ms else None
 
@@ -163,7 +163,7 @@ class ResetPlan:
     :param dropped_run: id of the run whose unfinished slice is dropped; empty when another program wrote it.
     :param metadata_keys: how many keys of the metadata topic are deleted.
     :param groups_dropped: whether recorded partition groups go with their changelogs.
-    :param lease: that somebody holds and that is taken away.
+    :param lease: that a driver holds and that is taken away.
     :param members: of the group; they stay, and may overwrite offsets.
     :param interrupted: command of an earlier reset that is completed first.
     :param done_before: whether the reset of this name was done already.
@@ -187,9 +187,9 @@ class ResetPlan:
 class Look(enum.Enum):
     """What may be done to see more.
 
-    ``ASIDE``: nothing. Whoever is at work goes on undisturbed, and what its open transactions hide is not
+    ``ASIDE``: nothing. A driver at work goes on undisturbed, and what its open transactions hide is not
     waited for. ``CLAIMED``: the coordinator's id is claimed; dead tasks whose transactions hide the metadata
-    topic are fenced. ``FENCED``: every task is fenced, too; committed offsets are stable, and nobody moves
+    topic are fenced. ``FENCED``: every task is fenced, too; committed offsets are stable, and no task moves
     them any more.
     """
 

@@ -17,7 +17,7 @@ What is reset, and what is not::
 Deleting topics is no part of a transaction, so the reset is a small state machine in the ledger's record
 ``__reset__``. Each line is one step, in this order; transactions are the coordinator's::
 
-    claim               the coordinator's transactional id; whoever else held it cannot write any more
+    claim               the coordinator's transactional id; the coordinator that held it cannot write any more
     STOPPING            transaction: no slice, no lease, the record with positions and task ids
     fence               every transactional id of the dropped slice, or of the last run
     DELETING            transaction: offsets, partition groups, runs taken back, the record with the topics
@@ -28,7 +28,7 @@ Invariant: while the record says STOPPING or DELETING, no run begins. So no run 
 beside state that was not deleted, or the other way round.
 
 Tasks: a new attempt reads the metadata topic after it has claimed its id. After STOPPING it finds no slice,
-and stops. An attempt that had read before is fenced. So when offsets are read and set nobody moves them.
+and stops. An attempt that had read before is fenced. So when offsets are read and set no task moves them.
 
 Crash argument: before STOPPING nothing has changed. After it, positions and task ids stand in the record, so
 that whoever runs a reset next, the same or another, goes on from there: fences again, works out the offsets
@@ -114,7 +114,7 @@ class ApplicationReset:
         self._session.close()
 
     def plan(self) -> ResetPlan:
-        """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs nobody.
+        """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs no run.
 
         :raises ConfigError: there is no such application or topic, or the request does not fit it.
         :raises KafkaClientError: the broker does not answer.
@@ -297,7 +297,7 @@ class ApplicationReset:
             return self._session.reader.committed(partitions) if partitions else {}
 
     def _refuse_overwritten(self, done: ResetPlan) -> None:
-        """Tell when a member of the group, which cannot be removed, has committed its own offsets since."""
+        """Say when a member of the group, which cannot be removed, has committed its own offsets since."""
         after = {change.partition: change.after for change in done.offsets}
         found = self._committed(sorted(after)) if done.members else {}
         for tp, offset in found.items():

@@ -2,7 +2,7 @@
 
 Rule: only topics whose name says that an application made them for itself are ever deleted,
 ``<app>-...-changelog`` and ``<app>-...-repartition``. Application ids may be beginnings of one another
-(``orders``, ``orders-eu``), so a name alone does not tell whose topic it is. What the application's own runs
+(``orders``, ``orders-eu``), so a name alone does not say whose topic it is. What the application's own runs
 recorded is its own; anything else that another application may have made stays, unless a person names it.
 """
 
@@ -19,7 +19,7 @@ from airflow_kstreams.streams.protocol_topics import INTERNAL_ENDINGS, PROTOCOL_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTopics:
-    """What earlier runs tell of an application's topics; all empty when there was none.
+    """What earlier runs recorded of an application's topics; all empty when there was none.
 
     :param inputs: topics it reads and does not write.
     :param intermediates: topics of the user's that it writes and reads.
@@ -46,7 +46,7 @@ class InternalTopics:
 
 
 def recorded_topics(slice_: Slice | None, ledger: Ledger) -> RecordedTopics:
-    """Gather what the last slice and the ledger tell of an application's topics."""
+    """Gather what the last slice and the ledger say of an application's topics."""
     assignment = ledger.assignment
     entries = () if assignment is None else (*assignment.subtopologies.values(), *assignment.former)
     internal = {topic for entry in entries for topic in entry.changelogs}

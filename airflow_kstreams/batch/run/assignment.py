@@ -5,7 +5,7 @@ Rule: a group's state lies in the changelog partition of the group's number. So 
 that was recorded, (a) partitions stay in their groups and (b) new partitions join existing groups, whose
 number is the changelog's partition count. A subtopology without changelogs leaves nothing in a group from one
 run to the next: its partitions may be grouped anew by every run. What is recorded of topics that are not read
-any more binds nobody.
+any more binds no run.
 
 Invariant: a changelog that may hold state has its groups in the ledger. Begin writes them in the transaction
 of the completed marker, and only when the slice has records; no task starts before that marker is visible.
@@ -57,7 +57,7 @@ def group_sources(
     :param counts: partition count of every source topic.
     :param ask: needed only when the plan has a partition grouper of the user's own.
     :return: by subtopology id, changelogs not filled in yet.
-    :raises ConfigError: the plan's groups can be asked of nobody.
+    :raises ConfigError: the plan's groups cannot be asked for.
     :raises TopologyError: the user's grouper fails.
     """
     asked: Mapping[int, Groups] = {}
@@ -145,8 +145,8 @@ def refuse_orphans(
 def given_up(
     recorded: Assignment | None, plan: TopologyPlan, changelog_ids: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Tell which state of earlier runs is gone. Deleting a changelog is how a person gives state up, so the
-    run goes on; but nobody knows whether that was meant.
+    """Say which state of earlier runs is gone. Deleting a changelog is how a person gives state up, so the
+    run goes on; but it cannot be known whether that was meant.
 
     :param changelog_ids: of the changelogs as they are now.
     :return: one line per changelog that was deleted, or created again.
@@ -248,7 +248,7 @@ def _refuse_other_number(
 
 
 def _warn_of_moved_keys(sub: SubtopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
-    """Tell when growth is legal by partitions, but parts keys from their state unless they are placed by
+    """Say when growth is legal by partitions, but parts keys from their state unless they are placed by
     hand.
     """
     was, at = group_of_partition(before.by_group), group_of_partition(now.by_group)

@@ -114,11 +114,12 @@ class Coordinator:
         check_run_id(run_id)
         check_interval(self._settings, run_id, interval_ms)
         refuse_other_application(plan, self._app)
-        caller = Caller(
+        caller = Caller(run_id=run_id, order=order, owner=owner or run_id, hold_lease=hold_lease)
+        request = SliceRequest(
             run_id=run_id,
-            order=order,
-            owner=owner or run_id,
-            hold_lease=hold_lease,
+            plan=plan,
+            generation=1 if hold_lease else 0,
+            groups=groups,
             interval_ms=interval_ms,
         )
         ledger = self._session.read_ledger(wait_ms=0)
@@ -131,7 +132,7 @@ class Coordinator:
         refuse_unfit_timeouts(self._settings, self._session.admin)
         ensure_protocol_topics(self._session.admin, self._settings)
         with self.lease.racing(caller, ledger):
-            return self._begin_claimed(caller, plan, groups)
+            return self._begin_claimed(caller, request)
 
     def unfinished(self, slice_: Slice, subtopology_id: int) -> Sequence[int]:
         """Return the groups of a subtopology whose tasks are not at their stop, or have not notified.
@@ -192,7 +193,8 @@ class Coordinator:
         refuse_other_topology(slice_, plan)
         return slice_
 
-    def _begin_claimed(self, caller: Caller, plan: TopologyPlan, groups: AskGroups | None) -> BeginResult:
+    def _begin_claimed(self, caller: Caller, request: SliceRequest) -> BeginResult:
+        plan = request.plan
         self._session.claim()
         ledger = self._session.read_ledger()
         if caller.run_id in ledger.runs:
@@ -201,13 +203,6 @@ class Coordinator:
         folded = unless_void(self._session.read_fenced(plan), ledger)
         if folded.state is RunState.RUNNING and folded.slice is not None:
             return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
-        request = SliceRequest(
-            run_id=caller.run_id,
-            plan=plan,
-            generation=1 if caller.hold_lease else 0,
-            groups=groups,
-            interval_ms=caller.interval_ms,
-        )
         try:
             new = build_slice(self._session, request=request, folded=folded, ledger=ledger)
         except DataLossError as error:
@@ -237,7 +232,7 @@ class Coordinator:
 
     def _has_begun_meanwhile(self, plan: TopologyPlan, before: Folded, ledger: Ledger) -> bool:
         """Whether the metadata topic holds another slice than it did: one without a driver yet, so that the
-        ledger need not tell. Its offsets name a run that has begun, beside what was read before it.
+        ledger need not say so. Its offsets name a run that has begun, beside what was read before it.
 
         :param ledger: as it was then.
         """

@@ -37,7 +37,7 @@ class LastTasks:
 def last_tasks(application_id: str, folded: Folded, ledger: Ledger) -> LastTasks:
     """Return the tasks of the continuous run or of the slice, or those of the recorded partition groups.
 
-    The marker of a run may be gone (stop offsets deleted) or another writer's; the groups tell the ids, too.
+    The marker of a run may be gone (stop offsets deleted) or another writer's; the groups give the ids, too.
     """
     owners = [owner for owner in (ledger.current_continuous, folded.slice) if owner is not None]
     ids: tuple[str, ...] | None = None

@@ -1,7 +1,7 @@
 """Data intervals: where record time cuts the log, and where it leads into the log.
 
 A record's time is its own timestamp, the producer's or the broker's (``message.timestamp.type``), whatever
-extractor the topology uses: the broker finds offsets by it, and nobody need decode a record.
+extractor the topology uses: the broker finds offsets by it, and no record need be decoded.
 
 The broker answers ``offsets_for_times`` from all that is in the log, so from aborted records and from
 transaction markers, too, which are dated when they were written. The answer is therefore where to look, and
@@ -100,7 +100,7 @@ def find_interval_losses(
     prior: PriorRuns,
     interval: Interval,
 ) -> list[Loss]:
-    """Return the partitions of which nothing tells that all records of the interval are still there.
+    """Return the partitions of which nothing says that all records of the interval are still there.
 
     Where a log has lost its beginning, a record that is dated before the interval shows that the interval has
     not begun yet. Where none is left, records of the interval may be gone.

@@ -86,7 +86,7 @@ class CoordinatorLease:
     def renew(self, *, stopping: bool = False) -> None:
         """Renew the lease.
 
-        :param stopping: tell the tasks of a continuous run to end cleanly; later renewals say it again.
+        :param stopping: ask the tasks of a continuous run to end cleanly; later renewals say it again.
         :raises RunSupersededError: another driver owns the slice.
         :raises KafkaClientError: the broker did not answer; the lease lasts until it runs out.
         """

@@ -20,7 +20,6 @@ class Caller:
     :param owner: text naming it in messages.
     :param hold_lease: whether it is a driver, which works on the slice, or only freezes it.
     :param continuous: whether it runs the application continuously.
-    :param interval_ms: data interval of the run, epoch milliseconds; None if it has none.
     """
 
     run_id: str
@@ -28,7 +27,6 @@ class Caller:
     owner: str
     hold_lease: bool
     continuous: bool = False
-    interval_ms: tuple[int, int] | None = None
 
 
 def busy(application_id: str, caller: Caller, lease: Lease, *, now_ms: int) -> RunBusyError:
@@ -75,8 +73,8 @@ def lost_race(application_id: str, caller: Caller, lease: Lease | None) -> RunBu
 
 
 def superseded(application_id: str, lease: Lease, found: Lease | None) -> RunSupersededError:
-    """Build the error for an owner whose lease belongs to someone else now."""
-    who = "nobody" if found is None else f"{found.owner} for run {found.owner_run_id!r}"
+    """Build the error for an owner whose lease belongs to another one now."""
+    who = "no driver" if found is None else f"{found.owner} for run {found.owner_run_id!r}"
     return RunSupersededError(
         f"run {lease.owner_run_id!r} of application {application_id!r} was taken over: the lease of "
         f"generation {lease.generation} now belongs to {who}",

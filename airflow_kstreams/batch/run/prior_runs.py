@@ -8,8 +8,8 @@
 
 Where 1 is silent, 2 and 3 say where the last run stopped, which is as good, because nothing is committed
 between two runs. It is not as good when the ledger knows of a run that took the lease and never finished,
-while the metadata topic says nothing: that run may have committed anything. Nobody knows then. The same holds
-after a continuous run, which has no stops.
+while the metadata topic says nothing: that run may have committed anything, and nothing says what. The same
+holds after a continuous run, which has no stops.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PriorRuns:
     :param topic_ids: topic ids that it froze.
     :param times: partition times at those stops.
     :param read: how many partitions of each topic it read.
-    :param unfinished_run: a run of which nothing but committed offsets can tell how far it came: one that was
+    :param unfinished_run: a run of which nothing but committed offsets can say how far it came: one that was
         under way when the metadata topic was lost, or the last, continuous one; empty if there is none.
     :param continuous: whether that was a continuous one.
     :param no_slice: whether the metadata topic holds none, finished or not, and no reset says why.
@@ -55,13 +55,13 @@ class PriorRuns:
     foreign_run: bool = False
 
     def remembered(self, partition: TopicPartition) -> int | None:
-        """Return up to which offset runs have read a partition, None when nothing tells."""
+        """Return up to which offset runs have read a partition, None when nothing says."""
         if partition in self.committed:
             return self.committed[partition].offset
         return None if self.unfinished_run else self.last_stops.get(partition)
 
     def was_read(self, partition: TopicPartition) -> bool:
-        """Whether some run has read a partition, as far as anything tells."""
+        """Whether some run has read a partition, as far as anything says."""
         return partition.partition < self.read.get(partition.topic, 0)
 
     def set_by_a_person(self, partition: TopicPartition) -> bool:
@@ -167,7 +167,7 @@ def with_committed(
 ) -> PriorRuns:
     """Add the committed offsets, and leave out what they and the topics make void.
 
-    A person who set the offset of every input has reset the application, whatever run was under way before.
+    A person who set the offset of every input has reset the application, even if a run was under way before.
     A repartition topic holds nothing between two runs, so that nothing is lost if it is created again.
 
     :param topic_ids: of the topics as they are now.

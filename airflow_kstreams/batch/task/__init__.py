@@ -1,5 +1,6 @@
-"""One task of a run: attempt, restore, loop, commit (KIP-129).
+"""One task: attempt, restore, loop with its end, commit (KIP-129).
 
-Called by what ``spark`` runs on executors. Imports ``protocol`` and ``streams``. It decides nothing
-about runs: it asks the fold of the metadata topic what its slice is.
+Called by the hosts that ``spark`` runs on executors, and by ``continuous``. Imports ``protocol`` and
+``streams``, never ``run``: a task decides nothing about runs, it asks the fold of the metadata topic, or the
+ledger, what its work is.
 """

@@ -52,7 +52,7 @@ class OpenTask:
 
         :return: the report of what was committed.
         """
-        return self._kept(self.loop.run(self.share.bounds))
+        return self._kept(self.loop.run(self.share.bounds, self.share.kept_ms))
 
     def finish(self) -> TaskReport:
         """Make the last commit where the task stands.
@@ -127,7 +127,7 @@ class TaskAttempt:
         """Run the five steps and return what was committed for the slice in all.
 
         :param patient: whether a transaction that grows too old is blamed on the machine or the broker.
-        :raises KStreamsError: whatever stopped it; everything uncommitted is void.
+        :raises KStreamsError: what stopped it; everything uncommitted is void.
         """
         opened = self.open(patient=patient)
         if isinstance(opened, TaskReport):

@@ -88,13 +88,6 @@ class TaskCommit:
         self.changelog_ends: Mapping[TopicPartition, int] = {}
         self.commits = 0
 
-    @property
-    def kept_ms(self) -> dict[TopicPartition, tuple[int, int]]:
-        """The interval in which records are processed, of each partition of the task that has one."""
-        kept = self._basis.slice.plan.kept_ms
-        mine = self._input_stops.keys() & self._basis.share.bounds.keys()
-        return {} if kept is None else dict.fromkeys(sorted(mine), kept)
-
     def begin(self) -> None:
         """Open the transaction that the next outputs belong to, unless it is open."""
         if self._clients.state is self._clients.outputs:

@@ -12,10 +12,14 @@ from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit
 from airflow_kstreams.batch.task.end import End
 from airflow_kstreams.batch.task.read_failures import TOPIC_LOST, ReadFailures
+from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, TransactionAbortedError
 from airflow_kstreams.streams.ports import Clock, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.settings import ApplicationSettings
+
+#: Partition -> the interval in which its records are processed, epoch milliseconds.
+Intervals = Mapping[TopicPartition, tuple[int, int]]
 
 #: Few enough that a fetch stays in the processor's cache while it is looked at again and again, and that
 #: Python's collector, which counts records that are not dropped yet, is not woken by it.
@@ -81,14 +85,14 @@ class TaskLoop:
         #: Whether records may be read that are never processed.
         self._skipping = False
 
-    def run(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> OffsetMetadata:
+    def run(self, bounds: Spans, kept_ms: Intervals | None = None) -> OffsetMetadata:
         """Read every partition from its position to its stop offset; the last commit is made, too.
 
         :return: what was committed with the last offsets.
         :raises StopOffsetUnreachableError: no progress for ``run.stall.timeout.ms``.
         :raises DataLossError: what is still to be read is gone.
         """
-        self.start(bounds)
+        self.start(bounds, kept_ms)
         while not self._end.at_stop():
             self.step()
             self._refuse_to_wait_in_vain()
@@ -108,11 +112,15 @@ class TaskLoop:
             self._open_since = before
         self._committed_at = self._progressed_at = self._looked_at = self._clock.monotonic_seconds()
 
-    def start(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Begin to read, each partition from its position."""
+    def start(self, bounds: Spans, kept_ms: Intervals | None = None) -> None:
+        """Begin to read.
+
+        :param bounds: each partition is read from the first of its two offsets on.
+        :param kept_ms: the interval in which records are processed, of each partition that has one.
+        """
         self._assigned = set(self._task.group.unfinished())
         self._positions = {p: bounds[p][0] for p in self._assigned}
-        for partition, interval_ms in self._commit.kept_ms.items():
+        for partition, interval_ms in (kept_ms or {}).items():
             self._task.group.keep_only(partition, interval_ms)
             self._skipping = True
         if self._assigned:

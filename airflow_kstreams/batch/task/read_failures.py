@@ -83,7 +83,7 @@ class ReadFailures:
         if error.code not in POSITION_LOST:
             return error
         self.refuse_loss(spans)
-        # Only what was read already is gone, before the reader was told to leave it alone: another one is not
+        # Only what was read already is gone, before the reader was to leave it alone: another one is not
         # asked for it.
         return KafkaClientError(error.cause, fix=error.fix, code=error.code, retriable_code=True)
 

@@ -1,6 +1,6 @@
 """Restoring a task's stores: from their local files as far as a checkpoint goes, then from their changelogs.
 
-Only called after ``init_transactions`` settled whatever an older attempt of the task left open. The changelog
+Only called after ``init_transactions`` settled what an older attempt of the task left open. The changelog
 partition has no other writer, so its high watermark is final and every committed record below it is visible.
 """
 

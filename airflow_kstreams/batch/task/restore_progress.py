@@ -1,4 +1,4 @@
-"""Tells how far a task's restore is."""
+"""Says how far a task's restore is."""
 
 from __future__ import annotations
 

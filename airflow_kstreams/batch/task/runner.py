@@ -15,9 +15,9 @@ Steps of an attempt, in this order, which is the proof:
 
 A crash in 1 to 4 has written nothing. A crash in 5 leaves an open transaction, which step 1 of the next
 attempt aborts. If the outcome of a commit is unknown, or its writer is suspect, the writer is dropped and the
-next attempt starts at 1, where the committed offsets tell. With ``at_least_once`` outputs are flushed before
-changelogs, notifications and offsets are committed in a transaction, so that a crash repeats records and
-never skips one. Only the outputs of a zombie are not fenced then.
+next attempt starts at 1, where the committed offsets say it. With ``at_least_once`` outputs are flushed
+before changelogs, notifications and offsets are committed in a transaction, so that a crash repeats records
+and never skips one. Only the outputs of a zombie are not fenced then.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import tenacity
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.model import Slice, TaskReport
-from airflow_kstreams.batch.retry_budget import Attempts, resumable
+from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import TaskAttempt, already_done, committed_progress
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment
@@ -69,7 +69,7 @@ class TaskRunner:
         self._clock = clock or SystemClock()
         self._work = SliceWork(assignment, cluster, settings, self._clock)
         self._scratch = scratch
-        self._attempts = Attempts()
+        self._attempts = RetryBudget()
 
     def run(self) -> TaskReport:
         """Run attempts until the task is done.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.protocol.data_loss import (
     Loss,
@@ -35,12 +35,14 @@ class TaskSlice:
     :param committed: what the group had committed when this was worked out; partitions without are absent.
     :param notify: every (input partition, intermediate partition) pair it must notify with its last commit.
     :param notified: whether all of those notifications are in the metadata topic already.
+    :param kept_ms: the interval in which records are processed, of each partition that has one.
     """
 
     bounds: Mapping[TopicPartition, tuple[int, int]]
     committed: Mapping[TopicPartition, CommittedOffset]
     notify: tuple[Notification, ...]
     notified: bool
+    kept_ms: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
@@ -70,11 +72,13 @@ def task_slice(
     refuse_slice_loss(admin, slice_, bounds)
     refuse_lost_progress(slice_, bounds, committed)
     notify = tuple(notifications_for(slice_, task_id.subtopology, task_id.group))
+    kept, inputs = slice_.plan.kept_ms, {part.topic_partition for part in slice_.inputs}
     return TaskSlice(
         bounds={partition: bounds[partition] for partition in sorted(bounds)},
         committed=committed,
         notify=notify,
         notified=all(pair in folded.notifications for pair in notify),
+        kept_ms={} if kept is None else dict.fromkeys(sorted(inputs & bounds.keys()), kept),
     )
 
 

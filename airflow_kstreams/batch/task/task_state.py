@@ -69,7 +69,7 @@ class TaskState:
 
     @property
     def kept_changelogs(self) -> tuple[TopicPartition, ...]:
-        """Changelog partitions whose end the last commit must tell to :meth:`keep`."""
+        """Changelog partitions whose ends the last commit reads for :meth:`keep`."""
         if not self._keeps:
             return ()
         return tuple(sorted(self._changelogs[name] for name in self._stores if name in self._changelogs))

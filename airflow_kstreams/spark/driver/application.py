@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.launch.client_config_file import client_file
+from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.spark.driver.continuous_driver import ContinuousDriver
 from airflow_kstreams.spark.driver.driver import Driver
@@ -148,7 +148,7 @@ def _spec(options: argparse.Namespace) -> RunSpec:
     if options.autostop_at is not None:
         settings["autostop.at"] = options.autostop_at
     run_id = options.run_id or f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
-    # By hand, whoever starts later wins: the start time orders attempts of the same run.
+    # By hand, the later start wins: the start time orders attempts of the same run.
     return RunSpec(
         application_id=options.application_id,
         run_id=run_id,
@@ -173,7 +173,7 @@ def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
         try:
             yield path
         finally:
-            # Whoever made it removes it, too, unless it was killed.
+            # The process that made it removes it, too, unless it was killed.
             if not options.client_config and os.environ.get(CLIENT_CONFIG_IS_TEMPORARY):
                 Path(path).unlink(missing_ok=True)
         return
@@ -184,5 +184,5 @@ def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
         )
     config = load_client_config(path) if path else {}
     config["bootstrap.servers"] = options.bootstrap_servers
-    with client_file(config) as made:
+    with client_config_file(config) as made:
         yield made.path

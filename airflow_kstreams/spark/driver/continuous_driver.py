@@ -32,7 +32,7 @@ _HOUSEKEEPING_SECONDS = 30.0
 
 
 class ContinuousDriver:
-    """Runs an application until it is told to stop.
+    """Runs an application until it is asked to stop.
 
     :param spec: what to run; its run id names the continuous run.
     :param topology: built by the application file.
@@ -123,7 +123,7 @@ class ContinuousDriver:
             return jobs.run()
 
     def _keep_house(self, run: ContinuousRun, coordinator: ContinuousCoordinator) -> None:
-        """Purge repartition topics, and tell of partitions that were added."""
+        """Purge repartition topics, and warn of partitions that were added."""
         now = self._clock.monotonic_seconds()
         if now < self._housekeeping_at:
             return

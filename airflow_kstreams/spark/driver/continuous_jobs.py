@@ -31,7 +31,7 @@ class Stopping:
     """How a run is ended.
 
     :param requested: set when it is to end.
-    :param announce: tells the tasks, through Kafka.
+    :param announce: says so to the tasks, through Kafka.
     :param patience_seconds: how long they may take, after which they are cancelled.
     """
 
@@ -44,7 +44,7 @@ class ContinuousJobs:
     """The jobs of one continuous run.
 
     :param hosts: the tasks of each slot.
-    :param launch: runs the tasks of one slot until they are told to stop.
+    :param launch: runs the tasks of one slot until they are to stop.
     :param cancel: cancels what runs.
     :param check: raises when this driver was superseded; called before every launch but the first.
     :param stopping: how the run is ended.
@@ -90,7 +90,7 @@ class ContinuousJobs:
                             reports.extend(future.result())
                         except KStreamsError as error:
                             failure = failure or error
-                    # Tasks end only when they are told to, or fail: in either case the others end, too.
+                    # Tasks end only when they are asked to, or fail: in either case the others end, too.
                     if done or self._stop.is_set():
                         self._stop.set()
                         self._end()
@@ -126,7 +126,7 @@ class ContinuousJobs:
                 return []
 
     def _end(self) -> None:
-        """Tell the tasks to stop, once; cancel them when that takes too long."""
+        """Ask the tasks to stop, once; cancel them when that takes too long."""
         now = self._clock.monotonic_seconds()
         if self._told_at is None:
             self._told_at = now

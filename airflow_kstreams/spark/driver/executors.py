@@ -64,7 +64,7 @@ class ContinuousExecutors(Executors, Protocol):
         ...
 
     def run_continuously(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
-        """Run tasks in one slot until the ledger tells them to stop.
+        """Run tasks in one slot until the ledger says stop.
 
         :raises KStreamsError: a task failed.
         """
@@ -136,12 +136,12 @@ class SparkExecutors:
     def slots(self) -> int:
         """Return how many Spark tasks can run at once.
 
-        :raises ConfigError: Spark does not tell.
+        :raises ConfigError: Spark does not say.
         """
         return slots_of(self._session())
 
     def run_continuously(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
-        """Run tasks in one slot until the ledger tells them to stop, as one Spark job of one Spark task.
+        """Run tasks in one slot until the ledger says stop, as one Spark job of one Spark task.
 
         A job of its own for every slot: what happens in one is known at once, and launched again alone.
 
@@ -164,7 +164,7 @@ class SparkExecutors:
             cancel_jobs(self._opened)
 
     def close(self) -> None:
-        """Stop the session; what fails here is told and must not hide why the run ended."""
+        """Stop the session; what fails here is logged and must not hide why the run ended."""
         if self._opened is not None:
             try:
                 self._opened.stop()
@@ -203,7 +203,7 @@ def spread(groups: Sequence[int], threads: int) -> tuple[tuple[int, ...], ...]:
 
 
 def close_all(coordinator: Coordinator | ContinuousCoordinator, executors: Executors) -> None:
-    """Let go of everything; what fails here is told and must not hide why the run ended."""
+    """Let go of everything; what fails here is logged and must not hide why the run ended."""
     try:
         coordinator.close()
     except KStreamsError as error:

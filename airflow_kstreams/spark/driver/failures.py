@@ -31,7 +31,7 @@ _SETUPS = {
 
 
 def failure_of(error: Exception, run_id: str) -> KStreamsError:
-    """Return what whatever Spark or py4j raised means.
+    """Return what an error of Spark or py4j means.
 
     :param error: from a Spark job.
     :param run_id: whose job it was.

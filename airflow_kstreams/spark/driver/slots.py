@@ -28,7 +28,7 @@ _STEP_SECONDS = 0.2
 def slots_of(session: SparkSession) -> int:
     """Return how many Spark tasks can run at once.
 
-    :raises ConfigError: Spark Connect does not tell, and nothing is configured.
+    :raises ConfigError: Spark Connect does not say, and nothing is configured.
     """
     return max(1, _cores(session) // max(1, _number(session, "spark.task.cpus", 1)))
 
@@ -60,7 +60,7 @@ def _cores(session: SparkSession) -> int:
 
 
 def _configured(session: SparkSession) -> int | None:
-    """Return how many cores were asked for, None if nobody said."""
+    """Return how many cores were asked for, None if nothing was."""
     most = _number(session, "spark.cores.max", 0)
     executors = _number(session, "spark.executor.instances", 0)
     together = executors * _number(session, "spark.executor.cores", 1)

@@ -18,8 +18,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class StopSignals:
     """Sets an event at the first signal; the second one ends the process where it stands.
 
-    A context manager that gives the signals back at its end. Outside the main thread, where Python lets
-    nobody handle signals, it does nothing.
+    A context manager that gives the signals back at its end. Outside the main thread, where Python lets no
+    signals be handled, it does nothing.
 
     :ivar requested: set once a signal came.
     """
@@ -40,7 +40,7 @@ class StopSignals:
         self._before.clear()
 
     def install(self) -> None:
-        """Take the signals, again if somebody else (a Spark context that starts) has taken them since."""
+        """Take the signals, again if a Spark context that starts has taken them since."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:

@@ -60,7 +60,7 @@ class ContinuousHost:
         return self.run()
 
     def run(self) -> list[HostReport]:
-        """Run the tasks until the lease tells them to stop."""
+        """Run the tasks until the lease says stop."""
         from airflow_kstreams.batch.clock import SystemClock
         from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch
         from airflow_kstreams.kafka.cluster import KafkaCluster

@@ -17,11 +17,11 @@ _OBJECTS = 5_000
 
 
 @contextmanager
-def sparing_collector() -> Iterator[None]:
+def sparing_gc() -> Iterator[None]:
     """Spare the collector what existed before the body; in the end, collect what the body left.
 
-    Nothing is changed where the collector is off, or where somebody else has frozen objects, which could not
-    be told apart in the end. Thresholds that the body sets stay.
+    Nothing is changed where the collector is off, or where other code has frozen objects, which could not
+    be set apart in the end. Thresholds that the body sets stay.
     """
     before = gc.get_threshold()
     sparing = (max(_OBJECTS, before[0]), *before[1:])

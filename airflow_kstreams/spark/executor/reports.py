@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from airflow_kstreams.batch.protocol.model import TaskReport
-from airflow_kstreams.spark.executor.gc_tuning import sparing_collector
+from airflow_kstreams.spark.executor.gc_tuning import sparing_gc
 from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def in_arrow(run: Callable[[int], list[HostReport]]) -> ArrowFunction:
             for index in batch.column(0).to_pylist():
                 # Not pa.array: converting a list imports pandas, two seconds and 80 MB in every worker.
                 column = pa.lib.StringBuilder()
-                with sparing_collector():
+                with sparing_gc():
                     reports = run(index)
                 for report in reports:
                     column.append(msgspec.json.encode(report).decode())

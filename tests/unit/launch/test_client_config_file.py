@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.launch.client_config_file import client_file, remove_left_behind
+from airflow_kstreams.launch.client_config_file import client_config_file, remove_left_behind
 
 CONFIG = {"bootstrap.servers": "h:1", "sasl.password": "secret"}
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_file_is_for_this_user_only_and_gone_after_the_block(folder: Path) -> None:
-    with client_file(CONFIG) as made:
+    with client_config_file(CONFIG) as made:
         path = Path(made.path)
         assert path.parent == folder
         assert json.loads(path.read_text()) == CONFIG
@@ -35,12 +35,12 @@ def test_file_is_for_this_user_only_and_gone_after_the_block(folder: Path) -> No
 
 
 def test_file_in_use_stays_when_others_make_theirs(folder: Path) -> None:
-    with client_file(CONFIG) as first, client_file(CONFIG) as second:
+    with client_config_file(CONFIG) as first, client_config_file(CONFIG) as second:
         assert {path.name for path in folder.iterdir()} == {Path(first.path).name, Path(second.path).name}
 
 
 def test_block_ends_well_when_its_driver_has_removed_the_file() -> None:
-    with client_file(CONFIG) as made:
+    with client_config_file(CONFIG) as made:
         Path(made.path).unlink()
 
 
@@ -76,6 +76,6 @@ def test_file_is_made_again_when_it_was_removed_before_it_was_locked(
         real(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with client_file(CONFIG) as made:
+    with client_config_file(CONFIG) as made:
         assert Path(made.path).exists()
         assert Path(made.path).name not in removed

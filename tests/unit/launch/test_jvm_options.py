@@ -13,7 +13,7 @@ from airflow_kstreams.launch.jvm_options import (
     COMPILER,
     VARIABLE,
     class_archive,
-    quick_start,
+    quick_start_options,
     size_file,
     starting_quickly,
     taking,
@@ -33,9 +33,9 @@ def archive_at(path: Path) -> Path:
 
 def test_archive_is_named_when_there_is_one(archive: Path) -> None:
     named = {ARCHIVE_VARIABLE: str(archive)}
-    assert quick_start(named) == {VARIABLE: f"{COMPILER} {taking(archive)}"}
+    assert quick_start_options(named) == {VARIABLE: f"{COMPILER} {taking(archive)}"}
     archive.unlink()
-    assert quick_start(named) == {VARIABLE: COMPILER}
+    assert quick_start_options(named) == {VARIABLE: COMPILER}
 
 
 def test_archive_is_looked_for_beside_this_python() -> None:
@@ -45,20 +45,20 @@ def test_archive_is_looked_for_beside_this_python() -> None:
 
 def test_users_options_come_last_and_so_hold(archive: Path) -> None:
     users = "-XX:TieredStopAtLevel=4 -XX:+UseZGC"
-    found = quick_start({VARIABLE: users, ARCHIVE_VARIABLE: str(archive)})[VARIABLE]
+    found = quick_start_options({VARIABLE: users, ARCHIVE_VARIABLE: str(archive)})[VARIABLE]
     assert found.split()[0] == COMPILER
     assert found.endswith(f" {users}")
 
 
 def test_nothing_is_added_twice(archive: Path) -> None:
     once = {ARCHIVE_VARIABLE: str(archive)}
-    once |= quick_start(once)
-    assert quick_start(once) == {VARIABLE: once[VARIABLE]}
+    once |= quick_start_options(once)
+    assert quick_start_options(once) == {VARIABLE: once[VARIABLE]}
 
 
 def test_archive_is_left_out_when_sparks_launcher_would_split_its_name(tmp_path: Path) -> None:
     spaced = archive_at(tmp_path / "two words.jsa")
-    assert quick_start({ARCHIVE_VARIABLE: str(spaced)}) == {VARIABLE: COMPILER}
+    assert quick_start_options({ARCHIVE_VARIABLE: str(spaced)}) == {VARIABLE: COMPILER}
 
 
 @pytest.mark.parametrize("told", ["", "8", "seven", "\u0667", None])
@@ -67,17 +67,17 @@ def test_archive_is_left_out_when_its_size_is_another(archive: Path, told: str |
         size_file(archive).unlink()
     else:
         size_file(archive).write_text(told, encoding="utf-8")
-    assert quick_start({ARCHIVE_VARIABLE: str(archive)}) == {VARIABLE: COMPILER}
+    assert quick_start_options({ARCHIVE_VARIABLE: str(archive)}) == {VARIABLE: COMPILER}
 
 
 def test_archive_is_left_out_when_it_cannot_be_read(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    assert quick_start({ARCHIVE_VARIABLE: str(file / "below")}) == {VARIABLE: COMPILER}
+    assert quick_start_options({ARCHIVE_VARIABLE: str(file / "below")}) == {VARIABLE: COMPILER}
 
 
 def test_no_collector_is_chosen_since_java_refuses_two(archive: Path) -> None:
-    assert "GC" not in quick_start({ARCHIVE_VARIABLE: str(archive)})[VARIABLE]
+    assert "GC" not in quick_start_options({ARCHIVE_VARIABLE: str(archive)})[VARIABLE]
 
 
 def test_this_process_environment_is_set_when_it_starts_spark_itself(

@@ -142,7 +142,7 @@ def _of_runs(cluster: ClusterPort, admin: AdminPort, subject: Subject, clock: Cl
 def _configs(
     admin: AdminPort, names: list[str]
 ) -> tuple[Mapping[str, Mapping[str, str]], list[KafkaClientError]]:
-    """Return the settings of topics, and why some are not told."""
+    """Return the settings of topics, and why some are missing."""
     configs: dict[str, Mapping[str, str]] = {}
     unseen: list[KafkaClientError] = []
     for name in sorted(names):

@@ -59,7 +59,7 @@ def names(topics: Iterable[str]) -> str:
 
 
 def number(configs: Mapping[str, str], name: str) -> int | None:
-    """Return a setting as a number, None if the broker does not tell it."""
+    """Return a setting as a number, None if the broker does not say."""
     try:
         return int(configs[name])
     except (KeyError, ValueError):

@@ -36,7 +36,7 @@ _GAPS = 50
 
 
 def check_state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
-    """Tell who works on the application and what is unfinished."""
+    """Say who works on the application and what is unfinished."""
     lease = ledger.lease
     if lease is not None and lease.expires_ms > now_ms:
         yield ok(

@@ -52,7 +52,7 @@ class Topics:
         return [topic for topic in wanted if topic in self.found]
 
     def having(self, name: str, test: Callable[[str], bool]) -> list[str]:
-        """Return the topics of which a setting is told and passes a test."""
+        """Return the topics of which a setting is known and passes a test."""
         return [t for t in self.all if name in self.configs.get(t, {}) and test(self.configs[t][name])]
 
 

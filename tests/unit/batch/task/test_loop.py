@@ -125,7 +125,6 @@ class FakeWriter:
 class FakeCommit:
     commits: list[bool] = field(default_factory=list)
     begun: int = 0
-    kept_ms: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
     def begin(self) -> None:
         self.begun += 1
@@ -315,13 +314,12 @@ def kept_and_left_out(rig: Callable[..., Rig], **settings: Any) -> tuple[Rig, Bo
     bounds: Bounds = {A: (0, 2003), B: (0, 0)}
     made = rig(bounds, script, processing_guarantee="exactly_once", commit_interval_ms=10**9, **settings)
     made.reader.seconds = 10.0
-    made.commit.kept_ms = {A: (0, 10)}
     return made, bounds
 
 
 def test_commit_comes_in_time_when_nothing_but_records_to_leave_out_follows(rig: Callable[..., Rig]) -> None:
     made, bounds = kept_and_left_out(rig, buffered_records_per_partition=1)
-    made.loop.run(bounds)
+    made.loop.run(bounds, {A: (0, 10)})
     assert len(made.sent) == 3
     assert made.commit.commits == [False, True]
 
@@ -330,7 +328,7 @@ def test_task_waits_on_when_a_held_record_is_followed_by_records_to_leave_out(
     rig: Callable[..., Rig],
 ) -> None:
     made, bounds = kept_and_left_out(rig, buffered_records_per_partition=100, run_stall_timeout_ms=60_000)
-    made.loop.run(bounds)
+    made.loop.run(bounds, {A: (0, 10)})
     assert len(made.sent) == 3
     assert made.commit.commits == [True]
 
@@ -344,8 +342,7 @@ def test_commit_comes_in_time_when_processors_forward_in_init_and_only_records_t
         bounds, script, processor=Greeting, processing_guarantee="exactly_once", commit_interval_ms=10**9
     )
     made.reader.seconds = 10.0
-    made.commit.kept_ms = {A: (0, 10)}
-    made.loop.run(bounds)
+    made.loop.run(bounds, {A: (0, 10)})
     assert [topic for topic, *_ in made.sent] == ["out"]
     assert made.commit.commits == [False, True], "the transaction was open from init on"
 

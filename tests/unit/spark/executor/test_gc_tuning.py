@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_kstreams.spark.executor.gc_tuning import sparing_collector
+from airflow_kstreams.spark.executor.gc_tuning import sparing_gc
 from airflow_kstreams.spark.executor.reports import HostReport, in_arrow
 
 
@@ -41,7 +41,7 @@ def test_collector_leaves_alone_what_was_there_when_tasks_run() -> None:
 def test_reference_cycles_are_collected_when_tasks_end() -> None:
     gc.disable()  # so that only the end of the body can have collected it
     try:
-        with sparing_collector():
+        with sparing_gc():
             ring = weakref.ref(Ring())
             assert ring() is not None
         assert ring() is None
@@ -51,7 +51,7 @@ def test_reference_cycles_are_collected_when_tasks_end() -> None:
 
 def test_collector_has_its_settings_back_when_tasks_fail() -> None:
     before = gc.get_threshold()
-    with pytest.raises(ZeroDivisionError), sparing_collector():
+    with pytest.raises(ZeroDivisionError), sparing_gc():
         raise ZeroDivisionError
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
@@ -61,7 +61,7 @@ def test_nothing_is_changed_when_the_collector_is_off() -> None:
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:
-        with sparing_collector():
+        with sparing_gc():
             assert gc.get_threshold()[0] == 0
     finally:
         gc.set_threshold(*before)
@@ -73,7 +73,7 @@ def test_frozen_objects_stay_frozen_when_somebody_else_froze_them() -> None:
     gc.freeze()
     del held
     try:
-        with sparing_collector():
+        with sparing_gc():
             ring = weakref.ref(Ring())
         assert ring() is None
         gc.collect()
@@ -85,7 +85,7 @@ def test_frozen_objects_stay_frozen_when_somebody_else_froze_them() -> None:
 def test_thresholds_stay_when_user_code_sets_them() -> None:
     before = gc.get_threshold()
     try:
-        with sparing_collector():
+        with sparing_gc():
             gc.set_threshold(12_345)
         assert gc.get_threshold()[0] == 12_345
     finally:
