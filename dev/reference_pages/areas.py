@@ -52,7 +52,7 @@ AREAS = (
         title="Windows",
         about="How far apart in time records may lie that belong together, and what is made of them.",
         modules=(
-            "streams.kstream.windows",
+            "streams.windows",
             "streams.kstream.kstream.WindowedKGroupedStream",
             "streams.kstream.kstream.WindowedKTable",
         ),

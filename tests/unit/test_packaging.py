@@ -24,6 +24,7 @@ _EXTRAS_OF = {
     "sensors": {"airflow"},
     "triggers": {"airflow"},
     "kafka": {"schema-registry"},
+    "launch": {"airflow"},
     "spark": {"spark"},
     "streams": {"draw", "rocksdb", "spark"},
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_kstreams.launch.client_config_file import client_file, remove_left_behind
+from airflow_kstreams.launch.client_config_file import client_config_file, remove_left_behind
 from tests.support.fresh_python import ROOT
 
 CONFIG = {"bootstrap.servers": "h:1", "sasl.password": "secret"}
@@ -22,8 +22,8 @@ CONFIG = {"bootstrap.servers": "h:1", "sasl.password": "secret"}
 #: Makes a file, starts a child that may inherit its lock, tells of both, and waits.
 _WORKER = """
 import subprocess, sys
-from airflow_kstreams.launch.client_config_file import client_file
-with client_file({"sasl.password": "secret"}) as made:
+from airflow_kstreams.launch.client_config_file import client_config_file
+with client_config_file({"sasl.password": "secret"}) as made:
     inherited = (made.lock,) if sys.argv[1] == "inherited" else ()
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=inherited)
     print(made.path, child.pid, flush=True)
@@ -68,7 +68,7 @@ def test_file_of_a_killed_worker_is_removed_by_the_next_one(
     process.kill()
     process.wait()
 
-    with client_file(CONFIG):
+    with client_config_file(CONFIG):
         assert not path.exists()
 
 
