@@ -59,7 +59,7 @@ class AssetEvent(Protocol):
 
 
 def announced_runs(events: Mapping[Any, Collection[AssetEvent]]) -> list[dict[str, Any]]:
-    """Return the finished runs that the asset events of a dag run announce, each once.
+    """Return the finished runs that the asset events of a dag run tell of, each once.
 
     It knows events of tasks with ``outlets`` and those of watchers, which Airflow wraps, and passes over
     events of others.
@@ -70,9 +70,9 @@ def announced_runs(events: Mapping[Any, Collection[AssetEvent]]) -> list[dict[st
     >>> from types import SimpleNamespace
     >>> from airflow_kstreams.hooks.asset_events import announced_runs
     >>> one = {"application_id": "orders", "run_id": "r1", "finished_ms": 1}
-    >>> first = SimpleNamespace(extra=one)
+    >>> told = SimpleNamespace(extra=one)
     >>> again = SimpleNamespace(extra={"from_trigger": True, "payload": one})
-    >>> [run["run_id"] for run in announced_runs({"totals": [first, again]})]
+    >>> [run["run_id"] for run in announced_runs({"totals": [told, again]})]
     ['r1']
     """
     runs: dict[tuple[str, str], dict[str, Any]] = {}

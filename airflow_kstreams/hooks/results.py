@@ -112,7 +112,7 @@ class ResetResult(TypedDict):
     """A reset of an application.
 
     :param application_id: the application.
-    :param done_before: whether an earlier try had done it; its counts are left out.
+    :param done_before: whether an earlier try had done it; what it did is not told again.
     :param partitions_per_topic: how many offsets were set, per topic.
     :param topics_omitted: how many topics did not fit.
     :param topics_deleted: how many internal topics were deleted.
