@@ -19,7 +19,7 @@ class TopicUse(NamedTuple):
 
     :param topic: its name.
     :param offsets: partition as text -> ``(start, stop)``, half open; empty for outputs.
-    :param records: records read or written; None where the run has no count for this topic alone.
+    :param records: records read or written; None where nobody counted them for this topic alone.
     """
 
     topic: str
@@ -36,7 +36,7 @@ class RunLineage:
     :param run_id: the run.
     :param generation: number of drivers that have taken it.
     :param finished: whether the finished marker is written.
-    :param records_in: records that the tasks consumed, those of intermediate topics included; None until
+    :param records_in: records that the tasks consumed, those of topics in between included; None until
         finished.
     :param records_out: records that the tasks sent, likewise; None until finished.
     """
