@@ -24,8 +24,8 @@ CONFIG = {"bootstrap.servers": "h:1", "sasl.password": "secret"}
 #: Makes a file, starts a child that may inherit its lock, tells of both, and waits.
 _WORKER = """
 import subprocess, sys
-from airflow_kstreams.launch.client_config_file import client_file
-with client_file({"sasl.password": "secret"}) as made:
+from airflow_kstreams.launch.client_config_file import client_config_file
+with client_config_file({"sasl.password": "secret"}) as made:
     inherited = (made.lock,) if sys.argv[1] == "inherited" else ()
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=inherited)
     print(made.path, child.pid, flush=True)
