@@ -6,23 +6,28 @@ wrong; 130 interrupted. Anything else is a defect and keeps its traceback.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from airflow_kstreams.cli.acls import acls
-from airflow_kstreams.cli.describe import describe
-from airflow_kstreams.cli.doctor import doctor
-from airflow_kstreams.cli.explore import explore
-from airflow_kstreams.cli.pack import pack
-from airflow_kstreams.cli.prepare_spark import prepare_spark
-from airflow_kstreams.cli.replay import replay
-from airflow_kstreams.cli.reset import reset
-from airflow_kstreams.cli.status import status
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.errors import KStreamsError
+
+#: The commands in the order of the help text; each is the function of its module that has the same name.
+COMMANDS = (
+    "acls",
+    "describe",
+    "explore",
+    "pack",
+    "prepare_spark",
+    "doctor",
+    "replay",
+    "reset",
+    "status",
+)
 
 FAILED = 1
 INTERRUPTED = 130
@@ -64,15 +69,8 @@ app = typer.Typer(
     # Python's own traceback: complete, and without the values of variables.
     pretty_exceptions_enable=False,
 )
-app.command()(acls)
-app.command()(describe)
-app.command()(explore)
-app.command()(pack)
-app.command()(prepare_spark)
-app.command()(doctor)
-app.command()(replay)
-app.command()(reset)
-app.command()(status)
+for _name in COMMANDS:
+    app.command()(getattr(import_module(f"airflow_kstreams.cli.{_name}"), _name))
 
 
 def main() -> None:
