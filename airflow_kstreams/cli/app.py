@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-
 if TYPE_CHECKING:
     from airflow_kstreams.streams.errors import KStreamsError
 
