@@ -1,4 +1,4 @@
-"""Waiting for runs and data, one sensor a module; ``waiting`` is what all of them share.
+"""Waiting for runs and data, one sensor a module; ``condition_sensor`` is what all of them share.
 
 DAG files use it. A sensor names its condition (``batch.inspect.conditions``) and reads its parameters; it
 joins no group and commits nothing. It may import ``triggers``, ``hooks``, ``batch.inspect`` and

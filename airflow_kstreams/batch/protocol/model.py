@@ -157,7 +157,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     :param application_id: the application.
     :param begun_ms: when the slice was frozen, epoch milliseconds.
     :param finished_ms: when the finished marker was written, epoch milliseconds.
-    :param generation: of the slice at the end: 1 + number of take-overs.
+    :param generation: of the slice at the end: 1 + number of takeovers.
     :param empty: whether there was nothing new.
     :param inputs: every input partition's start and stop.
     :param intermediate_stops: stop offset of every intermediate partition, past the transaction markers that
