@@ -19,6 +19,7 @@ from airflow_kstreams.batch.protocol import log_bounds as logs
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.protocol.stops import partitions_of
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease import CoordinatorLease
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
@@ -27,6 +28,8 @@ from airflow_kstreams.batch.task.attempt import TaskAttempt
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.restore import restore_stores
+from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
+from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyReader, FaultyWriter
@@ -321,6 +324,116 @@ def _nothing_is_remembered() -> SwitchedOff:
     )
 
 
+def _one_more_than_processed() -> SwitchedOff:
+    """A task commits the offset behind the record that it is about to process."""
+    offsets_of = TaskCommit._offsets
+
+    def one_more(self: TaskCommit, task: Any, counters: Any) -> Any:
+        stops = task.group.stops()
+        return {
+            partition: committed._replace(
+                offset=min(committed.offset + 1, max(stops[partition], committed.offset))
+            )
+            for partition, committed in offsets_of(self, task, counters).items()
+        }
+
+    return mock.patch.object(TaskCommit, "_offsets", one_more)
+
+
+def _restore_ends_early() -> SwitchedOff:
+    """A task restores all but the last record of its changelog, which a marker follows."""
+
+    def early(reader: Any, spans: Any, **named: Any) -> Any:
+        return BoundedRead(
+            reader, {p: (start, max(start, end - 2)) for p, (start, end) in spans.items()}, **named
+        )
+
+    return mock.patch("airflow_kstreams.batch.task.restore.BoundedRead", early)
+
+
+def _last_change_is_left_out() -> SwitchedOff:
+    """A commit writes all changes of a store but one."""
+
+    def write_changes(self: TaskCommit, task: Any, writer: Any) -> None:
+        for changelog, changes in task.changes():
+            for key, value, timestamp_ms in list(changes)[:-1]:
+                writer.produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
+
+    return mock.patch.object(TaskCommit, "_write_changes", write_changes)
+
+
+def _offsets_before_outputs() -> SwitchedOff:
+    """In at_least_once, offsets are committed although outputs may still be on their way."""
+    return mock.patch.object(FaultyWriter, "flush", lambda self: None)
+
+
+def _starts_at_the_beginning() -> SwitchedOff:
+    """A slice starts where the log does, whatever was committed."""
+    return mock.patch("airflow_kstreams.batch.run.offsets.start_of", lambda tp, log_of, *_: log_of.start)
+
+
+def _one_past_the_stop() -> SwitchedOff:
+    """A task reads up to its stop offset and the record at it, if there is one."""
+
+    def past(slice_: Any, folded: Any, task_id: Any, reader: Any, admin: Any) -> TaskSlice:
+        share = task_slice(slice_, folded, task_id, reader, admin)
+        ends = admin.end_offsets(sorted(share.bounds), isolation="read_committed")
+        bounds = {
+            tp: (start, max(stop, min(stop + 1, ends[tp]))) for tp, (start, stop) in share.bounds.items()
+        }
+        return dataclasses.replace(share, bounds=bounds)
+
+    return mock.patch("airflow_kstreams.batch.task.work.task_slice", past)
+
+
+def _some_notifications_will_do() -> SwitchedOff:
+    """A reader of an intermediate topic takes the stops that it finds for all that there will be."""
+
+    def found(folded: Any, slice_: Any, topic: str) -> dict[int, int]:
+        stops = dict.fromkeys((tp.partition for tp in partitions_of(slice_, topic)), 0)
+        for notification, value in folded.notifications.items():
+            if notification[1].topic == topic:
+                stops[notification[1].partition] = max(stops[notification[1].partition], value)
+        return stops
+
+    return mock.patch("airflow_kstreams.batch.protocol.stops.intermediate_stops", found)
+
+
+def _stops_before_the_marker() -> SwitchedOff:
+    """Begin writes the stop offsets and the completed marker in two transactions."""
+    write = CoordinatorSession.write
+
+    def apart(self: CoordinatorSession, records: Any, **named: Any) -> None:
+        records = list(records)
+        write(self, records[:1])
+        write(self, records[1:], **named)
+
+    return mock.patch.object(CoordinatorSession, "write", apart)
+
+
+def _marker_before_summary() -> SwitchedOff:
+    """Finish writes the marker, and then the summary, in two transactions."""
+    write = CoordinatorSession.write
+
+    def apart(self: CoordinatorSession, records: Any, **named: Any) -> None:
+        marker, *rest = records
+        write(self, [marker], **named)
+        if rest:
+            write(self, rest)
+
+    return mock.patch.object(CoordinatorSession, "write", apart)
+
+
+def _purged_to_the_end() -> SwitchedOff:
+    """Finish purges repartition topics to the end of their logs."""
+    return mock.patch.object(Coordinator, "_purge", _purge_everything)
+
+
+def _purge_everything(self: Coordinator, done: Any) -> None:
+    ends = self._session.admin.end_offsets(sorted(done.purge), isolation="read_uncommitted")
+    self._session.admin.delete_records(ends)
+
+
 def _never(*_: Any) -> bool:
     return False
 
@@ -371,5 +484,19 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="read committed", section="4 stop", off=_read_uncommitted),
         Protection(name="intervals cut the log", section="8", off=_intervals_do_not_cut),
         Protection(name="committed records cut the log", section="8", off=_cut_where_the_broker_points),
+        Protection(name="offsets of what was processed", section="5.4", off=_one_more_than_processed),
+        Protection(name="restore to the changelog's end", section="5.3", off=_restore_ends_early),
+        Protection(name="every change in the changelog", section="5.4", off=_last_change_is_left_out),
+        Protection(name="outputs before offsets", section="5.8", off=_offsets_before_outputs),
+        Protection(
+            name="start where offsets were committed",
+            section="4 start",
+            off=_starts_at_the_beginning,
+        ),
+        Protection(name="stop offsets are not read", section="4 stop", off=_one_past_the_stop),
+        Protection(name="all notifications before a stop", section="4 task", off=_some_notifications_will_do),
+        Protection(name="begin in one transaction", section="4 begin 3", off=_stops_before_the_marker),
+        Protection(name="marker and summary together", section="4 finish", off=_marker_before_summary),
+        Protection(name="purge what was processed", section="4 finish", off=_purged_to_the_end),
     )
 }
