@@ -69,13 +69,9 @@ def application_text(
         _check_argument(function.__name__, name, value)
     given = json.dumps([list(arguments), named])
     return (
-        f"{function_source(function)}\n\n"
-        f"_function = {function.__name__}\n\n\n"
-        "def topology():\n"
-        "    import json\n\n"
-        f"    arguments, keywords = json.loads({given!r})\n"
-        "    return _function(*arguments, **keywords)\n"
-        f"{_MAIN}"
+        f"{function_source(function)}\n\n_function = {function.__name__}\n\n\ndef topology():\n    import "
+        f"json\n\n    arguments, keywords = json.loads({given!r})\n    return _function(*arguments, "
+        f"**keywords)\n{_MAIN}"
     )
 
 

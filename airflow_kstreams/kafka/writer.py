@@ -432,8 +432,7 @@ class TransactionalWriter(IdempotentWriter):
         if kafka_error.code() in FENCED:
             return TaskFencedError(
                 f"{what}: another attempt claimed transactional id {self._transactional_id}, or the broker "
-                "timed its "
-                f"transaction out: {text}",
+                f"timed its transaction out: {text}",
                 fix=(
                     "nothing if a newer attempt runs; else raise transaction.timeout.ms or lower "
                     "commit.interval.ms"

@@ -82,8 +82,7 @@ SETTINGS: Mapping[str, Setting] = {
         kind=int,
         minimum=1,
         doc="Records a partition's queue must hold before the task chooses among several partitions; Kafka "
-        "Streams' "
-        "default.",
+        "Streams' default.",
     ),
     "deserialization.exception.handler": Setting(
         default="fail",
@@ -116,16 +115,14 @@ SETTINGS: Mapping[str, Setting] = {
         default=5_000,
         kind=int,
         doc="Milliseconds begin waits for the last stable offset to reach the high watermark it first read: "
-        "a commit "
-        "returns before its markers are written.",
+        "a commit returns before its markers are written.",
     ),
     "lease.ms": Setting(
         default=30_000,
         kind=int,
         minimum=3_000,
         doc="Milliseconds a driver's lease lasts unless renewed (every third of it). Long enough to survive "
-        "a "
-        "garbage collection, short enough that the next run need not wait a minute after a crash.",
+        "a garbage collection, short enough that the next run need not wait a minute after a crash.",
     ),
     "transaction.timeout.ms": Setting(
         default=120_000,
@@ -140,8 +137,7 @@ SETTINGS: Mapping[str, Setting] = {
         kind=int,
         minimum=1_000,
         doc="Milliseconds without progress after which a run fails with StopOffsetUnreachableError. The "
-        "default is "
-        "the broker's longest transaction.",
+        "default is the broker's longest transaction.",
     ),
     "client.timeout.ms": Setting(
         default=30_000,

@@ -25,7 +25,7 @@ from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, Top
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
-from airflow_kstreams.streams.runtime.task_environment import Surroundings
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
@@ -325,7 +325,7 @@ class TopologyTestDriver:
             produce=self._topics.produce,
             settings=settings,
             progress=TaskProgress(),
-            surroundings=Surroundings(
+            environment=TaskEnvironment(
                 now_ms=lambda: self._now_ms,
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
             ),

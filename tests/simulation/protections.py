@@ -19,7 +19,7 @@ from airflow_kstreams.batch.protocol import log_bounds as logs
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.protocol.model import RunState
-from airflow_kstreams.batch.protocol.stops import partitions_of
+from airflow_kstreams.batch.protocol.stops import slice_starts
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease import CoordinatorLease
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
@@ -386,29 +386,27 @@ def _one_past_the_stop() -> SwitchedOff:
     return mock.patch("airflow_kstreams.batch.task.work.task_slice", past)
 
 
-def _some_notifications_will_do() -> SwitchedOff:
-    """A reader of an intermediate topic takes the stops that it finds for all that there will be."""
+def _attempts_begin_at_the_start() -> SwitchedOff:
+    """An attempt reads its slice from the start, whatever an earlier one has committed of it."""
 
-    def found(folded: Any, slice_: Any, topic: str) -> dict[int, int]:
-        stops = dict.fromkeys((tp.partition for tp in partitions_of(slice_, topic)), 0)
-        for notification, value in folded.notifications.items():
-            if notification[1].topic == topic:
-                stops[notification[1].partition] = max(stops[notification[1].partition], value)
-        return stops
+    def whole(slice_: Any, folded: Any, task_id: Any, reader: Any, admin: Any) -> TaskSlice:
+        share = task_slice(slice_, folded, task_id, reader, admin)
+        starts = slice_starts(slice_)
+        bounds = {tp: (starts.get(tp, start), stop) for tp, (start, stop) in share.bounds.items()}
+        return dataclasses.replace(share, bounds=bounds)
 
-    return mock.patch("airflow_kstreams.batch.protocol.stops.intermediate_stops", found)
+    return mock.patch("airflow_kstreams.batch.task.work.task_slice", whole)
 
 
-def _stops_before_the_marker() -> SwitchedOff:
-    """Begin writes the stop offsets and the completed marker in two transactions."""
-    write = CoordinatorSession.write
+def _one_partition_is_left_out() -> SwitchedOff:
+    """A commit of a task of several partitions leaves out one of them, but for the last commit."""
+    offsets_of = TaskCommit._offsets
 
-    def apart(self: CoordinatorSession, records: Any, **named: Any) -> None:
-        records = list(records)
-        write(self, records[:1])
-        write(self, records[1:], **named)
+    def fewer(self: TaskCommit, task: Any, counters: Any) -> Any:
+        offsets = offsets_of(self, task, counters)
+        return offsets if task.complete else dict(sorted(offsets.items())[1:] or offsets.items())
 
-    return mock.patch.object(CoordinatorSession, "write", apart)
+    return mock.patch.object(TaskCommit, "_offsets", fewer)
 
 
 def _marker_before_summary() -> SwitchedOff:
@@ -422,16 +420,6 @@ def _marker_before_summary() -> SwitchedOff:
             write(self, rest)
 
     return mock.patch.object(CoordinatorSession, "write", apart)
-
-
-def _purged_to_the_end() -> SwitchedOff:
-    """Finish purges repartition topics to the end of their logs."""
-    return mock.patch.object(Coordinator, "_purge", _purge_everything)
-
-
-def _purge_everything(self: Coordinator, done: Any) -> None:
-    ends = self._session.admin.end_offsets(sorted(done.purge), isolation="read_uncommitted")
-    self._session.admin.delete_records(ends)
 
 
 def _never(*_: Any) -> bool:
@@ -494,9 +482,8 @@ PROTECTIONS: dict[str, Protection] = {
             off=_starts_at_the_beginning,
         ),
         Protection(name="stop offsets are not read", section="4 stop", off=_one_past_the_stop),
-        Protection(name="all notifications before a stop", section="4 task", off=_some_notifications_will_do),
-        Protection(name="begin in one transaction", section="4 begin 3", off=_stops_before_the_marker),
+        Protection(name="resume at the committed offset", section="5.2", off=_attempts_begin_at_the_start),
+        Protection(name="every partition in a commit", section="5.4", off=_one_partition_is_left_out),
         Protection(name="marker and summary together", section="4 finish", off=_marker_before_summary),
-        Protection(name="purge what was processed", section="4 finish", off=_purged_to_the_end),
     )
 }

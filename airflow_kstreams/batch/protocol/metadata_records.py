@@ -130,8 +130,7 @@ def check_keys(topology: TopologyPlan, partitions: Mapping[str, int]) -> None:
         if other != meaning:
             raise TopologyError(
                 f"in the metadata topic of application {topology.application_id!r} the key {key!r} would "
-                "stand for "
-                f"{other} and for {meaning}",
+                f"stand for {other} and for {meaning}",
                 fix="choose another application id, or rename one of the topics",
             )
 

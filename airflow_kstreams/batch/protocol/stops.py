@@ -82,8 +82,7 @@ def intermediate_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, i
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         raise UpstreamNotDoneError(
             f"intermediate topic {topic} of run {slice_.run_id!r} has no stop offset yet: no done "
-            "notification of "
-            f"{', '.join(missing[:_NAMED])}{more}",
+            f"notification of {', '.join(missing[:_NAMED])}{more}",
             fix="run the subtopology that writes it again; tasks at their stop only notify",
             run_id=slice_.run_id,
         )

@@ -270,8 +270,7 @@ class Coordinator:
             found = "nothing" if slice_ is None else f"run {slice_.run_id!r}, {folded.state.value}"
             raise RunError(
                 f"run {run_id!r} of application {self._app!r} cannot be finished: it has no slice, the "
-                "metadata "
-                f"topic holds {found}",
+                f"metadata topic holds {found}",
                 fix="begin the run first",
                 run_id=run_id,
             )

@@ -181,8 +181,8 @@ def _with_foreign_stops(
     losses = [
         Loss(
             partitions=(),
-            text=f"{tp}: {run} stops at {stop}, but there is no such partition "
-            "(the first one has the number 0)",
+            text=f"{tp}: {run} stops at {stop}, but there is no such partition (the first one has the "
+            "number 0)",
             advice="this drops its slice",
             first=(drop,),
         )

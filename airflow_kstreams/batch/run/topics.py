@@ -184,8 +184,8 @@ def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: Ap
     if settings.errors_dead_letter_queue_topic_name:
         raise ConfigError(
             f"the dead-letter topic {topic!r} does not exist",
-            fix="create it with: kafka-topics.sh --bootstrap-server <broker> --create "
-            f"--topic {topic} --partitions <count>; or leave errors.dead.letter.queue.topic.name out",
+            fix=f"create it with: kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} "
+            "--partitions <count>; or leave errors.dead.letter.queue.topic.name out",
         )
     admin.create_topics([topic_spec(topic, 1, _REPARTITION, settings)])
 

@@ -26,7 +26,7 @@ from airflow_kstreams.batch.task.work import Work
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, WriterPort
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
-from airflow_kstreams.streams.runtime.task_environment import Surroundings
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -245,7 +245,7 @@ class TaskAttempt:
                     for partition, offset in share.committed.items()
                 },
             ),
-            surroundings=Surroundings(
+            environment=TaskEnvironment(
                 now_ms=self._clock.now_ms,
                 partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
             ),

@@ -191,8 +191,8 @@ def _cycle_error(stuck: Sequence[Subtopology]) -> TopologyError:
             f"{n.site}" for n in writer.nodes if isinstance(n, SinkNode) and n.topic == topic and n.site
         ]
     return TopologyError(
-        f"the topology can never stop, it writes what it reads: {' -> '.join(steps)} "
-        f"(written at {', '.join(sites)})",
+        f"the topology can never stop, it writes what it reads: {' -> '.join(steps)} (written at "
+        f"{', '.join(sites)})",
         fix="send to a topic that nothing upstream of it reads; to join a rekeyed stream with a table of the "
         "same input, make the table behind a through('topic')",
     )

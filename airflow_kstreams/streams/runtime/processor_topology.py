@@ -35,7 +35,7 @@ from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestam
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.sinks import sink_code
-from airflow_kstreams.streams.runtime.task_environment import Surroundings
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.sending import send_target
@@ -49,7 +49,7 @@ class ProcessorTopology:
     :param subtopology: the part to bind.
     :param task_id: printed ``<subtopology>_<group>``.
     :param produce: sends one record.
-    :param surroundings: clock and partition counts.
+    :param environment: clock and partition counts.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class ProcessorTopology:
         settings: ApplicationSettings,
         task_id: str,
         produce: Produce,
-        surroundings: Surroundings,
+        environment: TaskEnvironment,
     ) -> None:
         self._topology = topology
         self._subtopology = subtopology
         self._application_id = settings.application_id
         self.task_id = task_id
         self.produce = produce
-        self._partition_count = surroundings.partition_count
+        self._partition_count = environment.partition_count
         self.record_context = TaskRecordContext()
         self._specs = {
             spec.name: bound_to(topology.changelog_topic(spec.name, self._application_id), spec)
@@ -94,7 +94,7 @@ class ProcessorTopology:
         self.topics_above = topics_above(topology, subtopology, self._application_id)
         topics = sorted(set().union(*self.topics_above.values()))
         self.clock = StreamClock(topics, self._order, self.record_context)
-        self.wall_clock = TaskWallClock(surroundings.now_ms, self.record_context)
+        self.wall_clock = TaskWallClock(environment.now_ms, self.record_context)
         self.errors = ErrorHandling(
             settings,
             task_id=task_id,

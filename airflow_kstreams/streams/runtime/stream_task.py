@@ -25,7 +25,7 @@ from airflow_kstreams.streams.records.error_handling import Produce
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
-from airflow_kstreams.streams.runtime.task_environment import Surroundings
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -79,7 +79,7 @@ class StreamTask:
     :param produce: sends one record, see ``WriterPort``.
     :param progress: what an earlier attempt had committed for this slice, and the partition times that
         earlier runs left.
-    :param surroundings: the machine's clock and topics of one partition unless given.
+    :param environment: the machine's clock and topics of one partition unless given.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class StreamTask:
         produce: Produce,
         settings: ApplicationSettings,
         progress: TaskProgress,
-        surroundings: Surroundings | None = None,
+        environment: TaskEnvironment | None = None,
     ) -> None:
         self.task_id = task_id
         subtopology = next(s for s in topology.subtopologies() if s.id == task_id.subtopology)
@@ -101,7 +101,7 @@ class StreamTask:
             settings=settings,
             task_id=str(task_id),
             produce=produce,
-            surroundings=surroundings or Surroundings(),
+            environment=environment or TaskEnvironment(),
         )
         self._bound.sent = progress.records_out
         self._bound.dropped = progress.records_dropped

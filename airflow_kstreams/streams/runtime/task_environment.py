@@ -13,7 +13,7 @@ def _one_partition(topic: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class TaskEnvironment:
     """The host's answers.
 
     :param now_ms: wall clock, epoch milliseconds.

@@ -127,8 +127,8 @@ def _flaw(entry: StoreCheckpoint, store_format: str, changelog: ChangelogPartiti
         return f"its changelog had the topic id {entry.topic_id}, now it has {changelog.topic_id}"
     if not changelog.start_offset <= entry.offset <= changelog.end_offset:
         return (
-            f"its offset {entry.offset} is outside the log, "
-            f"[{changelog.start_offset}, {changelog.end_offset}]"
+            f"its offset {entry.offset} is outside the log, [{changelog.start_offset}, "
+            f"{changelog.end_offset}]"
         )
     if not 0 <= age_ms < changelog.delete_retention_ms / 2:
         return f"it is {age_ms} ms old, half of delete.retention.ms is {changelog.delete_retention_ms / 2:g}"
