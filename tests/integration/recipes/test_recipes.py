@@ -50,7 +50,8 @@ class Block:
         assert len(places) == 1, f"{self.path} has {len(places)} lines {self.line!r}"
         begin = places[0] + (self.how == "below")
         end = places[0] + (self.how != "above")
-        lines[begin:end] = self.code.splitlines()
+        apart = ("", "") if self.code.startswith("def ") else ()
+        lines[begin:end] = [*self.code.splitlines(), *apart]
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
