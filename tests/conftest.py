@@ -82,8 +82,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if session.config.getoption("--all-suites"):
+    # A lane's complaint would be lost: the process that hands tests out hears what the lanes collected.
+    if session.config.getoption("--all-suites") and not hasattr(session.config, "workerinput"):
         refuse_missing(item.nodeid for item in session.items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
+    if node.config.getoption("--all-suites"):
+        refuse_missing(ids)
 
 
 def refuse_missing(nodeids: Iterable[str]) -> None:
