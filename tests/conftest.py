@@ -76,7 +76,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     long_ones = bool(config.getoption("--prove"))
-    kept = [item for item in items if ("prove" in item.keywords) is long_ones]
+    # Not `in item.keywords`: these hold the names of folders too, and a checkout may be called "prove".
+    kept = [item for item in items if (item.get_closest_marker("prove") is not None) is long_ones]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
 
