@@ -1,6 +1,6 @@
 """KIP-95, incremental batch: what a run is, where it stops, when it is finished.
 
-Rooms, each importing only those below it: ``inspect``, ``report`` - ``continuous``, ``replay``, ``reset`` -
+Rooms, each importing only those after it: ``continuous`` - ``inspect`` - ``report`` - ``replay``, ``reset`` -
 ``run``, ``task`` (which do not import each other) - ``protocol``. All of them stand on the ports of
 ``streams``; no Kafka client, Spark or Airflow here. Beside the rooms: the machine's clock, and how often
 something is attempted again.

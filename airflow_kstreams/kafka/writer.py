@@ -1,6 +1,6 @@
 """Writes records: in transactions under a transactional id, or idempotently without one.
 
-Rule (DESIGN 5.6): the client speaks the old EndTxn, which names no transaction, so a request that the client
+Rule: the client speaks the old EndTxn, which names no transaction, so a request that the client
 had to repeat may be answered by its first copy, and its second copy may end a *later* transaction of the same
 producer epoch. A writer on which any such repetition is possible says ``suspect`` and begins no other
 transaction; a new writer under the same transactional id has a higher epoch, which the delayed copy does not.

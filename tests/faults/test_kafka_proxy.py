@@ -107,7 +107,7 @@ def test_late_commit_ends_a_later_transaction_when_a_plain_client_goes_on(
     consume_all: Callable[..., list[Row]],
     wait_until: Callable[..., Any],
 ) -> None:
-    """The harm of DESIGN 5.6 is real on this broker: what the writer must defend itself against."""
+    """What the writer must defend itself against (``kafka/writer.py``) does happen on this broker."""
     topic = create_topic(topic_name())
     begun(producer, topic)
     held = proxy.add(Rule(action="hold", apis=(Api.END_TXN,)))

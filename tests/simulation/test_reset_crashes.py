@@ -17,7 +17,8 @@ from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.reset.scenario import ShiftBy
 from airflow_kstreams.streams.errors import KStreamsError, RunBusyError, RunError
 from airflow_kstreams.testing import FaultyCluster
-from tests.support.kafka.interception import Crash, CrashingAt
+from tests.support.crash import Crash
+from tests.support.kafka.interception import CrashingAt
 from tests.support.kafka.reset_scene import ResetScene
 
 T = TypeVar("T")

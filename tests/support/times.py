@@ -122,7 +122,3 @@ def page(times: Mapping[str, Any]) -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _cell(name: str) -> str:
-    return name.removeprefix("tests/").replace("|", "/")

@@ -1,4 +1,4 @@
-"""The coordinator of runs: begin, lease, unfinished, finish (DESIGN 4).
+"""The coordinator of runs: begin, lease, unfinished, finish.
 
 Every decision is written in one transaction under ``<app>-coordinator`` and is made from what was read after
 that id was claimed. Crash argument: a crash before the commit leaves what was there; after it, the whole of

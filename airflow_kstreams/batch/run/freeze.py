@@ -9,8 +9,9 @@ Rule: the ends of the logs (E) are read first, and what comes after them belongs
 - ``interval``, a backfill: ``[first offset dated at or after the interval's start, E)``, of which the tasks
   process the records that are dated in the interval; see ``RunPlan.kept_ms``.
 
-Only topics that come from outside are cut or filtered by time. Everything is written with the slice, so a
-retry resumes the same one: nothing here is worked out a second time.
+Only topics that come from outside are cut or filtered by time. The coordinator
+(``coordinator.py``) writes all of it with the slice, in one transaction, so a retry resumes the same one:
+nothing here is worked out a second time.
 """
 
 from __future__ import annotations

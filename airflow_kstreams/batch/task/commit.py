@@ -17,6 +17,8 @@ exactly_once, one transaction:
 at_least_once: 1 outside any transaction, flush; then 2 to 5 in a transaction of its own. A crash between the
 two repeats records, never skips one. The transaction is there for its fence: a zombie must not overwrite
 newer state, nor take offsets back, nor move the stop of an intermediate topic that others have reached.
+
+``loop.py`` decides when to commit; how an attempt fences the ones before it stands in ``runner.py``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.get_provider_info import get_provider_info
-from tests.support.airflow.python_environment import PACKAGE, build_wheel, environment_without, install
+from tests.support.airflow.python_environment import PACKAGE, environment_without, install
 
 _KAFKA_PROVIDER = "apache-airflow-providers-apache-kafka"
 _WITHOUT_FORM = "airflow,draw,rocksdb,schema-registry,spark"
@@ -105,12 +105,14 @@ class Deployment:
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["with its form", "without its form"])
-def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+def deployment(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Deployment:
     """Each with the extras that it has."""
     folder = tmp_path_factory.mktemp("deployment")
     form: bool = request.param
     python = environment_without(folder / "environment", *([] if form else [_KAFKA_PROVIDER]))
-    install(python, build_wheel(folder), extras="all" if form else _WITHOUT_FORM)
+    install(python, wheel, extras="all" if form else _WITHOUT_FORM)
     home = folder / "home"
     home.mkdir()
     return Deployment(python=python, home=home, form=form)

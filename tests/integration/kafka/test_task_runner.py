@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import RecordError, TaskFencedError, UpstreamNotDoneError
 from dev.servers.embedded import tool_command
+from tests.support.crash import Crash
 from tests.support.kafka.in_process import Application
 
 Produce = Callable[..., None]
@@ -225,9 +226,6 @@ def test_every_result_comes_once_when_an_attempt_dies_between_commits(
     consume_all: Consume,
     crash_at: int,
 ) -> None:
-    class Crash(BaseException):
-        """No handler in the engine may catch it, as none can catch a SIGKILL."""
-
     crashed = threading.Event()
 
     def on_record(value: int) -> None:

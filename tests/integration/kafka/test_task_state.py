@@ -16,8 +16,8 @@ from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.state.files.checkpoint import Checkpoint
+from tests.support.crash import Crash
 from tests.support.kafka.in_process import Application
-from tests.support.topology.crashing_files import Crash
 
 Produce = Callable[..., None]
 Consume = Callable[..., list[Any]]

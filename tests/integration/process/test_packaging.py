@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams import __version__
-from tests.support.airflow.python_environment import PACKAGE, build_wheel, environment_with, install
+from tests.support.airflow.python_environment import PACKAGE, environment_with, install
 
 _APPLICATION = """
 from airflow_kstreams.streams import KStreamBuilder, serdes
@@ -60,11 +60,6 @@ for statement in json.loads(sys.argv[1]):
         told[statement] = str(error)
 print(json.dumps(told))
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+from tests.support.crash import Crash
 
 T = TypeVar("T")
 
@@ -31,10 +32,6 @@ class Once:
             if self.left == 0:
                 self.action()
         return effect()
-
-
-class Crash(BaseException):
-    """The process is gone."""
 
 
 class CrashingAt:

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from airflow_kstreams.streams.state.files.local_files import LocalFiles
-
-
-class Crash(BaseException):
-    """No handler in the engine may catch it, as none can catch a SIGKILL."""
+from tests.support.crash import Crash
 
 
 class CrashingFiles(LocalFiles):

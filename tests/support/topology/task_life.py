@@ -24,7 +24,8 @@ from airflow_kstreams.streams.state.files.checkpoint import (
 from airflow_kstreams.streams.state.files.local_files import LocalFiles
 from airflow_kstreams.streams.state.files.local_state import LocalState
 from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
-from tests.support.topology.crashing_files import Crash, let_go_of_locks
+from tests.support.crash import Crash
+from tests.support.topology.crashing_files import let_go_of_locks
 from tests.support.topology.records import FakeRecord
 
 OWNER = StateOwner(application_id="app", task_id="0_1", topology_hash="h")

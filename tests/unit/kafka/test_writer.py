@@ -1,4 +1,4 @@
-"""When a transactional writer says that it must never be used again (DESIGN 5.6): whenever a request that
+"""When a transactional writer says that it must never be used again: whenever a request that
 ends a transaction, or adds offsets to it, may have been sent twice.
 
 The client library is played here, because no real broker loses an answer on demand.

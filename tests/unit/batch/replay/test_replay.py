@@ -17,7 +17,8 @@ from airflow_kstreams.streams.records.error_handling import dead_letter_headers,
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
 from airflow_kstreams.testing.in_memory_kafka.log import LogRecord
-from tests.support.kafka.interception import Crash, CrashingAt
+from tests.support.crash import Crash
+from tests.support.kafka.interception import CrashingAt
 
 T = TypeVar("T")
 

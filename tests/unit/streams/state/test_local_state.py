@@ -13,7 +13,8 @@ from airflow_kstreams.streams.state.files.local_files import LocalFiles
 from airflow_kstreams.streams.state.files.local_state import LocalState
 from airflow_kstreams.streams.state.files.state_folder import StateFolder
 from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
-from tests.support.topology.crashing_files import Crash, CrashingFiles, let_go_of_locks
+from tests.support.crash import Crash
+from tests.support.topology.crashing_files import CrashingFiles, let_go_of_locks
 from tests.support.topology.records import FakeRecord
 from tests.support.topology.task_life import OWNER, RETENTION_MS, SPEC, Life
 

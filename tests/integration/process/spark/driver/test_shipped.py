@@ -58,11 +58,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
-
-
 def run_on(python: Path, host: TaskHost | ContinuousHost) -> list[dict[str, Any]]:
     """Run the shipped function as a Spark worker with that Python does; returns the rows."""
     done = subprocess.run(
