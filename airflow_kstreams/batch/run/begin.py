@@ -60,7 +60,7 @@ def build_slice(
     refuse_backwards(plan, session.settings, request.interval_ms, ledger)
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
     topics, prior = ground.topics, ground.prior
-    frozen = freeze(session, request=request, folded=folded, prior=prior, topics=topics)
+    frozen = freeze(session, request=request, folded=folded, ground=ground)
     inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
     warnings = warnings_of(
         session.cluster,

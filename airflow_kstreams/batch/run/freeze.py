@@ -16,13 +16,15 @@ nothing here is worked out a second time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState
+from airflow_kstreams.batch.run.groundwork import Groundwork
 from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
 from airflow_kstreams.batch.run.offsets import (
     find_losses,
@@ -34,7 +36,6 @@ from airflow_kstreams.batch.run.offsets import (
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
-from airflow_kstreams.batch.run.topics import SourceTopics
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
@@ -66,26 +67,23 @@ def freeze(
     *,
     request: SliceRequest,
     folded: Folded,
-    prior: PriorRuns,
-    topics: SourceTopics,
+    ground: Groundwork,
 ) -> Frozen:
     """Freeze a new slice.
 
     :param folded: state NEW or FINISHED, or a foreign writer's RUNNING, whose stop offsets are then kept.
-    :param prior: what earlier runs left.
     :raises DataLossError: what the new slice would start at is gone.
     """
-    plan, settings, clock = request.plan, session.settings, session.clock
-    partitions = [TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])]
-    bounds = log_bounds(session.admin, partitions, settle_ms=settings.settle_ms, clock=clock)
+    plan, settings, prior, topic_ids = request.plan, session.settings, ground.prior, ground.topics.topic_ids
+    bounds = log_bounds(session.admin, ground.partitions, settle_ms=settings.settle_ms, clock=session.clock)
     inside = {tp: log_of for tp, log_of in bounds.items() if tp.topic in plan.intermediates}
     outside = {tp: log_of for tp, log_of in bounds.items() if tp not in inside}
     warnings: tuple[str, ...] = ()
     interval = Interval(*request.interval_ms) if request.interval_ms is not None else None
     if settings.keeps_to_interval and interval is not None:
-        inputs = _dated_inside(session, interval, outside, inside, prior, request, topics.topic_ids)
+        inputs = _dated_inside(session, interval, outside, inside, prior, request, topic_ids)
     else:
-        refuse_losses([*_lost_slice(prior, request), *find_losses(bounds, prior, topics.topic_ids)], request)
+        refuse_losses([*_lost_slice(prior, request), *find_losses(bounds, prior, topic_ids)], request)
         inputs = freeze_inputs(outside, prior, settings)
     if folded.state is RunState.RUNNING:
         inputs = _with_foreign_stops(inputs, folded, prior, request)
@@ -93,7 +91,8 @@ def freeze(
         inputs, warnings = _cut(session, inputs, interval, request)
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
     spans |= {tp: (start_of(tp, log_of, prior, settings), log_of.stable) for tp, log_of in inside.items()}
-    empty = not _any_record(session, spans, request)
+    with _reading(session, spans, request):
+        empty = not any_record(session.reader, spans, clock=session.clock)
     return Frozen(
         inputs=inputs,
         # The ends are as good as the starts when nothing but markers and aborted records lies between them.
@@ -157,12 +156,8 @@ def _cut(
     :raises DataLossError: records were deleted since the logs were looked at.
     """
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
-    try:
-        with session.reading:
-            return cut_by_time(session.admin, session.reader, inputs, interval, clock=session.clock)
-    except KafkaClientError as error:
-        _refuse_deleted(session, spans, error, request)
-        raise
+    with _reading(session, spans, request):
+        return cut_by_time(session.admin, session.reader, inputs, interval, clock=session.clock)
 
 
 def _with_foreign_stops(
@@ -206,41 +201,22 @@ def _with_foreign_stops(
     return tuple(kept)
 
 
-def _any_record(
-    session: CoordinatorSession,
-    spans: Spans,
-    request: SliceRequest,
-) -> bool:
-    """Say whether there is anything to read.
+@contextmanager
+def _reading(session: CoordinatorSession, spans: Spans, request: SliceRequest) -> Iterator[None]:
+    """Read records of some spans, and say what was deleted, if that is why they could not be read.
 
     :raises DataLossError: records were deleted since the logs were looked at.
     """
     try:
         with session.reading:
-            return any_record(session.reader, spans, clock=session.clock)
+            yield
     except KafkaClientError as error:
-        _refuse_deleted(session, spans, error, request)
+        if error.code in POSITION_LOST:
+            starts = session.admin.start_offsets(spans)
+            gone = [
+                deleted(tp, expected=start, log_start=starts[tp])
+                for tp, (start, stop) in spans.items()
+                if start < min(stop, starts[tp])
+            ]
+            refuse_losses(gone, request)
         raise
-
-
-def _refuse_deleted(
-    session: CoordinatorSession,
-    spans: Spans,
-    error: KafkaClientError,
-    request: SliceRequest,
-) -> None:
-    """Say what was deleted, if that is why it could not be read.
-
-    :raises DataLossError: it is.
-    """
-    if error.code not in POSITION_LOST:
-        return
-    starts = session.admin.start_offsets(spans)
-    refuse_losses(
-        [
-            deleted(tp, expected=start, log_start=starts[tp])
-            for tp, (start, stop) in spans.items()
-            if start < min(stop, starts[tp])
-        ],
-        request,
-    )
