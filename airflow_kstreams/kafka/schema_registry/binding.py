@@ -25,6 +25,7 @@ from airflow_kstreams.kafka.schema_registry.formats import (
     Deserializer,
     SchemaFormat,
     Serializer,
+    import_library,
     json_schema_fault,
 )
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
@@ -252,6 +253,6 @@ def _import_library(format_: SchemaFormat) -> None:
     :raises ConfigError: it is not installed.
     """
     try:
-        format_.import_library()
+        import_library(format_)
     except ImportError as error:
         raise missing_library(error) from None

@@ -14,7 +14,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
@@ -33,15 +33,12 @@ Conf = Mapping[str, Any]
 class SchemaFormat(Protocol):
     """A schema in one of the registry's formats."""
 
-    @property
-    def type(self) -> str:
-        """The registry's name of the format."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The word users write for the format."""
-        ...
+    #: The registry's name of the format.
+    type: ClassVar[str]
+    #: The word users write for the format.
+    name: ClassVar[str]
+    #: The module of confluent-kafka that fails to import where a library of the format is missing.
+    library: ClassVar[str]
 
     @property
     def fingerprint(self) -> str:
@@ -56,13 +53,6 @@ class SchemaFormat(Protocol):
     @property
     def record_name(self) -> str | None:
         """What subjects named by record are called; None if the schema has no name."""
-        ...
-
-    def import_library(self) -> None:
-        """Import what the format needs.
-
-        :raises ImportError: a library is missing.
-        """
         ...
 
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
@@ -93,15 +83,9 @@ class AvroFormat:
 
     schema: str | None
 
-    @property
-    def type(self) -> str:
-        """The registry's name of the format."""
-        return "AVRO"
-
-    @property
-    def name(self) -> str:
-        """The word users write for the format."""
-        return "avro"
+    type: ClassVar[str] = "AVRO"
+    name: ClassVar[str] = "avro"
+    library: ClassVar[str] = "confluent_kafka.schema_registry.avro"
 
     @property
     def fingerprint(self) -> str:
@@ -118,10 +102,6 @@ class AvroFormat:
         """The full name of a record, enumeration or fixed type."""
         schema = json.loads(self.schema or "null")
         return _avro_name(schema) if isinstance(schema, dict) and "name" in schema else None
-
-    def import_library(self) -> None:
-        """Import what the format needs."""
-        importlib.import_module("confluent_kafka.schema_registry.avro")
 
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
         """Make a serializer; a dict with a field that the schema does not have is refused, not cut."""
@@ -164,15 +144,9 @@ class JsonSchemaFormat:
 
     schema: str | None
 
-    @property
-    def type(self) -> str:
-        """The registry's name of the format."""
-        return "JSON"
-
-    @property
-    def name(self) -> str:
-        """The word users write for the format."""
-        return "json_schema"
+    type: ClassVar[str] = "JSON"
+    name: ClassVar[str] = "json_schema"
+    library: ClassVar[str] = "confluent_kafka.schema_registry.json_schema"
 
     @property
     def fingerprint(self) -> str:
@@ -189,10 +163,6 @@ class JsonSchemaFormat:
         """The title."""
         schema = json.loads(self.schema or "null")
         return schema.get("title") if isinstance(schema, dict) else None
-
-    def import_library(self) -> None:
-        """Import what the format needs."""
-        importlib.import_module("confluent_kafka.schema_registry.json_schema")
 
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
         """Make a serializer; it validates.
@@ -229,15 +199,10 @@ class ProtobufFormat:
 
     message: type[Message]
 
-    @property
-    def type(self) -> str:
-        """The registry's name of the format."""
-        return "PROTOBUF"
-
-    @property
-    def name(self) -> str:
-        """The word users write for the format."""
-        return "protobuf"
+    type: ClassVar[str] = "PROTOBUF"
+    name: ClassVar[str] = "protobuf"
+    library: ClassVar[str] = "confluent_kafka.schema_registry.protobuf"
+    has_schema: ClassVar[bool] = True
 
     @property
     def fingerprint(self) -> str:
@@ -249,19 +214,10 @@ class ProtobufFormat:
         return f"{descriptor.full_name}, {digest.hexdigest()[:16]}"
 
     @property
-    def has_schema(self) -> bool:
-        """A message class always has one."""
-        return True
-
-    @property
     def record_name(self) -> str | None:
         """The message's full name."""
         name: str = self.message.DESCRIPTOR.full_name
         return name
-
-    def import_library(self) -> None:
-        """Import what the format needs."""
-        importlib.import_module("confluent_kafka.schema_registry.protobuf")
 
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
         """Make a serializer.
@@ -288,7 +244,7 @@ class ProtobufFormat:
     def deserializer(self, client: SchemaRegistryClient, conf: Conf) -> Deserializer:
         """Make a deserializer that refuses messages of another name.
 
-        Bytes of one message often parse as another: nothing but the name tells them apart.
+        Bytes of one message often parse as another, so only the name can distinguish them.
         """
         from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 
@@ -318,6 +274,14 @@ class ProtobufFormat:
         if not isinstance(value, self.message):
             return f"expected a message {self.message.DESCRIPTOR.full_name}"
         return f"it cannot be written ({type(error).__name__})"
+
+
+def import_library(schema_format: SchemaFormat) -> None:
+    """Import what a format needs.
+
+    :raises ImportError: a library is missing.
+    """
+    importlib.import_module(schema_format.library)
 
 
 def json_schema_fault(error: BaseException | None) -> str | None:
