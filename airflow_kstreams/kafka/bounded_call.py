@@ -25,7 +25,7 @@ _INTERRUPTS = (KeyboardInterrupt, SystemExit)
 
 class BoundedCaller:
     """Makes calls on one thread that is started with the first of them and ends with :meth:`close`, or when
-    nobody holds this object any more.
+    no reference to this object is left.
 
     :param name: the thread's name.
     :param timeout_seconds: the client's own limit for a call.

@@ -27,7 +27,7 @@ from airflow_kstreams.kafka.listener import look_at
 
 _STEP_SECONDS = 0.5
 #: Asking for one topic that does not exist is the cheapest request whose answer is awaited. Clients of this
-#: package are told never to create topics by asking for them.
+#: package are configured never to create topics by asking for them.
 NO_SUCH_TOPIC = "airflow_kstreams.are-you-there"
 
 

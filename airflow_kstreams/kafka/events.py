@@ -95,8 +95,8 @@ class ClientEvents:
     def note_group_error(self, message: Message) -> bool:
         """Remember what a polled message says about the group; return whether it does.
 
-        The client says it once, to whoever polls first. Who only reads assigned partitions needs no group;
-        who commits, or asks what is committed, is refused then.
+        The client reports it once, in the next poll. A reader that only reads assigned partitions needs no
+        group; one that commits, or asks for committed offsets, is refused then.
         """
         error = message.error()
         if error is None or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:

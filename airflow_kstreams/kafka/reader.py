@@ -242,9 +242,7 @@ class BoundedReader:
             time.sleep(_COORDINATOR_PAUSE_SECONDS)
 
     def _refuse_group(self, what: str) -> None:
-        """Raise if the client has been told that the user may not use the group: it says so once, to who
-        polls.
-        """
+        """Raise if the broker has refused the user the group: the client reports that once, in a poll."""
         if not self._assigned:  # what else is polled would be lost
             for message in self._consume(_ERRORS_AT_ONCE, 0):
                 self._events.note_group_error(message)
@@ -292,7 +290,7 @@ class BoundedReader:
     def _refuse_lost_cluster(self) -> None:
         """Raise when no broker has been seen for the client timeout.
 
-        The client tells when the last connection is lost but not when one is back, so a request decides.
+        The client reports when the last connection is lost but not when one is back, so a request decides.
         """
         lost = self._events.all_down_since
         if lost is None or not self._assigned or time.monotonic() - lost < self._timeout_seconds:

@@ -1,9 +1,9 @@
 """Which settings are secret, and how their values stay out of texts.
 
 Rule: a secret value becomes a :class:`Secret` where it is read. Its ``repr`` is ``***``, so neither the
-``repr`` of what holds it nor a traceback that shows local variables tells it; as text it is itself, so that
-clients and JSON take it. What others have written (errors and logs of the client library) is cleaned by
-:func:`without_secrets` before it goes anywhere.
+``repr`` of what holds it nor a traceback that shows local variables contains the value; as text it is itself,
+so that clients and JSON take it. What others have written (errors and logs of the client library) is cleaned
+by :func:`without_secrets` before it goes anywhere.
 """
 
 from __future__ import annotations

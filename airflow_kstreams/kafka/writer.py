@@ -5,8 +5,8 @@ had to repeat may be answered by its first copy, and its second copy may end a *
 producer epoch. A writer on which any such repetition is possible says ``suspect`` and begins no other
 transaction; a new writer under the same transactional id has a higher epoch, which the delayed copy does not.
 
-How repetition is noticed: a call failed or was very slow; or the error callback or the statistics told of a
-lost connection or a timed out request. A request is repeated without an answer for these two reasons only,
+How repetition is noticed: a call failed or was very slow; or the error callback or the statistics reported
+a lost connection or a timed out request. A request is repeated without an answer for these two reasons only,
 and no sooner than ``retry.backoff.ms`` (less the client's 20 % of jitter) later. A call that was quicker than
 that hid no repetition; after any other the writer waits for statistics that were taken since, which count the
 connections lost and requests timed out on every connection, that to the transaction coordinator above all. An

@@ -1,8 +1,8 @@
 """What the ACLs keep a writer from, by name.
 
-The client tells apart that something is forbidden and what it is: the call fails at once, while the topic
-comes with the client's log or with a delivery report, which it serves a moment later. The error must name the
-permission that is missing, so the code that explains a refusal waits for that name, bounded.
+The client reports separately that something is forbidden and what it is: the call fails at once, while the
+topic comes with the client's log or with a delivery report, which it serves a moment later. The error must
+name the permission that is missing, so the code that explains a refusal waits for that name, bounded.
 """
 
 from __future__ import annotations
