@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ParamSpec
+from typing import Any, ClassVar, ParamSpec
 
 from airflow_kstreams.explore.findings import Findings
 from airflow_kstreams.streams.graph.nodes import (
@@ -77,10 +77,7 @@ class SourceTap:
     node: str
     findings: Findings
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "source_tap"
+    type: ClassVar[str] = "source_tap"
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
@@ -102,10 +99,7 @@ class SinkTap:
     topic: str
     findings: Findings
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "sink_tap"
+    type: ClassVar[str] = "sink_tap"
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
