@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.graph.changelog_configs import check_changelog_configs
@@ -61,16 +61,14 @@ class StoreSpec:
     storage: Storage = "memory"
     changelog_configs: Mapping[str, str] = field(default_factory=dict)
 
+    #: Kind of store; part of the topology hash.
+    type: ClassVar[str] = "key_value"
+
     def __post_init__(self) -> None:
         if self.changelog_configs:
             check_changelog_configs(
                 self.name, self.changelog_configs, logged=self.logged, where=str(call_site())
             )
-
-    @property
-    def type(self) -> str:
-        """Kind of store; part of the topology hash."""
-        return "key_value"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +80,8 @@ class WindowStoreSpec(StoreSpec):
 
     retention_ms: int
 
-    @property
-    def type(self) -> str:
-        """Kind of store."""
-        return "window"
+    #: Kind of store.
+    type: ClassVar[str] = "window"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +93,8 @@ class SessionStoreSpec(StoreSpec):
 
     retention_ms: int
 
-    @property
-    def type(self) -> str:
-        """Kind of store."""
-        return "session"
+    #: Kind of store.
+    type: ClassVar[str] = "session"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +107,5 @@ class JoinStoreSpec(StoreSpec):
 
     retention_ms: int
 
-    @property
-    def type(self) -> str:
-        """Kind of store."""
-        return "join"
+    #: Kind of store.
+    type: ClassVar[str] = "join"

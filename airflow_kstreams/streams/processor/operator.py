@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Forward
@@ -24,10 +24,7 @@ class ProcessorOperator:
     definition: ProcessorDef
     expires: tuple[str, ...] = ()
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "processor"
+    type: ClassVar[str] = "processor"
 
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the processor and the closure that feeds it.

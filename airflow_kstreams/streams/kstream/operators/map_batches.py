@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
@@ -58,10 +58,7 @@ class MapBatches:
     schema: BatchSchema | None
     site: CallSite
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "map_batches"
+    type: ClassVar[str] = "map_batches"
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task.

@@ -11,7 +11,7 @@ asks for no commit points.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
@@ -25,10 +25,7 @@ class TableSource:
 
     store: StoreSpec
 
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "table_source"
+    type: ClassVar[str] = "table_source"
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
