@@ -30,6 +30,7 @@ from airflow_kstreams.streams.graph.services import NodeContext, RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.state_store import restore_each
+from airflow_kstreams.streams.state.stores.store_serdes import key_bytes_of, serde_error
 
 #: Names an entry: the moment it ages from, what else sets it apart, the serialized key.
 EntryId = tuple[Any, ...]
@@ -148,7 +149,7 @@ class ExpiringStore(ABC):
             except KStreamsError:  # such as a schema registry that is away
                 raise
             except Exception as error:
-                raise self._serde_error("a value that does not fit", error) from error
+                raise serde_error(self.spec, "a value that does not fit", error) from error
             yield self.changelog_key(entry_id), data, entry[1]
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
@@ -165,7 +166,7 @@ class ExpiringStore(ABC):
         except KStreamsError:  # such as a schema registry that is away
             raise
         except Exception as error:
-            raise self._serde_error("a changelog record that is not", error) from error
+            raise serde_error(self.spec, "a changelog record that is not", error) from error
         present = entry_id in self._entries
         if value is None:
             if present:
@@ -257,24 +258,14 @@ class ExpiringStore(ABC):
 
         :param times_ms: what the user gave with it, to be checked.
         """
-        if key is None:
-            raise StateStoreError(
-                f"store {self.name!r} was asked for the key None",
-                fix="check for null keys before using the store",
-            )
+        key_bytes = key_bytes_of(self.spec, key)
         for time_ms in times_ms:
             if time_ms is not None and (not isinstance(time_ms, int) or abs(time_ms) >= 2**63):
                 raise StateStoreError(
                     f"store {self.name!r} was given {time_ms!r} as a time, expected epoch milliseconds",
                     fix="give whole numbers",
                 )
-        return self.spec.key_serde.serialize(key)
-
-    def _serde_error(self, what: str, error: Exception) -> StateStoreError:
-        return StateStoreError(
-            f"store {self.name!r}: found {what} {self.spec.value_serde!r}: {type(error).__name__}: {error}",
-            fix="give the store the serde of what is put into it; after a change of format, a new name",
-        )
+        return key_bytes
 
 
 def bind_expiry(

@@ -32,10 +32,10 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.state_store import restore_each
+from airflow_kstreams.streams.state.stores.store_serdes import key_bytes_of, serde_error
 
 #: (t, arrival number, value); the value None stands for an element that was removed.
 Element = tuple[int, int, Any]
@@ -44,6 +44,7 @@ _POSITION = struct.Struct(">qQ")
 _POSITION_BYTES = _POSITION.size
 _WAITS = b"\x01"
 _WAITS_NOT = b"\x00"
+_FIX = "give the join the serdes of its streams; after a change of format, a new name"
 
 #: A period is at least a second, so that short windows do not remove elements one by one.
 _SHORTEST_PERIOD_MS = 1_000
@@ -195,14 +196,14 @@ class JoinStore:
 
         :raises StateStoreError: the key is None.
         """
-        return self._of(self._key_bytes(key))
+        return self._of(key_bytes_of(self.spec, key))
 
     def range(self, first: Any, last: Any) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
         """Iterate over (key, what :meth:`get` returns) from first to last, both included, in the order of
         serialized keys, as they are now; None leaves an end open.
         """
-        low = None if first is None else self._key_bytes(first)
-        high = None if last is None else self._key_bytes(last)
+        low = None if first is None else key_bytes_of(self.spec, first)
+        high = None if last is None else key_bytes_of(self.spec, last)
         deserialize = self.spec.key_serde.deserialize
         snapshot = [
             (key, kept)
@@ -243,7 +244,7 @@ class JoinStore:
             try:
                 data = serialize(value)
             except Exception as error:
-                raise self._serde_error("a value that does not fit", error) from error
+                raise serde_error(self.spec, "a value that does not fit", error, fix=_FIX) from error
             yield changelog_key, (_WAITS if number in waiting else _WAITS_NOT) + data, time_ms
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
@@ -257,7 +258,7 @@ class JoinStore:
                 waits = value[0] == 1
                 element = (time_ms, number, self._deserialize(value[1:]))
         except Exception as error:
-            raise self._serde_error("a changelog record that is not", error) from error
+            raise serde_error(self.spec, "a changelog record that is not", error, fix=_FIX) from error
         key = key[:-_POSITION_BYTES]
         if number >= self._next:
             self._next = self._logged_below = number + 1
@@ -331,20 +332,6 @@ class JoinStore:
         oldest_ms = self.stream_time() - self._retention_ms
         elements = self._elements.get(key, ())
         return [(time_ms, value) for time_ms, _, value in elements if time_ms >= oldest_ms]
-
-    def _key_bytes(self, key: Any) -> bytes:
-        if key is None:
-            raise StateStoreError(
-                f"store {self.name!r} was asked for the key None",
-                fix="check for null keys before using the store",
-            )
-        return self.spec.key_serde.serialize(key)
-
-    def _serde_error(self, what: str, error: Exception) -> StateStoreError:
-        return StateStoreError(
-            f"store {self.name!r}: found {what} {self.spec.value_serde!r}: {type(error).__name__}: {error}",
-            fix="give the join the serdes of its streams; after a change of format, a new name",
-        )
 
 
 def _no_time() -> int:

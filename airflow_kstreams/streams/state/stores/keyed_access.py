@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
+from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.state.stores.store_serdes import key_bytes_of, serde_error
 
 Entry = tuple[Any, int]
 
@@ -31,12 +32,14 @@ class KeyedAccess(ABC):
 
     def get(self, key: Any) -> Any:
         """Return the value of a key, None if there is none; it belongs to the store."""
-        entry = self.get_entry(self._key_bytes(key))
+        entry = self.get_entry(key_bytes_of(self.spec, key))
         return None if entry is None else entry[0]
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a key; None deletes it."""
-        self.put_entry(self._key_bytes(key), None if value is None else (value, self._context.timestamp_ms))
+        self.put_entry(
+            key_bytes_of(self.spec, key), None if value is None else (value, self._context.timestamp_ms)
+        )
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
         """Set the value of a key that has none, else return the one it has."""
@@ -48,13 +51,13 @@ class KeyedAccess(ABC):
     def delete(self, key: Any) -> Any:
         """Delete a key and return the value it had."""
         found = self.get(key)
-        self.put_entry(self._key_bytes(key), None)
+        self.put_entry(key_bytes_of(self.spec, key), None)
         return found
 
     def range(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
         """Iterate over (key, value) from first to last, both included, as they are now."""
-        low = None if first is None else self._key_bytes(first)
-        high = None if last is None else self._key_bytes(last)
+        low = None if first is None else key_bytes_of(self.spec, first)
+        high = None if last is None else key_bytes_of(self.spec, last)
         return self._between(low, high)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
@@ -65,21 +68,13 @@ class KeyedAccess(ABC):
     def _between(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[Any, Any]]:
         """Iterate over (key, value) in the order of serialized keys; None leaves an end open."""
 
-    def _key_bytes(self, key: Any) -> bytes:
-        if key is None:
-            raise StateStoreError(
-                f"store {self.name!r} was asked for the key None",
-                fix="check for null keys before using the store",
-            )
-        return self.spec.key_serde.serialize(key)
-
     def _serialized(self, value: Any) -> bytes:
         try:
             return self.spec.value_serde.serialize(value)
         except KStreamsError:  # such as a schema registry that is away
             raise
         except Exception as error:
-            raise self._serde_error("a value that does not fit", error) from error
+            raise serde_error(self.spec, "a value that does not fit", error) from error
 
     def _deserialized(self, data: bytes) -> Any:
         try:
@@ -87,13 +82,7 @@ class KeyedAccess(ABC):
         except KStreamsError:  # such as a schema registry that is away
             raise
         except Exception as error:
-            raise self._serde_error("a changelog record that is not", error) from error
-
-    def _serde_error(self, what: str, error: Exception) -> StateStoreError:
-        return StateStoreError(
-            f"store {self.name!r}: found {what} {self.spec.value_serde!r}: {type(error).__name__}: {error}",
-            fix="give the store the serde of what is put into it; after a change of format, a new name",
-        )
+            raise serde_error(self.spec, "a changelog record that is not", error) from error
 
 
 def in_bounds(key: bytes, low: bytes | None, high: bytes | None) -> bool:
