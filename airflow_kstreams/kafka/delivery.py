@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as ClientMessage
 
 from airflow_kstreams.kafka.errors import attempt, guarded, kafka_error_of, unreachable
-from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.errors import KStreamsError, RecordError, record_refused
 from airflow_kstreams.streams.ports import Headers
 
 #: Delivery errors that say something about the record, not about the cluster.
@@ -60,21 +60,7 @@ class DeliveryFailures:
         """Return the failure if it is about the record itself, so that a retry cannot help."""
         if self.error is None or self.error.code() not in _RECORD_REFUSED:
             return None
-        return record_refused(self.error, topic=self.topic, partition=self.partition)
-
-
-def record_refused(error: KafkaError, *, topic: str, partition: int) -> RecordError:
-    """Build the error of a record that the client or the broker refuses for what it is."""
-    return RecordError(
-        f"a record sent to {topic}{'' if partition < 0 else f'-{partition}'} was refused: {error.name()}: "
-        f"{error.str()}",
-        fix="change what the topology sends, or the topic's limits (max.message.bytes, message.timestamp.*, "
-        "cleanup.policy=compact needs keys), then retry the run",
-        topic=topic,
-        partition=partition,
-        offset=-1,
-        node="",
-    )
+        return record_refused(self.topic, self.partition, f"{self.error.name()}: {self.error.str()}")
 
 
 def make_produce(
@@ -129,7 +115,7 @@ def make_produce(
             return
         kafka_error = kafka_error_of(error)
         if kafka_error is not None and kafka_error.code() in _RECORD_REFUSED:
-            raise record_refused(kafka_error, topic=topic, partition=partition)
+            raise record_refused(topic, partition, f"{kafka_error.name()}: {kafka_error.str()}")
         raise explain(error, f"sending to {topic}")
 
     def release() -> None:

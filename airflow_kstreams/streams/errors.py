@@ -128,6 +128,24 @@ class RecordError(KStreamsError):
         super().__init__(cause, fix=fix, topic=topic, partition=partition, offset=offset, node=node)
 
 
+def record_refused(topic: str, partition: int, why: str) -> RecordError:
+    """Return the error of a record that the client or the broker refuses for what it is.
+
+    :param topic: where it was sent.
+    :param partition: -1 if none was chosen yet.
+    :param why: Kafka's name of the error, and what is wrong.
+    """
+    return RecordError(
+        f"a record sent to {topic}{'' if partition < 0 else f'-{partition}'} was refused: {why}",
+        fix="change what the topology sends, or the topic's limits (max.message.bytes, message.timestamp.*, "
+        "cleanup.policy=compact needs keys), then retry the run",
+        topic=topic,
+        partition=partition,
+        offset=-1,
+        node="",
+    )
+
+
 class TaskError(KStreamsError):
     """A task failed.
 

@@ -14,8 +14,8 @@ from airflow_kstreams.streams.errors import (
     ConfigError,
     KafkaClientError,
     KStreamsError,
-    RecordError,
     TaskFencedError,
+    record_refused,
 )
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker, Topic
@@ -121,7 +121,7 @@ class InMemoryIdempotentWriter:
             raise ValueError("this writer is closed")
         self._refuse_produce()
         if len(value or b"") + len(key or b"") > _CLIENT_MAX_BYTES:
-            raise _refused(topic, partition, "MSG_SIZE_TOO_LARGE: the client's message.max.bytes")
+            raise record_refused(topic, partition, "MSG_SIZE_TOO_LARGE: the client's message.max.bytes")
         found = self._broker.topics.get(topic)
         if found is None:
             raise KafkaClientError(
@@ -130,7 +130,7 @@ class InMemoryIdempotentWriter:
                 code="UNKNOWN_TOPIC_OR_PART",
             )
         if partition >= len(found.logs):
-            raise _refused(topic, partition, "_UNKNOWN_PARTITION")
+            raise record_refused(topic, partition, "_UNKNOWN_PARTITION")
         at = TopicPartition(topic, partition if partition >= 0 else found.partition_for(key))
         written = timestamp_ms or self._broker.clock.now_ms()
         self._waiting.append((at, (key, value, written, list(headers) if headers else None)))
@@ -157,7 +157,7 @@ class InMemoryIdempotentWriter:
             if refusal is None:
                 self._append(log, content)
             else:
-                self._failure = _refused(at.topic, at.partition, refusal)
+                self._failure = record_refused(at.topic, at.partition, refusal)
 
     def _append(self, log: PartitionLog, content: Content) -> None:
         self._broker.append(log, content)
@@ -341,7 +341,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
             if refusal is None:
                 log.append(content, transaction)
             else:
-                self._failure = _refused(at.topic, at.partition, refusal)
+                self._failure = record_refused(at.topic, at.partition, refusal)
             self._let_copy_arrive()
 
     def _let_copy_arrive(self) -> None:
@@ -406,15 +406,3 @@ def _refusal(topic: Topic, content: Content) -> str | None:
     if key is None and topic.compacted:
         return "INVALID_RECORD: a compacted topic needs keys"
     return None
-
-
-def _refused(topic: str, partition: int, why: str) -> RecordError:
-    return RecordError(
-        f"a record sent to {topic}{'' if partition < 0 else f'-{partition}'} was refused: {why}",
-        fix="change what the topology sends, or the topic's limits (max.message.bytes, message.timestamp.*, "
-        "cleanup.policy=compact needs keys), then retry the run",
-        topic=topic,
-        partition=partition,
-        offset=-1,
-        node="",
-    )
