@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.state_store import restore_each
@@ -243,6 +244,8 @@ class JoinStore:
                 continue
             try:
                 data = serialize(value)
+            except KStreamsError:  # such as a schema registry that is away
+                raise
             except Exception as error:
                 raise serde_error(self.spec, "a value that does not fit", error, fix=_FIX) from error
             yield changelog_key, (_WAITS if number in waiting else _WAITS_NOT) + data, time_ms
@@ -257,6 +260,8 @@ class JoinStore:
             if value is not None:
                 waits = value[0] == 1
                 element = (time_ms, number, self._deserialize(value[1:]))
+        except KStreamsError:
+            raise
         except Exception as error:
             raise serde_error(self.spec, "a changelog record that is not", error, fix=_FIX) from error
         key = key[:-_POSITION_BYTES]
