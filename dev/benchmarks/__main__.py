@@ -12,18 +12,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dev.benchmarks import bars, charts, guard, machine, page, record_profile, restore, results
+from dev.benchmarks import against, bars, charts, guard, machine, page, record_profile, restore, results
 from dev.benchmarks.inputs import Inputs
 from dev.benchmarks.results import Result
 from dev.benchmarks.suite import Suite
-from dev.benchmarks.workloads import GUARDS, OURS, SYSTEMS, WORKLOADS, Workload
+from dev.benchmarks.workloads import EARLIER, GUARDS, OURS, SYSTEMS, WORKLOADS, Workload
 from dev.servers.embedded import Broker, free_port
 
 console = Console(soft_wrap=True, highlight=False)
 
 #: Options that measure nothing of the suite, and those that say what of it is measured.
 _ALONE = ("bars", "page", "guard", "profile", "restore")
-_MEASURED = ("workload", "system", "records", "rounds")
+_MEASURED = ("workload", "system", "records", "rounds", "against")
+#: What an earlier revision is measured with unless workloads are named: much input, and next to none.
+_AGAINST = ("stateless", "sum-50k", "join", "two-stage", "hourly", "empty")
 
 
 def main() -> int:
@@ -54,7 +56,12 @@ def main() -> int:
             machine=machine.describe(),
         )
         try:
-            return _guard(suite) if options.guard else _suite(suite, options)
+            if options.guard:
+                return _guard(suite)
+            return _against(suite, options) if options.against else _suite(suite, options)
+        except against.RevisionError as error:
+            console.print(f"dev/bench: {error}", markup=False)
+            return 1
         finally:
             suite.close()
 
@@ -72,6 +79,11 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--records", type=int, help="input records, at most; nothing is stored")
     parser.add_argument("--rounds", type=int, help="alternations; nothing is stored")
+    parser.add_argument(
+        "--against",
+        metavar="REVISION",
+        help="this engine beside itself at another revision of git; nothing is stored",
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--bars", action="store_true", help="print every bar with its figure as stored")
     what.add_argument("--page", action="store_true", help="write docs/benchmarks.md anew from what is stored")
@@ -93,6 +105,8 @@ def _options() -> argparse.Namespace:
         return options
     if alone and beside:
         parser.error(f"--{alone} takes no --{beside[0]}")
+    if options.against and options.system:
+        parser.error("--against takes no --system")
     return options
 
 
@@ -116,6 +130,18 @@ def _suite(suite: Suite, options: argparse.Namespace) -> int:
             _write_page(kept)
     for failure in suite.failures:
         console.print(f"FAILED {failure}", markup=False)
+    return 1 if suite.failures else 0
+
+
+def _against(suite: Suite, options: argparse.Namespace) -> int:
+    measured: list[Result] = []
+    with against.earlier(options.against, suite.folder):
+        for name in options.workload or _AGAINST:
+            workload = _chosen(WORKLOADS[name], options)
+            measured += suite.measure(dataclasses.replace(workload, systems=(OURS, EARLIER)))
+        suite.close()
+    for line in (*against.lines(measured), *(f"FAILED {failure}" for failure in suite.failures)):
+        console.print(line, markup=False)
     return 1 if suite.failures else 0
 
 

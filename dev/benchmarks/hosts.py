@@ -24,6 +24,8 @@ _QUIX_REQUIREMENTS = _FOLDER / "quix-requirements.txt"
 #: What this repository's own tests set for Spark's JVMs is not what users have.
 _OWN_OPTIONS = frozenset({"SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"})
 _STREAMS_HOST = _FOLDER / "KafkaStreamsHost.java"
+#: Names the checkout of an earlier revision, see :mod:`dev.benchmarks.against`.
+EARLIER_VARIABLE = "KSTREAMS_BENCH_EARLIER"
 _JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseG1GC", "-Dlog4j2.level=ERROR")
 
 
@@ -150,6 +152,11 @@ def _airflow(folder: Path) -> list[str]:
     return [sys.executable, "-m", "dev.benchmarks.empty_host", str(folder)]
 
 
+def _earlier(command: Sequence[str]) -> list[str]:
+    """Let a host of ours run another checkout's code."""
+    return ["env", f"PYTHONPATH={os.environ[EARLIER_VARIABLE]}", *command]
+
+
 def _kafka_streams(_folder: Path) -> list[str]:
     classes = kafka_streams_classes()
     return [
@@ -259,8 +266,10 @@ HOSTS = {
     "engine": lambda folder: _spark("engine", folder),
     "engine-prepared": lambda folder: _spark("engine-prepared", folder),
     "engine-fresh-workers": lambda folder: _spark("engine-fresh-workers", folder),
+    "engine-earlier": lambda folder: _earlier(_spark("engine", folder)),
     "connector": lambda folder: _spark("connector", folder),
     "airflow": _airflow,
+    "airflow-earlier": lambda folder: _earlier(_airflow(folder)),
     "kafka-streams": _kafka_streams,
     "kafka-streams-plain": _kafka_streams,
     "quix-streams": _quix,

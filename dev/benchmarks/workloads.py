@@ -43,6 +43,13 @@ OURS = System(name="airflow-kstreams", title="airflow_kstreams", guarantee="exac
 OURS_AT_LEAST_ONCE = System(
     name="airflow-kstreams", title="airflow_kstreams", guarantee="at_least_once", host="engine"
 )
+#: Another revision of this engine; it answers to the same name.
+EARLIER = System(
+    name="airflow-kstreams",
+    title="airflow_kstreams, earlier",
+    guarantee="exactly_once",
+    host="engine-earlier",
+)
 #: With the classes that ``airflow-kstreams prepare-spark`` keeps.
 OURS_PREPARED = System(
     name="airflow-kstreams-prepared",

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from dev.benchmarks import bars, charts, guard, outputs, page, results
+from dev.benchmarks import against, bars, charts, guard, outputs, page, results
 from dev.benchmarks.hosts import Answer, HostError
 from dev.benchmarks.inputs import Inputs, events, flights
 from dev.benchmarks.outputs import Digest
@@ -22,6 +22,7 @@ from dev.benchmarks.suite import Application, Suite
 from dev.benchmarks.suite_topologies import TOPOLOGIES, Event
 from dev.benchmarks.workloads import (
     AVAILABLE_NOW,
+    EARLIER,
     HAND_WRITTEN,
     KAFKA_STREAMS,
     OURS,
@@ -314,6 +315,35 @@ def test_empty_run_of_ours_is_what_airflow_executes(monkeypatch: pytest.MonkeyPa
     empty = workload(OURS, KAFKA_STREAMS, kind="empty", records=0, before=5, rounds=1)
     pretended.measure(empty)
     assert [kind for kind, _ in pretended.ran] == ["engine", "kafka-streams", "airflow", "kafka-streams"]
+
+
+def test_empty_run_of_an_earlier_revision_is_what_its_own_operators_execute(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME})
+    pretended.measure(workload(OURS, EARLIER, kind="empty", records=0, before=5, rounds=1))
+    assert [kind for kind, _ in pretended.ran] == ["engine", "engine-earlier", "airflow", "airflow-earlier"]
+
+
+def test_times_are_compared_round_by_round_with_an_earlier_revision(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME})
+    measured = pretended.measure(workload(OURS, EARLIER, rounds=3))
+    assert against.lines(measured) == [
+        "w: this engine takes 0.333 of the earlier one's time (0.333 to 0.333 in 3 rounds)"
+    ]
+
+
+def test_earlier_revision_that_writes_something_else_has_no_figure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME})
+    rows = iter([SAME, SAME[:2]])
+    monkeypatch.setattr(outputs, "read", lambda _bootstrap, _topic: iter(batches(*next(rows))))
+    measured = pretended.measure(workload(OURS, EARLIER, rounds=1))
+    assert against.lines(measured) == []
+    assert len(pretended.failures) == 1
 
 
 class PretendedHost:
