@@ -17,7 +17,7 @@ from unittest import mock
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import TaskAssignment
+from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
@@ -207,13 +207,15 @@ class Play:
         for group in groups:
             task_id = TaskId(subtopology=subtopology, group=group)
             runner = TaskRunner(
-                topology=_topology(),
-                assignment=TaskAssignment(
-                    task_id=task_id, run_id=slice_.run_id, generation=slice_.generation
-                ),
-                cluster=self._calls.process(self.kafka, f"task {task_id}, {slice_.run_id}"),
-                settings=self._settings,
-                clock=self.kafka.clock,
+                TaskSetup(
+                    topology=_topology(),
+                    assignment=TaskAssignment(
+                        task_id=task_id, run_id=slice_.run_id, generation=slice_.generation
+                    ),
+                    cluster=self._calls.process(self.kafka, f"task {task_id}, {slice_.run_id}"),
+                    settings=self._settings,
+                    clock=self.kafka.clock,
+                )
             )
             # The driver hears of a task's death and asks Kafka what is left.
             self._unless_dead(runner.run)

@@ -92,7 +92,7 @@ def _offsets_before_the_fence() -> SwitchedOff:
             def committed(self, partitions: Any) -> Any:
                 return {tp: early[tp] for tp in partitions if tp in early}
 
-        return self._work.share(Early(), admin)  # type: ignore[arg-type]
+        return self._work.share(self._setup, Early(), admin)  # type: ignore[arg-type]
 
     return _both(
         mock.patch.object(TaskAttempt, "_writers", writers), mock.patch.object(TaskAttempt, "_share", share)

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_kstreams.batch.protocol.model import Slice, TaskReport
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import TaskAssignment
+from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.errors import KStreamsError, RecordError, ReportedError, RunError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -82,13 +82,15 @@ class SimulatedExecutors:
             runners: list[TaskRunner] = []
             process = self._start(name, partial(_run_first, runners))
             runner = TaskRunner(
-                topology=self._topology,
-                assignment=TaskAssignment(
-                    task_id=task_id, run_id=slice_.run_id, generation=slice_.generation
-                ),
-                cluster=self._injector.cluster(process),
-                settings=self._settings,
-                clock=self._injector.world,
+                TaskSetup(
+                    topology=self._topology,
+                    assignment=TaskAssignment(
+                        task_id=task_id, run_id=slice_.run_id, generation=slice_.generation
+                    ),
+                    cluster=self._injector.cluster(process),
+                    settings=self._settings,
+                    clock=self._injector.world,
+                )
             )
             runners.append(runner)
             ending = process.wait()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -21,11 +20,8 @@ from airflow_kstreams.batch.continuous.work import ContinuousWork
 from airflow_kstreams.batch.protocol.model import TaskReport
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import OpenTask, TaskAttempt
-from airflow_kstreams.batch.task.work import TaskAssignment
+from airflow_kstreams.batch.task.work import TaskSetup
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.ports import Clock, ClusterPort
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -38,32 +34,18 @@ _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 5.0
 class ContinuousTask:
     """One task of a continuous run.
 
-    :param topology: built by the application file in this process; not shared with another task.
-    :param assignment: which task of which continuous run.
-    :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
+    :param setup: which task of which continuous run, and what its attempts are made from.
     """
 
-    def __init__(
-        self,
-        *,
-        topology: Topology,
-        assignment: TaskAssignment,
-        cluster: ClusterPort,
-        settings: ApplicationSettings,
-        clock: Clock,
-        scratch: Path | None = None,
-    ) -> None:
-        self._topology = topology
-        self._task_id = assignment.task_id
-        self._work = ContinuousWork(assignment, cluster, settings, clock)
-        self._cluster = cluster
-        self._settings = settings
-        self._clock = clock
-        self._scratch = scratch
+    def __init__(self, setup: TaskSetup) -> None:
+        self._setup = setup
+        self._task_id = setup.assignment.task_id
+        self._clock = setup.clock
+        self._work = ContinuousWork()
         self._attempts = RetryBudget()
         self._attempt: TaskAttempt | None = None
         self._open: OpenTask | None = None
-        self._resume_at = clock.monotonic_seconds()
+        self._resume_at = setup.clock.monotonic_seconds()
 
     @property
     def is_open(self) -> bool:
@@ -114,22 +96,11 @@ class ContinuousTask:
 
     def close(self) -> None:
         """Let go of everything; what is not committed is void."""
-        attempt, self._attempt, self._open = self._attempt, None, None
-        if attempt is not None:
-            attempt.__exit__(None, None, None)
+        self._drop(None)
 
     def _begin(self) -> OpenTask:
-        self._attempts.begin()
-        self._attempt = attempt = TaskAttempt(
-            topology=self._topology,
-            work=self._work,
-            cluster=self._cluster,
-            settings=self._settings,
-            clock=self._clock,
-            number=self._attempts.number,
-            scratch=self._scratch,
-        )
-        opened = attempt.open(patient=self._attempts.patient)
+        self._attempt = attempt = TaskAttempt(self._setup, self._work, self._attempts)
+        opened = attempt.open()
         if isinstance(opened, TaskReport):
             raise TypeError("a task without stop offsets is never done before it has begun")
         opened.loop.start(opened.share.bounds)
@@ -146,11 +117,8 @@ class ContinuousTask:
         try:
             return step()
         except BaseException as error:
-            attempt, self._attempt, self._open = self._attempt, None, None
-            if attempt is not None:
-                attempt.__exit__(type(error), error, error.__traceback__)
-                self._attempts.end(commits=attempt.commits, grew_old=attempt.grew_old)
-            exhausted = self._attempts.fruitless >= self._settings.task_max_attempts
+            self._drop(error)
+            exhausted = self._attempts.fruitless >= self._setup.settings.task_max_attempts
             if not again or exhausted or not resumable(error):
                 raise
             pause = min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * 2**self._attempts.fruitless)
@@ -158,6 +126,16 @@ class ContinuousTask:
             self._resume_at = self._clock.monotonic_seconds() + pause
             log.warning("task %s starts over in %.1f s: %s", self._task_id, pause, _first_line(error))
             return None
+
+    def _drop(self, error: BaseException | None) -> None:
+        """End the attempt, if there is one.
+
+        :param error: why; None if nothing went wrong.
+        """
+        attempt, self._attempt, self._open = self._attempt, None, None
+        if attempt is not None:
+            kind, traceback = (None, None) if error is None else (type(error), error.__traceback__)
+            attempt.__exit__(kind, error, traceback)
 
 
 def _first_line(error: BaseException) -> str:

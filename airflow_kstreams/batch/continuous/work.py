@@ -10,45 +10,25 @@ from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice
 from airflow_kstreams.batch.protocol.stops import task_partitions
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.task.task_slice import TaskSlice
-from airflow_kstreams.batch.task.work import TaskAssignment
+from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams.errors import DataLossError, TaskFencedError
-from airflow_kstreams.streams.ports import (
-    AdminPort,
-    Clock,
-    ClusterPort,
-    CommittedOffset,
-    ReaderPort,
-    TopicPartition,
-)
+from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
-from airflow_kstreams.streams.settings import ApplicationSettings
 
 
 class ContinuousWork:
-    """The work of one task of a continuous run.
+    """The work of a task of a continuous run: endless."""
 
-    :param assignment: which task of which continuous run.
-    """
-
-    def __init__(
-        self, assignment: TaskAssignment, cluster: ClusterPort, settings: ApplicationSettings, clock: Clock
-    ) -> None:
-        self.task_id = assignment.task_id
-        self._assignment = assignment
-        self._cluster = cluster
-        self._app = settings.application_id
-        self._clock = clock
-
-    def share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         """Look the run up in the ledger, and where the task goes on.
 
         :raises TaskFencedError: the run is not this driver's any more.
         :raises DataLossError: records it must read are gone, or its committed offsets are.
         """
-        ledger = read_ledger(self._cluster, self._app, admin=admin, clock=self._clock)
-        run = current_run(ledger, self._assignment)
-        return run.slice, continuous_share(run, self.task_id, reader, admin)
+        ledger = read_ledger(setup.cluster, setup.settings.application_id, admin=admin, clock=setup.clock)
+        run = current_run(ledger, setup.assignment)
+        return run.slice, continuous_share(run, setup.assignment.task_id, reader, admin)
 
     def end(self, task: StreamTask, admin: AdminPort) -> EndlessEnd:
         """Return where the task's reading ends: nowhere."""

@@ -6,7 +6,6 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,19 +15,18 @@ from airflow_kstreams.batch.protocol.model import Slice, TaskReport
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
+from airflow_kstreams.batch.retry_budget import RetryBudget
 from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.read_failures import ReadFailures
 from airflow_kstreams.batch.task.restore import restore_stores
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.batch.task.task_state import TaskState
-from airflow_kstreams.batch.task.work import Work
+from airflow_kstreams.batch.task.work import TaskSetup, Work
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, WriterPort
+from airflow_kstreams.streams.ports import AdminPort, ReaderPort, WriterPort
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -70,30 +68,22 @@ class OpenTask:
 class TaskAttempt:
     """One attempt; a context manager that closes its clients and aborts what is open.
 
+    :param setup: what it is made from.
     :param work: what the task reads, and to where.
-    :param number: which attempt of the task this is, from 1.
-    :param scratch: folder for files that need not outlive the attempt; the system's own unless given.
+    :param attempts: counts this attempt, and takes note of how it ended.
     """
 
-    def __init__(
-        self,
-        *,
-        topology: Topology,
-        work: Work,
-        cluster: ClusterPort,
-        settings: ApplicationSettings,
-        clock: Clock,
-        number: int,
-        scratch: Path | None = None,
-    ) -> None:
-        self._topology = topology
-        self._task_id = work.task_id
+    def __init__(self, setup: TaskSetup, work: Work, attempts: RetryBudget) -> None:
+        attempts.begin()
+        self._setup = setup
+        self._topology = setup.topology
+        self._task_id = setup.assignment.task_id
         self._work = work
-        self._cluster = cluster
-        self._settings = settings
-        self._clock = clock
-        self._number = number
-        self._scratch = scratch
+        self._cluster = setup.cluster
+        self._settings = setup.settings
+        self._clock = setup.clock
+        self._attempts = attempts
+        self._number = attempts.number
         self._clients = ExitStack()
         self._commit: TaskCommit | None = None
         self._loop: TaskLoop | None = None
@@ -104,6 +94,10 @@ class TaskAttempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._attempts.end(
+            commits=self._commit.commits if self._commit is not None else 0,
+            grew_old=self._loop is not None and self._loop.grew_old,
+        )
         if self._commit is not None and error is not None and not isinstance(error, TaskFencedError):
             try:
                 self._commit.abort()
@@ -113,31 +107,19 @@ class TaskAttempt:
                 )
         self._clients.close()
 
-    @property
-    def commits(self) -> int:
-        """Commits this attempt made."""
-        return self._commit.commits if self._commit is not None else 0
-
-    @property
-    def grew_old(self) -> bool:
-        """Whether it gave up a transaction that had grown too old."""
-        return self._loop is not None and self._loop.grew_old
-
-    def run(self, *, patient: bool = False) -> TaskReport:
+    def run(self) -> TaskReport:
         """Run the five steps and return what was committed for the slice in all.
 
-        :param patient: whether a transaction that grows too old is blamed on the machine or the broker.
         :raises KStreamsError: what stopped it; everything uncommitted is void.
         """
-        opened = self.open(patient=patient)
+        opened = self.open()
         if isinstance(opened, TaskReport):
             return opened
         return opened.run()  # step 5
 
-    def open(self, *, patient: bool) -> OpenTask | TaskReport:
+    def open(self) -> OpenTask | TaskReport:
         """Take the first four steps.
 
-        :param patient: as for :meth:`run`.
         :return: a report when nothing is left to do.
         :raises TaskFencedError: the run is not this driver's any more.
         """
@@ -161,7 +143,7 @@ class TaskAttempt:
             admin=admin,
             settings=self._settings,
             clock=self._clock,
-            scratch=self._scratch,
+            scratch=self._setup.scratch,
         )
         self._clients.callback(state_files.close)
         failures = ReadFailures(
@@ -194,7 +176,7 @@ class TaskAttempt:
             settings=self._settings,
             clock=self._clock,
         )
-        self._loop.open(patient=patient)
+        self._loop.open(patient=self._attempts.patient)
         return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
 
     def _written_topics(self) -> set[str]:
@@ -204,7 +186,7 @@ class TaskAttempt:
 
     def _share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         """Work out what there is to do, now that no older attempt can change it."""
-        return self._work.share(reader, admin)
+        return self._work.share(self._setup, reader, admin)
 
     def _restore(
         self, task: StreamTask, state_files: TaskState, admin: AdminPort, failures: ReadFailures

@@ -24,20 +24,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from pathlib import Path
 
 import tenacity
 
-from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.model import Slice, TaskReport
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import TaskAttempt, already_done, committed_progress
 from airflow_kstreams.batch.task.task_slice import TaskSlice
-from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment
+from airflow_kstreams.batch.task.work import SliceWork, TaskSetup
 from airflow_kstreams.streams.errors import TaskFencedError
-from airflow_kstreams.streams.ports import Clock, ClusterPort
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -47,28 +42,14 @@ _FENCED_POLL_SECONDS = 0.5
 class TaskRunner:
     """Runs one task of a slice until its stop offsets are committed.
 
-    :param topology: built by the application file in this process.
-    :param assignment: which task of which slice.
-    :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
+    :param setup: which task of which slice, and what its attempts are made from.
     """
 
-    def __init__(
-        self,
-        *,
-        topology: Topology,
-        assignment: TaskAssignment,
-        cluster: ClusterPort,
-        settings: ApplicationSettings,
-        clock: Clock | None = None,
-        scratch: Path | None = None,
-    ) -> None:
-        self._topology = topology
-        self._task_id = assignment.task_id
-        self._cluster = cluster
-        self._settings = settings
-        self._clock = clock or SystemClock()
-        self._work = SliceWork(assignment, cluster, settings, self._clock)
-        self._scratch = scratch
+    def __init__(self, setup: TaskSetup) -> None:
+        self._setup = setup
+        self._settings = setup.settings
+        self._clock = setup.clock
+        self._work = SliceWork()
         self._attempts = RetryBudget()
 
     def run(self) -> TaskReport:
@@ -92,20 +73,8 @@ class TaskRunner:
             return self._done_by_another(error)
 
     def _attempt(self) -> TaskReport:
-        self._attempts.begin()
-        with TaskAttempt(
-            topology=self._topology,
-            work=self._work,
-            cluster=self._cluster,
-            settings=self._settings,
-            clock=self._clock,
-            number=self._attempts.number,
-            scratch=self._scratch,
-        ) as attempt:
-            try:
-                return attempt.run(patient=self._attempts.patient)
-            finally:
-                self._attempts.end(commits=attempt.commits, grew_old=attempt.grew_old)
+        with TaskAttempt(self._setup, self._work, self._attempts) as attempt:
+            return attempt.run()
 
     def _done_by_another(self, fenced: TaskFencedError) -> TaskReport:
         """Watch the attempt that fenced this one; success is reported only when the stop offsets are
@@ -117,7 +86,7 @@ class TaskRunner:
         while self._clock.monotonic_seconds() - progressed < patience:
             slice_, share = self._share()
             if share.done:
-                return already_done(committed_progress(slice_, share), self._task_id)
+                return already_done(committed_progress(slice_, share), self._setup.assignment.task_id)
             if share.committed != seen:
                 seen, progressed = share.committed, self._clock.monotonic_seconds()
             self._clock.sleep(_FENCED_POLL_SECONDS)
@@ -125,8 +94,8 @@ class TaskRunner:
 
     def _share(self) -> tuple[Slice, TaskSlice]:
         with ExitStack() as clients:
-            admin = self._cluster.admin()
+            admin = self._setup.cluster.admin()
             clients.callback(admin.close)
-            reader = self._cluster.reader(group_id=self._settings.application_id)
+            reader = self._setup.cluster.reader(group_id=self._settings.application_id)
             clients.callback(reader.close)
-            return self._work.share(reader, admin)
+            return self._work.share(self._setup, reader, admin)

@@ -1,10 +1,12 @@
-"""What a task works on: which slice or run, which partitions of it, and where that ends."""
+"""What a task is made from and works on: its slice or run, its partitions, and where its reading ends."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
+from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
 from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.batch.task.end import BoundedEnd, End
@@ -13,35 +15,16 @@ from airflow_kstreams.streams.errors import TaskFencedError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
-
-
-class Work(Protocol):
-    """What an attempt asks, once no older attempt can change anything any more."""
-
-    @property
-    def task_id(self) -> TaskId:
-        """Which task it is."""
-        ...
-
-    def share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Return what the task belongs to, and what there is to do.
-
-        :raises TaskFencedError: another driver, or another run, owns the application by now.
-        """
-        ...
-
-    def end(self, task: StreamTask, admin: AdminPort) -> End:
-        """Return where the task's reading ends."""
-        ...
+from airflow_kstreams.streams.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAssignment:
-    """Which task to run for which slice.
+    """Which task to run for which slice, or for which continuous run.
 
     :param task_id: the task.
-    :param run_id: the run that owns the slice.
-    :param generation: of the slice; a newer one means that the driver who launched the task was superseded.
+    :param run_id: the run that owns the slice, or the continuous run.
+    :param generation: of either; a newer one means that the driver that launched the task was superseded.
     """
 
     task_id: TaskId
@@ -78,22 +61,45 @@ class TaskAssignment:
         )
 
 
-class SliceWork:
-    """The work of one task of a slice.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSetup:
+    """What every attempt of a task is made from.
 
-    :param assignment: which task of which slice.
+    :param topology: built by the application file in this process; not shared with another task that runs.
+    :param assignment: which task of which run.
+    :param cluster: where everything is kept.
+    :param settings: the application's.
+    :param clock: the machine's unless given.
+    :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
     """
 
-    def __init__(
-        self, assignment: TaskAssignment, cluster: ClusterPort, settings: ApplicationSettings, clock: Clock
-    ) -> None:
-        self.task_id = assignment.task_id
-        self._assignment = assignment
-        self._cluster = cluster
-        self._app = settings.application_id
-        self._clock = clock
+    topology: Topology
+    assignment: TaskAssignment
+    cluster: ClusterPort
+    settings: ApplicationSettings
+    clock: Clock = field(default_factory=SystemClock)
+    scratch: Path | None = None
 
-    def share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+
+class Work(Protocol):
+    """What an attempt asks, once no older attempt can change anything any more."""
+
+    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        """Return what the task belongs to, and what there is to do.
+
+        :raises TaskFencedError: another driver, or another run, owns the application by now.
+        """
+        ...
+
+    def end(self, task: StreamTask, admin: AdminPort) -> End:
+        """Return where the task's reading ends."""
+        ...
+
+
+class SliceWork:
+    """The work of a task of a slice: bounded."""
+
+    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         """Fold the metadata topic, and work out what of the slice is left to the task.
 
         :raises TaskFencedError: another driver, or another run, owns the application by now.
@@ -101,9 +107,9 @@ class SliceWork:
             notifications.
         :raises DataLossError: records it must read are gone.
         """
-        folded = read_metadata(self._cluster, self._app, admin=admin, clock=self._clock)
-        slice_ = self._assignment.refuse_unless_current(folded)
-        return slice_, task_slice(slice_, folded, self.task_id, reader, admin)
+        folded = read_metadata(setup.cluster, setup.settings.application_id, admin=admin, clock=setup.clock)
+        slice_ = setup.assignment.refuse_unless_current(folded)
+        return slice_, task_slice(slice_, folded, setup.assignment.task_id, reader, admin)
 
     def end(self, task: StreamTask, admin: AdminPort) -> BoundedEnd:
         """Return where the task's reading ends: at its stop offsets."""

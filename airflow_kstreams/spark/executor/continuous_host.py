@@ -97,19 +97,21 @@ class ContinuousHost:
     def _task(self, task_id: TaskId, cluster: KafkaCluster) -> ContinuousTask:
         from airflow_kstreams.batch.clock import SystemClock
         from airflow_kstreams.batch.continuous.task import ContinuousTask
-        from airflow_kstreams.batch.task.work import TaskAssignment
+        from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 
         return ContinuousTask(
-            topology=with_outputs(self.source.topology(), self.settings),
-            assignment=TaskAssignment(
-                task_id=task_id,
-                run_id=self.run_id,
-                generation=self.generation,
-            ),
-            cluster=cluster,
-            settings=self.settings,
-            clock=SystemClock(),
-            scratch=scratch_folder(task_id.group),
+            TaskSetup(
+                topology=with_outputs(self.source.topology(), self.settings),
+                assignment=TaskAssignment(
+                    task_id=task_id,
+                    run_id=self.run_id,
+                    generation=self.generation,
+                ),
+                cluster=cluster,
+                settings=self.settings,
+                clock=SystemClock(),
+                scratch=scratch_folder(task_id.group),
+            )
         )
 
 

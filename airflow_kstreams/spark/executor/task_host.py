@@ -54,24 +54,26 @@ class TaskHost:
 
     def _run_one(self, group: int, config: dict[str, str]) -> HostReport:
         from airflow_kstreams.batch.task.runner import TaskRunner
-        from airflow_kstreams.batch.task.work import TaskAssignment
+        from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
         from airflow_kstreams.kafka.cluster import KafkaCluster
         from airflow_kstreams.kafka.code_settings import AllowedSettings
         from airflow_kstreams.streams.runtime.stream_task import TaskId
 
         try:
             runner = TaskRunner(
-                topology=with_outputs(self.source.topology(), self.settings),
-                assignment=TaskAssignment(
-                    task_id=TaskId(subtopology=self.subtopology, group=group),
-                    run_id=self.run_id,
-                    generation=self.generation,
-                ),
-                cluster=KafkaCluster(
-                    config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed)
-                ),
-                settings=self.settings,
-                scratch=scratch_folder(group),
+                TaskSetup(
+                    topology=with_outputs(self.source.topology(), self.settings),
+                    assignment=TaskAssignment(
+                        task_id=TaskId(subtopology=self.subtopology, group=group),
+                        run_id=self.run_id,
+                        generation=self.generation,
+                    ),
+                    cluster=KafkaCluster(
+                        config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed)
+                    ),
+                    settings=self.settings,
+                    scratch=scratch_folder(group),
+                )
             )
             return HostReport(report=runner.run())
         except KStreamsError as error:

@@ -17,7 +17,7 @@ from airflow_kstreams.batch.continuous.task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import TaskThread
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.task.work import TaskAssignment
+from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -145,9 +145,11 @@ class SwitchingApplication:
     def continuous_task(self, run: ContinuousRun, task_id: TaskId) -> ContinuousTask:
         """Make one task of a continuous run."""
         return ContinuousTask(
-            topology=self.topology,
-            assignment=TaskAssignment(task_id=task_id, run_id=run.run_id, generation=run.generation),
-            cluster=self.cluster,
-            settings=self.checked,
-            clock=self.clock,
+            TaskSetup(
+                topology=self.topology,
+                assignment=TaskAssignment(task_id=task_id, run_id=run.run_id, generation=run.generation),
+                cluster=self.cluster,
+                settings=self.checked,
+                clock=self.clock,
+            )
         )

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.model import RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import TaskAssignment
+from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -95,15 +96,17 @@ class Application:
     def task(self, slice_: Slice, subtopology: int, group: int) -> TaskReport:
         """Run one task of a slice."""
         return TaskRunner(
-            topology=self.topology,
-            assignment=TaskAssignment(
-                task_id=TaskId(subtopology=subtopology, group=group),
-                run_id=slice_.run_id,
-                generation=slice_.generation,
-            ),
-            cluster=self.cluster,
-            settings=self.checked,
-            clock=self.clock,
+            TaskSetup(
+                topology=self.topology,
+                assignment=TaskAssignment(
+                    task_id=TaskId(subtopology=subtopology, group=group),
+                    run_id=slice_.run_id,
+                    generation=slice_.generation,
+                ),
+                cluster=self.cluster,
+                settings=self.checked,
+                clock=self.clock or SystemClock(),
+            )
         ).run()
 
     def tasks(self, slice_: Slice, subtopologies: Iterable[int] | None = None) -> list[TaskReport]:

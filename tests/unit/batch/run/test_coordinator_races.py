@@ -12,7 +12,7 @@ from airflow_kstreams.batch.protocol.metadata_records import FINISHED
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import TaskAssignment
+from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import (
     KafkaClientError,
@@ -83,15 +83,17 @@ def run_tasks(
 ) -> None:
     for subtopology in subtopologies:
         TaskRunner(
-            topology=topology,
-            assignment=TaskAssignment(
-                task_id=TaskId(subtopology=subtopology, group=0),
-                run_id=slice_.run_id,
-                generation=slice_.generation,
-            ),
-            cluster=kafka,
-            settings=settings,
-            clock=clock,
+            TaskSetup(
+                topology=topology,
+                assignment=TaskAssignment(
+                    task_id=TaskId(subtopology=subtopology, group=0),
+                    run_id=slice_.run_id,
+                    generation=slice_.generation,
+                ),
+                cluster=kafka,
+                settings=settings,
+                clock=clock,
+            )
         ).run()
 
 
