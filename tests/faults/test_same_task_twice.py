@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.spark.executor.reports import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
+from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.support.kafka.in_process import Application
 from tests.support.spark.gated_scene import APPLICATION, Scene
@@ -31,8 +32,7 @@ def host_of(scene: Scene, application: Application, slice_: Slice, subtopology: 
     return TaskHost(
         source=ApplicationFile.read(APPLICATION),
         settings=application.checked,
-        subtopology=subtopology,
-        assignment=((0, 1),),
+        tasks=(tuple(TaskId(subtopology=subtopology, group=group) for group in (0, 1)),),
         run_id=slice_.run_id,
         generation=slice_.generation,
         client_config_path=str(config),

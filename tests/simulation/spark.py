@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from airflow_kstreams.batch.protocol.model import Slice, TaskReport
+from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice, TaskReport
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams import Topology
@@ -39,11 +39,15 @@ class SimulatedExecutors:
         """Make ready."""
         self._injector.children.setdefault(self._driver, [])
 
-    def launch(self, slice_: Slice, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
+    def slots(self) -> int:
+        """Return how many tasks can run at once."""
+        return self._injector.slots or 1
+
+    def launch(self, run: Slice | ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
         """Run tasks side by side, as many at once as there are slots."""
-        with Executor(len(groups)) as threads:
-            tasks = [TaskId(subtopology=subtopology, group=group) for group in groups]
-            futures = [threads.submit(self._in_slot, slice_, task_id) for task_id in tasks]
+        assert isinstance(run, Slice)
+        with Executor(len(tasks)) as threads:
+            futures = [threads.submit(self._in_slot, run, task_id) for task_id in tasks]
         return [future.result() for future in futures]
 
     @contextmanager

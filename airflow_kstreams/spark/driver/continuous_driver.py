@@ -8,7 +8,6 @@ lease has run out, and committed offsets from which either mode goes on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from functools import partial
 
 from airflow_kstreams.batch.clock import SystemClock
@@ -17,7 +16,7 @@ from airflow_kstreams.batch.protocol.model import ContinuousRun, TaskReport
 from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping
-from airflow_kstreams.spark.driver.executors import ContinuousExecutors, close_all
+from airflow_kstreams.spark.driver.executors import Executors, close_all, spread
 from airflow_kstreams.spark.driver.stop_signals import StopSignals
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -48,7 +47,7 @@ class ContinuousDriver:
         *,
         settings: ApplicationSettings,
         cluster: ClusterPort,
-        executors: ContinuousExecutors,
+        executors: Executors,
         clock: Clock | None = None,
     ) -> None:
         self._spec = spec
@@ -95,7 +94,7 @@ class ContinuousDriver:
         signals.install()  # Spark takes SIGINT when it starts
         if signals.requested.is_set():
             return []
-        hosts = spread_tasks(run, self._executors.slots())
+        hosts = spread(tasks_of(run), self._executors.slots())
         log.info(
             "continuous run %s: %d tasks in %d slots, up to %d threads each",
             run.run_id,
@@ -106,7 +105,7 @@ class ContinuousDriver:
         lease.check()
         jobs = ContinuousJobs(
             hosts=hosts,
-            launch=partial(self._executors.run_continuously, run),
+            launch=partial(self._executors.launch, run),
             cancel=self._executors.cancel,
             check=lease.check,
             stopping=Stopping(
@@ -144,12 +143,10 @@ class ContinuousDriver:
             log.warning("repartition topics could not be purged, trying again: %s", error.cause)
 
 
-def spread_tasks(run: ContinuousRun, slots: int) -> Sequence[Sequence[TaskId]]:
-    """Spread all tasks over the slots, those of one subtopology as widely as can be."""
-    tasks = [
+def tasks_of(run: ContinuousRun) -> list[TaskId]:
+    """Return every task, those of one subtopology side by side."""
+    return [
         TaskId(subtopology=sub.id, group=group)
         for sub in run.plan.topology.subtopologies
         for group in range(run.plan.tasks[str(sub.id)])
     ]
-    count = min(slots, len(tasks))
-    return [tasks[index::count] for index in range(count)]

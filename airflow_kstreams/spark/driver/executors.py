@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -16,7 +16,6 @@ from airflow_kstreams.spark.driver.failures import failure_of, first_line
 from airflow_kstreams.spark.driver.session import cancel_jobs, open_session, ship_file
 from airflow_kstreams.spark.driver.shipped import shipped
 from airflow_kstreams.spark.driver.slots import slots_of
-from airflow_kstreams.spark.executor.continuous_host import ContinuousHost
 from airflow_kstreams.spark.executor.reports import REPORT_SCHEMA, HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.errors import KStreamsError, ReportedError, SparkSessionError
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class Executors(Protocol):
     """Runs tasks somewhere else, several launches side by side if asked from several threads."""
@@ -40,8 +41,13 @@ class Executors(Protocol):
         """Make ready; once started, nothing happens."""
         ...
 
-    def launch(self, slice_: Slice, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
-        """Run tasks of one subtopology to their stop offsets.
+    def slots(self) -> int:
+        """Return how many launches of one slot can run at once; once started."""
+        ...
+
+    def launch(self, run: Slice | ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        """Run tasks of a slice to their stop offsets, or, of a continuous run, in one slot until the ledger
+        says stop.
 
         :raises KStreamsError: a task failed.
         """
@@ -53,21 +59,6 @@ class Executors(Protocol):
 
     def close(self) -> None:
         """End it all; never raises."""
-        ...
-
-
-class ContinuousExecutors(Executors, Protocol):
-    """Runs the tasks of continuous runs, too."""
-
-    def slots(self) -> int:
-        """Return how many launches can run at once; once started."""
-        ...
-
-    def run_continuously(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
-        """Run tasks in one slot until the ledger says stop.
-
-        :raises KStreamsError: a task failed.
-        """
         ...
 
 
@@ -114,25 +105,6 @@ class SparkExecutors:
             log.info("Spark session ready")
             ship_file(self._opened, self._client_config_path)
 
-    def launch(self, slice_: Slice, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
-        """Run tasks of one subtopology to their stop offsets, as one Spark job.
-
-        :raises SparkSessionError: the session's JVM is gone.
-        :raises KStreamsError: a task failed.
-        """
-        assignment = spread(groups, self._settings.num_stream_threads)
-        host = TaskHost(
-            source=self._source,
-            settings=self._settings,
-            subtopology=subtopology,
-            assignment=assignment,
-            run_id=slice_.run_id,
-            generation=slice_.generation,
-            client_config_path=self._client_config_path,
-            allowed=AllowedSettings.of_environment().to_text(),
-        )
-        return self._run_job(shipped(host), partitions=len(assignment), run_id=slice_.run_id)
-
     def slots(self) -> int:
         """Return how many Spark tasks can run at once.
 
@@ -140,23 +112,27 @@ class SparkExecutors:
         """
         return slots_of(self._session())
 
-    def run_continuously(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
-        """Run tasks in one slot until the ledger says stop, as one Spark job of one Spark task.
+    def launch(self, run: Slice | ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        """Run tasks as one Spark job: of a slice on as few Spark tasks as can be, of a continuous run on one.
 
-        A job of its own for every slot: what happens in one is known at once, and launched again alone.
+        A continuous run has a job of its own for every slot: what happens in one is known at once, and
+        launched again alone.
 
+        :raises SparkSessionError: the session's JVM is gone.
         :raises KStreamsError: a task failed.
         """
-        host = ContinuousHost(
+        continuous = isinstance(run, ContinuousRun)
+        host = TaskHost(
             source=self._source,
             settings=self._settings,
-            tasks=tuple(tasks),
+            tasks=spread(tasks, 1) if continuous else packed(tasks, self._settings.num_stream_threads),
             run_id=run.run_id,
             generation=run.generation,
+            continuous=continuous,
             client_config_path=self._client_config_path,
             allowed=AllowedSettings.of_environment().to_text(),
         )
-        return self._run_job(shipped(host), partitions=1, run_id=run.run_id)
+        return self._run_job(shipped(host), partitions=len(host.tasks), run_id=run.run_id)
 
     def cancel(self) -> None:
         """Cancel the session's jobs."""
@@ -196,10 +172,15 @@ class SparkExecutors:
         return self._opened
 
 
-def spread(groups: Sequence[int], threads: int) -> tuple[tuple[int, ...], ...]:
-    """Spread task groups over as few Spark partitions as ``num.stream.threads`` allows."""
-    count = -(-len(groups) // threads)
-    return tuple(tuple(groups[index::count]) for index in range(count))
+def packed(tasks: Sequence[T], threads: int) -> tuple[tuple[T, ...], ...]:
+    """Spread tasks over as few Spark partitions as ``num.stream.threads`` allows."""
+    return spread(tasks, -(-len(tasks) // threads))
+
+
+def spread(tasks: Sequence[T], most: int) -> tuple[tuple[T, ...], ...]:
+    """Spread tasks over so many places, or one each if they are fewer; neighbours go to different places."""
+    count = min(most, len(tasks))
+    return tuple(tuple(tasks[index::count]) for index in range(count))
 
 
 def close_all(coordinator: Coordinator | ContinuousCoordinator, executors: Executors) -> None:

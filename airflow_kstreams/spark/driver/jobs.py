@@ -24,6 +24,7 @@ from airflow_kstreams.streams.errors import (
     SparkSessionError,
 )
 from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.runtime.stream_task import TaskId
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ MAX_LAUNCHES = 3
 class RunJobs:
     """The jobs of one slice.
 
-    :param launch: runs tasks, given their subtopology and groups, and returns their reports.
+    :param launch: runs tasks of one subtopology, and returns their reports.
     :param cancel: cancels what runs.
     :param unfinished: asks Kafka which groups of a subtopology are not done yet.
     :param check: raises when this driver was superseded; called before every launch.
@@ -45,7 +46,7 @@ class RunJobs:
         self,
         *,
         slice_: Slice,
-        launch: Callable[[int, Sequence[int]], list[TaskReport]],
+        launch: Callable[[Sequence[TaskId]], list[TaskReport]],
         cancel: Callable[[], None],
         unfinished: Callable[[int], Sequence[int]],
         check: Callable[[], None],
@@ -104,7 +105,9 @@ class RunJobs:
                 break
             self._check()
             try:
-                reports.extend(self._launch(subtopology, groups))
+                reports.extend(
+                    self._launch([TaskId(subtopology=subtopology, group=group) for group in groups])
+                )
             except KStreamsError as error:
                 if self._stopping.is_set() or not worth_another_launch(error):
                     raise

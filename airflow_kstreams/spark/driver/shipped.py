@@ -19,17 +19,16 @@ from airflow_kstreams.streams.errors import ExecutorSetupError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_kstreams.spark.executor.continuous_host import ContinuousHost
     from airflow_kstreams.spark.executor.reports import ArrowFunction
     from airflow_kstreams.spark.executor.task_host import TaskHost
 
 
-def shipped(host: TaskHost | ContinuousHost) -> ArrowFunction:
+def shipped(host: TaskHost) -> ArrowFunction:
     """Return the function for ``mapInArrow``: Spark partition ids in, reports out.
 
     :param host: travels as JSON.
     """
-    version, kind, text = __version__, type(host).__name__, msgspec.json.encode(host).decode()
+    version, text = __version__, msgspec.json.encode(host).decode()
     fix, error_type = remedy(), ExecutorSetupError.__name__
 
     # From here on: the standard library only, and no name from outside this function.
@@ -60,7 +59,7 @@ def shipped(host: TaskHost | ContinuousHost) -> ArrowFunction:
         if not cause:
             from airflow_kstreams.spark.executor.entry import run_shipped
 
-            yield from run_shipped(kind, text)(batches)
+            yield from run_shipped(text)(batches)
             return
         import json
 

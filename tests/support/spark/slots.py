@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from airflow_kstreams.batch.protocol.model import RunSummary, TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.spark.driver.jobs import RunJobs
+from airflow_kstreams.streams.runtime.stream_task import TaskId
 from tests.support.kafka.in_process import Application
 
 
@@ -19,9 +20,11 @@ def run_on_slots(application: Application, run_id: str, slots: int) -> RunSummar
         try:
             with ThreadPoolExecutor(max_workers=slots) as pool:
 
-                def launch(subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
-                    running = [pool.submit(application.task, slice_, subtopology, group) for group in groups]
-                    return [task.result() for task in running]
+                def launch(tasks: Sequence[TaskId]) -> list[TaskReport]:
+                    running = [
+                        pool.submit(application.task, slice_, task.subtopology, task.group) for task in tasks
+                    ]
+                    return [future.result() for future in running]
 
                 RunJobs(
                     slice_=slice_,

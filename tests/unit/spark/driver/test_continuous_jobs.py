@@ -11,8 +11,9 @@ import pytest
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunPlan, TaskReport
 from airflow_kstreams.spark.driver import continuous_jobs
-from airflow_kstreams.spark.driver.continuous_driver import spread_tasks
+from airflow_kstreams.spark.driver.continuous_driver import tasks_of
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping
+from airflow_kstreams.spark.driver.executors import spread
 from airflow_kstreams.spark.driver.slots import slots_of
 from airflow_kstreams.spark.driver.stop_signals import StopSignals
 from airflow_kstreams.streams.errors import (
@@ -179,13 +180,13 @@ def test_tasks_of_every_subtopology_are_spread_when_there_are_fewer_slots() -> N
         begun_ms=0,
     )
     run = ContinuousRun(run_id="c", generation=1, plan=plan)
-    hosts = spread_tasks(run, 2)
-    assert [[str(task) for task in host] for host in hosts] == [
+    tasks = tasks_of(run)
+    assert [[str(task) for task in host] for host in spread(tasks, 2)] == [
         ["0_0", "0_2", "1_0", "1_2"],
         ["0_1", "0_3", "1_1", "1_3"],
     ]
-    assert [len(host) for host in spread_tasks(run, 3)] == [3, 3, 2]
-    assert [len(host) for host in spread_tasks(run, 100)] == [1] * 8
+    assert [len(host) for host in spread(tasks, 3)] == [3, 3, 2]
+    assert [len(host) for host in spread(tasks, 100)] == [1] * 8
 
 
 # == slots

@@ -10,6 +10,7 @@ from airflow_kstreams.spark.driver import executors
 from airflow_kstreams.spark.driver.executors import SparkExecutors
 from airflow_kstreams.streams.errors import RunError, SparkSessionError
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 
@@ -75,14 +76,16 @@ def on(session: Any) -> SparkExecutors:
 )
 def test_lost_session_is_named_when_its_jvm_is_gone(error: Exception, at: str) -> None:
     with pytest.raises(SparkSessionError, match="lost Spark's JVM") as caught:
-        on(DeadSession(error, at=at)).launch(a_slice(), 0, [0])
+        on(DeadSession(error, at=at)).launch(a_slice(), [TaskId(subtopology=0, group=0)])
     assert caught.value.is_retriable
     assert "retry the run" in caught.value.fix
 
 
 def test_other_failures_stay_what_they_are_when_the_session_lives() -> None:
     with pytest.raises(RunError, match="Stage cancelled"):
-        on(DeadSession(RuntimeError("Stage cancelled"), at="collect")).launch(a_slice(), 0, [0])
+        on(DeadSession(RuntimeError("Stage cancelled"), at="collect")).launch(
+            a_slice(), [TaskId(subtopology=0, group=0)]
+        )
 
 
 def test_cause_is_told_when_spark_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

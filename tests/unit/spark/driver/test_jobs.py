@@ -7,7 +7,7 @@ import pytest
 
 from airflow_kstreams.batch.protocol.model import RunPlan, Slice, TaskReport
 from airflow_kstreams.spark.driver import jobs
-from airflow_kstreams.spark.driver.executors import spread
+from airflow_kstreams.spark.driver.executors import packed
 from airflow_kstreams.spark.driver.failures import error_in
 from airflow_kstreams.spark.driver.jobs import RunJobs, dependencies
 from airflow_kstreams.spark.driver.session import check_session
@@ -21,6 +21,7 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
 )
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.runtime.stream_task import TaskId
 
 
 def plan(*edges: tuple[int, tuple[str, ...], tuple[str, ...]]) -> TopologyPlan:
@@ -41,12 +42,12 @@ def test_subtopology_waits_for_every_writer_when_it_reads_an_intermediate_topic(
 
 
 def test_each_group_has_a_partition_of_its_own_when_one_thread_is_allowed() -> None:
-    assert spread([0, 2, 5], 1) == ((0,), (2,), (5,))
+    assert packed([0, 2, 5], 1) == ((0,), (2,), (5,))
 
 
 def test_groups_share_partitions_when_more_threads_are_allowed() -> None:
-    assert spread([0, 1, 2, 3, 4], 2) == ((0, 3), (1, 4), (2,))
-    assert sorted(group for part in spread(range(7), 3) for group in part) == list(range(7))
+    assert packed([0, 1, 2, 3, 4], 2) == ((0, 3), (1, 4), (2,))
+    assert sorted(group for part in packed(range(7), 3) for group in part) == list(range(7))
 
 
 def test_last_noted_error_is_found_when_spark_wraps_it_in_a_trace() -> None:
@@ -83,13 +84,13 @@ class Script:
             check=lambda: None,
         ).run()
 
-    def launch(self, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
-        self.launched.append(list(groups))
+    def launch(self, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        self.launched.append([task.group for task in tasks])
         outcome = self.script.pop(0)
         if isinstance(outcome, KStreamsError):
             raise outcome
         self.left = outcome
-        return [TaskReport(task_id=f"{subtopology}_{group}") for group in groups if group not in outcome]
+        return [TaskReport(task_id=str(task)) for task in tasks if task.group not in outcome]
 
 
 def a_slice() -> Slice:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from airflow_kstreams.batch.protocol.model import RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.protocol.model import ContinuousRun, RunSummary, Slice, TaskReport
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams.errors import ConfigError, RecordError, RunError, UpstreamNotDoneError
+from airflow_kstreams.streams.runtime.stream_task import TaskId
 from tests.support.kafka.reset_scene import APP, ResetScene
 
 
@@ -28,13 +29,17 @@ class InProcess:
     def start(self) -> None:
         """Nothing has to be made ready."""
 
-    def launch(self, slice_: Slice, subtopology: int, groups: Sequence[int]) -> list[TaskReport]:
+    def slots(self) -> int:
+        return 1
+
+    def launch(self, run: Slice | ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        assert isinstance(run, Slice)
         reports = []
-        for group in groups:
-            name = f"{slice_.run_id}: {subtopology}_{group}"
+        for task in tasks:
+            name = f"{run.run_id}: {task}"
             if name in self.broken:
                 raise RecordError(f"{name} failed", topic="", partition=-1, offset=-1, node="")
-            reports.append(self.scene.task(slice_, subtopology, group))
+            reports.append(self.scene.task(run, task.subtopology, task.group))
             self.ran.append(name)
         return reports
 

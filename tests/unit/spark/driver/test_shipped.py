@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.spark.executor.continuous_host import ContinuousHost
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -17,12 +16,11 @@ from airflow_kstreams.streams.topology.application_file import ApplicationFile
 _APPLICATION = ApplicationFile(filename="app.py", text="")
 
 
-def a_host(config: Path, groups: tuple[int, ...] = ()) -> TaskHost:
+def a_host(config: Path, *tasks: TaskId) -> TaskHost:
     return TaskHost(
         source=_APPLICATION,
         settings=ApplicationSettings.parse("app", {"processing.guarantee": "exactly_once"}),
-        subtopology=0,
-        assignment=(groups,),
+        tasks=(tasks,),
         run_id="r",
         generation=1,
         client_config_path=str(config),
@@ -36,11 +34,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def a_continuous_host(config: Path) -> ContinuousHost:
-    return ContinuousHost(
+def a_continuous_host(config: Path) -> TaskHost:
+    return TaskHost(
         source=_APPLICATION,
         settings=ApplicationSettings.parse("app"),
-        tasks=(TaskId(subtopology=1, group=2),),
+        tasks=((TaskId(subtopology=1, group=2),),),
+        continuous=True,
         run_id="r",
         generation=1,
         client_config_path=str(config),
@@ -48,9 +47,7 @@ def a_continuous_host(config: Path) -> ContinuousHost:
 
 
 @pytest.mark.parametrize("make", [a_host, a_continuous_host])
-def test_host_is_the_same_when_it_has_travelled(
-    make: Callable[[Path], TaskHost | ContinuousHost], config: Path
-) -> None:
+def test_host_is_the_same_when_it_has_travelled(make: Callable[[Path], TaskHost], config: Path) -> None:
     import msgspec
 
     host = make(config)

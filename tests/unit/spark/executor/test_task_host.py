@@ -12,6 +12,7 @@ from airflow_kstreams.kafka.schema_registry import SchemaRegistry
 from airflow_kstreams.spark.driver.shipped import shipped
 from airflow_kstreams.spark.executor.local_files import load_client_config, scratch_folder
 from airflow_kstreams.spark.executor.task_host import TaskHost
+from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.support.kafka.registries import new_registry
@@ -33,14 +34,13 @@ def test_registry_is_known_to_the_process_when_a_host_starts_its_tasks(tmp_path:
     host = TaskHost(
         source=ApplicationFile(filename="app.py", text=""),
         settings=ApplicationSettings.parse("app"),
-        subtopology=0,
-        assignment=((),),
+        tasks=((),),
         run_id="r",
         generation=1,
         client_config_path=str(path),
     )
     try:
-        assert host.run(()) == []
+        assert host.run_partition(0) == []
         assert SchemaRegistry().client() is registry.client()
     finally:
         schema_registry.configure({})
@@ -63,13 +63,12 @@ def test_executor_obeys_the_drivers_list_when_its_own_environment_allows_more(
     host = TaskHost(
         source=ApplicationFile(filename="copies_application.py", text=_APPLICATION),
         settings=ApplicationSettings.parse("app"),
-        subtopology=0,
-        assignment=((0,),),
+        tasks=((TaskId(subtopology=0, group=0),),),
         run_id="r",
         generation=1,
         client_config_path=str(path),
     )
-    (report,) = host.run((0,))
+    (report,) = host.run_partition(0)
     assert report.error is not None
     assert report.error["type"] == "ConfigError"
     assert "runs code in this process" in report.error["cause"]
@@ -83,8 +82,7 @@ def test_closure_holds_no_secret_when_spark_pickles_it(tmp_path: Path) -> None:
     host = TaskHost(
         source=ApplicationFile(filename="copies_application.py", text=_APPLICATION),
         settings=ApplicationSettings.parse("app"),
-        subtopology=0,
-        assignment=((0,),),
+        tasks=((TaskId(subtopology=0, group=0),),),
         run_id="r",
         generation=1,
         client_config_path=str(path),

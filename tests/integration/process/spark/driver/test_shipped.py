@@ -13,7 +13,6 @@ from pyspark import cloudpickle
 
 from airflow_kstreams import __version__
 from airflow_kstreams.spark.driver.shipped import remedy, shipped
-from airflow_kstreams.spark.executor.continuous_host import ContinuousHost
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -39,12 +38,11 @@ for batch in function(iter([ids])):
 _APPLICATION = ApplicationFile(filename="app.py", text="")
 
 
-def a_host(config: Path, groups: tuple[int, ...] = ()) -> TaskHost:
+def a_host(config: Path, *tasks: TaskId) -> TaskHost:
     return TaskHost(
         source=_APPLICATION,
         settings=ApplicationSettings.parse("app", {"processing.guarantee": "exactly_once"}),
-        subtopology=0,
-        assignment=(groups,),
+        tasks=(tasks,),
         run_id="r",
         generation=1,
         client_config_path=str(config),
@@ -58,7 +56,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run_on(python: Path, host: TaskHost | ContinuousHost) -> list[dict[str, Any]]:
+def run_on(python: Path, host: TaskHost) -> list[dict[str, Any]]:
     """Run the shipped function as a Spark worker with that Python does; returns the rows."""
     done = subprocess.run(
         [str(python), "-I", "-c", _WORKER],
@@ -71,7 +69,7 @@ def run_on(python: Path, host: TaskHost | ContinuousHost) -> list[dict[str, Any]
     return [json.loads(line) for line in done.stdout.decode().splitlines()]
 
 
-def cause_on(python: Path, host: TaskHost | ContinuousHost) -> str:
+def cause_on(python: Path, host: TaskHost) -> str:
     """The one error that an executor with that Python reports."""
     ((error,),) = [row.values() for row in run_on(python, host)]
     assert error["type"] == "ExecutorSetupError"
@@ -132,11 +130,12 @@ def test_executor_names_the_module_when_it_was_compiled_for_another_python(
     assert "but msgspec._core cannot be imported there" in cause_on(python, a_host(config))
 
 
-def a_continuous_host(config: Path) -> ContinuousHost:
-    return ContinuousHost(
+def a_continuous_host(config: Path) -> TaskHost:
+    return TaskHost(
         source=_APPLICATION,
         settings=ApplicationSettings.parse("app"),
-        tasks=(TaskId(subtopology=1, group=2),),
+        tasks=((TaskId(subtopology=1, group=2),),),
+        continuous=True,
         run_id="r",
         generation=1,
         client_config_path=str(config),
@@ -153,7 +152,7 @@ def test_task_runs_when_the_package_is_there(wheel: Path, tmp_path: Path, config
     python = environment_with(tmp_path / "whole", PACKAGE, "pyarrow")
     install(python, wheel)
 
-    (row,) = run_on(python, a_host(config, groups=(0,)))
+    (row,) = run_on(python, a_host(config, TaskId(subtopology=0, group=0)))
 
     assert row["error"]["type"] == "TopologyError", "it is the application file that has no topology"
     assert "must define a function topology()" in row["error"]["cause"]

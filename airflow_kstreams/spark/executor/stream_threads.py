@@ -1,0 +1,69 @@
+"""The threads of one Spark slot in continuous mode share its tasks; one more watches the driver's lease.
+
+The Spark task ends when the lease says so, and reports what each of its tasks did. It fails as soon as one of
+them does: the others commit and leave, and start anew with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch
+from airflow_kstreams.batch.continuous.task import ContinuousTask
+from airflow_kstreams.batch.continuous.task_thread import TaskThread
+from airflow_kstreams.batch.protocol.model import TaskReport
+
+_LOOK_SECONDS = 0.5
+
+
+def run_until_stopped(
+    tasks: Sequence[ContinuousTask], watch: LeaseWatch, *, run_id: str, most_threads: int
+) -> list[TaskReport]:
+    """Run tasks until the lease says stop.
+
+    :param watch: of the lease, while :func:`watching` looks at it.
+    :param run_id: of the continuous run.
+    :param most_threads: among which the tasks are shared.
+    :raises RunSupersededError: the lease is lost.
+    :raises KStreamsError: a task failed for good.
+    """
+    count = min(most_threads, len(tasks))
+    failed = threading.Event()
+    threads = [
+        TaskThread(tasks[index::count], verdict=lambda: watch.verdict, run_id=run_id)
+        for index in range(count)
+    ]
+    with ThreadPoolExecutor(max_workers=count, thread_name_prefix="stream-thread") as pool:
+        futures = [pool.submit(_run, thread, failed) for thread in threads]
+    return [report for future in futures for report in future.result()]
+
+
+@contextmanager
+def watching(watch: LeaseWatch) -> Iterator[None]:
+    """Look at the lease in a thread of its own, so that slow functions of the topology delay no news."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            watch.look(timeout_seconds=_LOOK_SECONDS)
+
+    with ExitStack() as stack:
+        stack.callback(watch.close)
+        thread = threading.Thread(target=look, name="lease-watch", daemon=True)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(ended.set)
+        yield
+
+
+def _run(thread: TaskThread, failed: threading.Event) -> list[TaskReport]:
+    try:
+        return thread.run(failed.is_set)
+    except BaseException:
+        failed.set()
+        raise
+    finally:
+        thread.close()
