@@ -275,14 +275,14 @@ def _others_are_dropped() -> SwitchedOff:
     resume = Coordinator._begin_claimed
 
     def begin(self: Coordinator, caller: Any, *rest: Any) -> Any:
-        read = self._session.read_fenced
+        read = self.session.read_fenced
 
         def other_is_over(plan: Any) -> Any:
             folded = read(plan)
             other = folded.slice is not None and folded.slice.run_id != caller.run_id
             return dataclasses.replace(folded, state=RunState.FINISHED) if other else folded
 
-        with mock.patch.object(self._session, "read_fenced", other_is_over):
+        with mock.patch.object(self.session, "read_fenced", other_is_over):
             return resume(self, caller, *rest)
 
     return mock.patch.object(Coordinator, "_begin_claimed", begin)

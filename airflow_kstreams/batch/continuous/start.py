@@ -6,7 +6,9 @@ plan, and a generation. Its start writes, in one transaction of the coordinator,
 
     the lease - that record - the start offset of every partition, as a committed offset - partition groups
 
-and then deletes the metadata topic.
+and then deletes the metadata topic, as the holder of the lease, and before any task may start. What comes
+before that transaction (a look for a live lease, the claim, another look) is the same for every run: see
+:mod:`airflow_kstreams.batch.run.coordinator`.
 
 Rule: a record under ``__continuous__`` makes void what the metadata topic holds; the begin of a batch
 reads it so, and marks the record as over in the transaction of its completed marker.
@@ -24,74 +26,132 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.ledger import (
+    Ledger,
+    assignment_record,
+    check_run_id,
+    continuous_record,
+    lease_record,
+)
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import Assignment, ContinuousRun, RunState, Slice
+from airflow_kstreams.batch.protocol.model import ContinuousRun, RunState, Slice
 from airflow_kstreams.batch.protocol.stops import slice_starts
-from airflow_kstreams.batch.run.assignment import given_up, next_assignment
-from airflow_kstreams.batch.run.groundwork import lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
+from airflow_kstreams.batch.run.assignment import AskGroups, given_up, next_assignment
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.groundwork import Groundwork, lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.offsets import find_losses, start_of
+from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewContinuousRun:
-    """A continuous run that is ready to be written.
+def begin_continuous(
+    coordinator: Coordinator,
+    run_id: str,
+    plan: TopologyPlan,
+    *,
+    order: tuple[int, int] = (0, 0),
+    owner: str = "",
+    groups: AskGroups | None = None,
+) -> ContinuousRun:
+    """Begin to run continuously, and take the lease. :func:`delete_metadata` must follow before any task.
 
-    :param run: the run.
-    :param offsets: where every source partition starts.
-    :param assignment: the partition groups to record in the same transaction; None when they are already.
-    """
-
-    run: ContinuousRun
-    offsets: Mapping[TopicPartition, CommittedOffset]
-    assignment: Assignment | None
-
-
-def build_continuous_run(
-    session: CoordinatorSession, *, request: SliceRequest, folded: Folded, ledger: Ledger
-) -> NewContinuousRun:
-    """Check the topics, fence the tasks of the last run, and work out where to start.
-
-    :param folded: of a slice that no driver works on any more.
-    :raises TopologyError: topics are missing or do not fit.
+    :param order: as for :meth:`Coordinator.begin`; a higher one of the same run takes over.
+    :param owner: names the caller in messages.
+    :param groups: as for :meth:`Coordinator.begin`.
+    :raises ConfigError: transactions could not last as long as the settings say, or the run id cannot be
+        used.
+    :raises RunBusyError: another owner holds a live lease, or won a race.
+    :raises TopologyError: topics or partition groups do not fit, or an unfinished batch belongs to another
+        topology.
     :raises DataLossError: what a partition would start at is gone.
     """
-    plan = request.plan
+    session = coordinator.session
+    check_run_id(run_id)
+    refuse_other_application(plan, session.application_id)
+    caller = Caller(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)
+    before = session.read_ledger(wait_ms=0)
+    with coordinator.beginning(caller, before, ensure_topics=ensure_ledger_topic) as ledger:
+        coordinator.lease.refuse_busy(ledger, caller)
+        last = ledger.continuous.generation if ledger.continuous is not None else 0
+        request = SliceRequest(run_id=run_id, plan=plan, generation=last + 1, groups=groups)
+        return _begin_claimed(coordinator, caller, request, ledger)
+
+
+def delete_metadata(coordinator: Coordinator) -> None:
+    """Delete the metadata topic, which a continuous run has made void, and wait until it is gone.
+
+    :raises RunSupersededError: the lease is not held any more.
+    :raises KafkaClientError: the broker did not do it in time.
+    """
+    coordinator.lease.renew()
+    session = coordinator.session
+    session.admin.delete_topics([ProtocolTopics(session.application_id).metadata])
+
+
+def _begin_claimed(
+    coordinator: Coordinator, caller: Caller, request: SliceRequest, ledger: Ledger
+) -> ContinuousRun:
+    """Check the topics, fence the tasks of the last run, work out where to start, and write it all."""
+    session, plan = coordinator.session, request.plan
+    app = session.application_id
+    folded = unless_void(session.read_fenced(plan), ledger)
+    if folded.state is RunState.RUNNING and folded.slice is not None:
+        refuse_other_topology(folded.slice, plan)
+        refuse_other_topics(session.admin, folded.slice, folded.slice.plan.topology.sources)
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
-    topics, prior = ground.topics, ground.prior
+    offsets = _starts(session, request, folded, ground)
+    warnings = given_up(ledger.assignment, plan, ground.topics.changelog_ids)
+    for warning in warnings:
+        log.warning("%s", warning)
+    run = ContinuousRun(
+        run_id=request.run_id,
+        generation=request.generation,
+        plan=run_plan(session, request, ground.topics, warnings=warnings),
+    )
+    lease = coordinator.lease.new(caller, run.generation)
+    records = [lease_record(app, lease), continuous_record(app, run)]
+    assignment = next_assignment(ledger.assignment, ground.topics.grouped, run_id=request.run_id)
+    if assignment is not None:
+        records.append(assignment_record(app, assignment))
+    session.write(records, offsets=offsets)
+    coordinator.lease.take(lease)
+    log.info("application %s: continuous run %s began", app, caller.run_id)
+    return run
+
+
+def _starts(
+    session: CoordinatorSession, request: SliceRequest, folded: Folded, ground: Groundwork
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return what to commit: where every source partition starts.
+
+    :param folded: of a slice that no driver works on any more.
+    :raises DataLossError: what a partition would start at is gone.
+    """
+    prior = ground.prior
     if folded.state is RunState.RUNNING and folded.slice is not None:
         _refuse_lost_batch(folded.slice, ground.committed)
     # Nothing is frozen, so nothing needs to settle.
     bounds = log_bounds(session.admin, ground.partitions, settle_ms=0, clock=session.clock)
-    refuse_losses(find_losses(bounds, prior, topics.topic_ids), request)
+    refuse_losses(find_losses(bounds, prior, ground.topics.topic_ids), request)
     starts = {
         tp: _capped(start_of(tp, log_of, prior, session.settings), tp, folded)
         for tp, log_of in bounds.items()
         if tp not in prior.committed
     }
     offsets = {tp: prior.committed[tp] for tp in bounds if tp in prior.committed}
-    warnings = given_up(ledger.assignment, plan, topics.changelog_ids)
-    for warning in warnings:
-        log.warning("%s", warning)
-    run = ContinuousRun(
-        run_id=request.run_id,
-        generation=request.generation,
-        plan=run_plan(session, request, topics, warnings=warnings),
-    )
-    assignment = next_assignment(ledger.assignment, topics.grouped, run_id=request.run_id)
-    return NewContinuousRun(
-        run=run, offsets=offsets | start_offsets(request, prior, starts), assignment=assignment
-    )
+    return offsets | start_offsets(request, prior, starts)
 
 
 def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -1,4 +1,5 @@
-"""The coordinator of runs: begin, lease, unfinished, finish.
+"""The coordinator of runs: begin, lease, unfinished, finish. What an endless run begins with,
+under the same claim, is in :mod:`airflow_kstreams.batch.continuous.start`.
 
 Every decision is written in one transaction under ``<app>-coordinator`` and is made from what was read after
 that id was claimed. Crash argument: a crash before the commit leaves what was there; after it, the whole of
@@ -18,7 +19,8 @@ The order in ``begin``, where each line may be the last one that runs:
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -58,7 +60,7 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
 )
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,7 @@ class Coordinator:
     :param cluster: where everything is kept.
     :param settings: the application's settings.
     :param clock: the machine's unless given.
+    :ivar session: its clients, and what it reads and writes with them.
     :ivar lease: the lease that :meth:`begin` took, to be renewed and given up.
     """
 
@@ -78,8 +81,8 @@ class Coordinator:
     ) -> None:
         self._settings = settings
         self._app = settings.application_id
-        self._session = CoordinatorSession(cluster, settings, clock=clock)
-        self.lease = CoordinatorLease(self._session)
+        self.session = CoordinatorSession(cluster, settings, clock=clock)
+        self.lease = CoordinatorLease(self.session)
 
     def begin(
         self,
@@ -122,26 +125,47 @@ class Coordinator:
             groups=groups,
             interval_ms=interval_ms,
         )
-        ledger = self._session.read_ledger(wait_ms=0)
+        ledger = self.session.read_ledger(wait_ms=0)
         if run_id in ledger.runs:
             return BeginResult(finished=ledger.runs[run_id])
         waiting = self._waiting_slice(caller, plan, ledger)
         if waiting is not None:
             return BeginResult(slice=waiting)
+        with self.beginning(caller, ledger, ensure_topics=ensure_protocol_topics) as ledger:
+            return self._begin_claimed(caller, request, ledger)
+
+    @contextmanager
+    def beginning(
+        self,
+        caller: Caller,
+        ledger: Ledger,
+        *,
+        ensure_topics: Callable[[AdminPort, ApplicationSettings], None],
+    ) -> Iterator[Ledger]:
+        """Claim the coordinator's id for a run that begins in the block, bounded or endless: steps 1 and 2.
+
+        The block decides from the ledger that it gets, refuses the caller again by it, and writes once.
+
+        :param ledger: as it was read without waiting.
+        :param ensure_topics: creates the protocol's topics that the run needs.
+        :raises ConfigError: transactions could not last as long as the settings say.
+        :raises RunBusyError: another owner holds a live lease, or won a race.
+        """
         self.lease.refuse_busy_for_certain(ledger, caller)
-        refuse_unfit_timeouts(self._settings, self._session.admin)
-        ensure_protocol_topics(self._session.admin, self._settings)
+        refuse_unfit_timeouts(self._settings, self.session.admin)
+        ensure_topics(self.session.admin, self._settings)
         with self.lease.racing(caller, ledger):
-            return self._begin_claimed(caller, request)
+            self.session.claim()
+            yield self.session.read_ledger()
 
     def unfinished(self, slice_: Slice, subtopology_id: int) -> Sequence[int]:
         """Return the groups of a subtopology whose tasks are not at their stop, or have not notified.
 
         :raises UpstreamNotDoneError: a subtopology before this one is not done.
         """
-        folded = self._session.read_metadata(None)
-        with self._session.reading:
-            return unfinished_groups(slice_, subtopology_id, folded=folded, reader=self._session.reader)
+        folded = self.session.read_metadata(None)
+        with self.session.reading:
+            return unfinished_groups(slice_, subtopology_id, folded=folded, reader=self.session.reader)
 
     def finish(self, run_id: str) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
@@ -152,7 +176,7 @@ class Coordinator:
         :raises DataLossError: a topic is not the one the run began with.
         """
         check_run_id(run_id)
-        ledger = self._session.read_ledger(wait_ms=0)
+        ledger = self.session.read_ledger(wait_ms=0)
         if run_id in ledger.runs:
             return ledger.runs[run_id]
         caller = Caller(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
@@ -164,13 +188,13 @@ class Coordinator:
                 raise self.lease.lost_race(caller) from None
         except KafkaClientError as error:
             # Another coordinator may have finished the run meanwhile, and purged what was being read here.
-            if error.is_retriable or run_id not in (ledger := self._session.read_ledger()).runs:
+            if error.is_retriable or run_id not in (ledger := self.session.read_ledger()).runs:
                 raise
             return ledger.runs[run_id]
         # The coordinator that fenced the owner of the lease was refused, has taken over, or has finished the
         # run itself; the ledger says which.
         self.lease.reclaim()
-        ledger = self._session.read_ledger()
+        ledger = self.session.read_ledger()
         return ledger.runs[run_id] if run_id in ledger.runs else self._finish_claimed(run_id, caller)
 
     def close(self) -> None:
@@ -178,7 +202,7 @@ class Coordinator:
         try:
             self.lease.close()
         finally:
-            self._session.close()
+            self.session.close()
 
     def _waiting_slice(self, caller: Caller, plan: TopologyPlan, ledger: Ledger) -> Slice | None:
         """Return the run's own slice to a caller that takes no lease: there is nothing to write, and no owner
@@ -186,25 +210,23 @@ class Coordinator:
         """
         if caller.hold_lease or ledger.current_continuous is not None:
             return None
-        folded = self._session.read_metadata(plan, wait_ms=0)
+        folded = self.session.read_metadata(plan, wait_ms=0)
         slice_ = folded.slice
         if folded.state is not RunState.RUNNING or slice_ is None or slice_.run_id != caller.run_id:
             return None
         refuse_other_topology(slice_, plan)
         return slice_
 
-    def _begin_claimed(self, caller: Caller, request: SliceRequest) -> BeginResult:
+    def _begin_claimed(self, caller: Caller, request: SliceRequest, ledger: Ledger) -> BeginResult:
         plan = request.plan
-        self._session.claim()
-        ledger = self._session.read_ledger()
         if caller.run_id in ledger.runs:
             return BeginResult(finished=ledger.runs[caller.run_id])
         self.lease.refuse_busy(ledger, caller)
-        folded = unless_void(self._session.read_fenced(plan), ledger)
+        folded = unless_void(self.session.read_fenced(plan), ledger)
         if folded.state is RunState.RUNNING and folded.slice is not None:
             return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
         try:
-            new = build_slice(self._session, request=request, folded=folded, ledger=ledger)
+            new = build_slice(self.session, request=request, folded=folded, ledger=ledger)
         except DataLossError as error:
             if self._has_begun_meanwhile(plan, folded, ledger):
                 raise self.lease.lost_race(caller) from error
@@ -219,7 +241,7 @@ class Coordinator:
         lease = self.lease.new(caller, new.slice.generation) if caller.hold_lease else None
         if lease is not None:
             records.append(lease_record(self._app, lease))
-        self._session.write(records, offsets=new.offsets)
+        self.session.write(records, offsets=new.offsets)
         self.lease.take(lease)
         log.info(
             "application %s: run %s began, at most %d input records%s",
@@ -236,35 +258,35 @@ class Coordinator:
 
         :param ledger: as it was then.
         """
-        now = unless_void(self._session.read_metadata(plan), ledger)
+        now = unless_void(self.session.read_metadata(plan), ledger)
         return (now.state, now.slice) != (before.state, before.slice)
 
     def _resume(self, caller: Caller, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
         """Take over an unfinished slice, this run's own or an older one's."""
         refuse_other_topology(slice_, plan)
-        refuse_other_topics(self._session.admin, slice_, slice_.plan.topology.sources)
+        refuse_other_topics(self.session.admin, slice_, slice_.plan.topology.sources)
         if not caller.hold_lease:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
         lease = self.lease.new(caller, taken.generation)
-        self._session.write([completed_record(taken, owner=caller.owner), lease_record(self._app, lease)])
+        self.session.write([completed_record(taken, owner=caller.owner), lease_record(self._app, lease)])
         self.lease.take(lease)
         # Tasks of the former owner may hold offsets in open transactions: how far they are could not be read
         # until those have timed out.
         if slice_.generation and not slice_.plan.empty:
-            self._session.fence(slice_)
+            self.session.fence(slice_)
         log.info("application %s: %s took over the slice of run %s", self._app, caller.owner, slice_.run_id)
         return taken
 
     def _finish_claimed(self, run_id: str, caller: Caller) -> RunSummary:
         ledger = Ledger()
-        if not self._session.claimed:
-            with self._session.claiming():
-                ledger = self._session.read_ledger()
+        if not self.session.claimed:
+            with self.session.claiming():
+                ledger = self.session.read_ledger()
                 if run_id in ledger.runs:
                     return ledger.runs[run_id]
                 self.lease.refuse_busy(ledger, caller, same_run_may_wait=False)
-        folded = unless_void(self._session.read_metadata(None), ledger)
+        folded = unless_void(self.session.read_metadata(None), ledger)
         slice_ = folded.slice
         if slice_ is None or folded.state is RunState.NEW or slice_.run_id != run_id:
             found = "nothing" if slice_ is None else f"run {slice_.run_id!r}, {folded.state.value}"
@@ -274,13 +296,13 @@ class Coordinator:
                 fix="begin the run first",
                 run_id=run_id,
             )
-        done = close_slice(self._session, slice_=slice_, folded=folded)
+        done = close_slice(self.session, slice_=slice_, folded=folded)
         records = [finished_record(slice_, owner=folded.owner), summary_record(done.summary)]
         lease = self.lease.held
         if lease is not None and lease.owner_run_id == run_id:
             records.append(lease_record(self._app, msgspec.structs.replace(lease, expires_ms=0)))
             lease = None
-        self._session.write(records, offsets=done.offsets)
+        self.session.write(records, offsets=done.offsets)
         self.lease.take(lease)
         self._purge(done)
         return done.summary
@@ -290,6 +312,6 @@ class Coordinator:
         next run.
         """
         try:
-            self._session.admin.delete_records(done.purge)
+            self.session.admin.delete_records(done.purge)
         except KStreamsError as error:
             log.warning("repartition topics of application %s could not be purged: %s", self._app, error)

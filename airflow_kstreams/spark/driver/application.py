@@ -29,7 +29,6 @@ from pathlib import Path
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
-from airflow_kstreams.spark.driver.continuous_driver import ContinuousDriver
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.executors import SparkExecutors
 from airflow_kstreams.spark.executor.local_files import load_client_config
@@ -95,10 +94,10 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
         settings=settings,
         client_config_path=client_config_path,
     )
+    driver = Driver(spec, topology, settings=settings, cluster=cluster, executors=executors)
     if settings.continuous:
-        driver = ContinuousDriver(spec, topology, settings=settings, cluster=cluster, executors=executors)
-        return f"continuous run {spec.run_id} stopped: {len(driver.run())} tasks"
-    summary = Driver(spec, topology, settings=settings, cluster=cluster, executors=executors).run()
+        return f"continuous run {spec.run_id} stopped: {len(driver.run_continuously())} tasks"
+    summary = driver.run()
     if summary is None:
         return ""
     return (

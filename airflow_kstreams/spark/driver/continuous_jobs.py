@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.protocol.model import TaskReport
+from airflow_kstreams.batch.protocol.model import ContinuousRun, TaskReport
 from airflow_kstreams.spark.driver.jobs import MAX_LAUNCHES, pause_seconds, worth_another_launch
 from airflow_kstreams.streams.errors import KStreamsError, RunSupersededError
 from airflow_kstreams.streams.ports import Clock
@@ -70,7 +70,7 @@ class ContinuousJobs:
         self._stop = stopping.requested
         self._keep_house = keep_house
         self._clock = clock
-        self._told_at: float | None = None
+        self._announced_at: float | None = None
 
     def run(self) -> list[TaskReport]:
         """Run all tasks until a stop is asked for.
@@ -128,8 +128,8 @@ class ContinuousJobs:
     def _end(self) -> None:
         """Ask the tasks to stop, once; cancel them when that takes too long."""
         now = self._clock.monotonic_seconds()
-        if self._told_at is None:
-            self._told_at = now
+        if self._announced_at is None:
+            self._announced_at = now
             try:
                 self._stopping.announce()
             except RunSupersededError:
@@ -137,7 +137,16 @@ class ContinuousJobs:
                 raise
             except KStreamsError as error:
                 log.warning("the stop is announced with the next renewal of the lease: %s", error.cause)
-        elif now - self._told_at > self._stopping.patience_seconds:
-            self._told_at = now
+        elif now - self._announced_at > self._stopping.patience_seconds:
+            self._announced_at = now
             log.warning("tasks did not stop in %.0f s: cancelled", self._stopping.patience_seconds)
             self._cancel()
+
+
+def tasks_of(run: ContinuousRun) -> list[TaskId]:
+    """Return every task, those of one subtopology side by side."""
+    return [
+        TaskId(subtopology=sub.id, group=group)
+        for sub in run.plan.topology.subtopologies
+        for group in range(run.plan.tasks[str(sub.id)])
+    ]

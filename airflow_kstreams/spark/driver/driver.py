@@ -3,19 +3,31 @@
 Everything that decides lives in Kafka. A driver that dies at any line leaves a slice that the next driver
 takes over with the same stop offsets; a driver that was taken over finds its coordinator's transactional id
 fenced at its next lease renewal or before its next job, cancels its jobs and leaves.
+
+A continuous run has tasks in every slot until it is asked to stop, which the tasks read in the lease. A
+driver that dies leaves tasks that end by themselves when its lease has run out, and committed offsets from
+which either mode goes on.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
-from airflow_kstreams.batch.protocol.model import RunSummary, Slice
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
+from airflow_kstreams.batch.continuous.start import begin_continuous, delete_metadata
+from airflow_kstreams.batch.protocol.model import ContinuousRun, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
 from airflow_kstreams.launch.run_spec import RunSpec
-from airflow_kstreams.spark.driver.executors import Executors, close_all
+from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
+from airflow_kstreams.spark.driver.executors import Executors, spread
 from airflow_kstreams.spark.driver.jobs import RunJobs
+from airflow_kstreams.spark.driver.stop_signals import StopSignals
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -26,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Driver:
-    """Runs one run spec.
+    """Runs one run spec: to its stop offsets, or continuously.
 
     :param spec: what to run.
     :param topology: built by the application file.
@@ -50,7 +62,7 @@ class Driver:
         self._settings = settings
         self._cluster = cluster
         self._executors = executors
-        self._clock = clock
+        self._clock = clock or SystemClock()
 
     def run(self) -> RunSummary | None:
         """Run until this run's slice is processed, finishing any older unfinished slice first.
@@ -67,8 +79,7 @@ class Driver:
                 fix="deploy one version of the application file everywhere, then retry the run",
             )
         self._refuse_unknown_subtopology(plan)
-        coordinator = Coordinator(self._cluster, self._settings, clock=self._clock)
-        try:
+        with self._coordinator() as coordinator:
             while True:
                 begun = coordinator.begin(
                     self._spec.run_id,
@@ -77,7 +88,7 @@ class Driver:
                     interval_ms=self._spec.interval_ms,
                     owner=self._spec.owner,
                     hold_lease=True,
-                    groups=partial(self._topology.partition_groups, self._spec.application_id),
+                    groups=self._groups,
                 )
                 if begun.finished is not None:
                     log.info("run %s is already finished", self._spec.run_id)
@@ -92,8 +103,47 @@ class Driver:
                 summary = self._process(begun.slice, coordinator, own=own)
                 if own:
                     return summary
+
+    def run_continuously(self) -> list[TaskReport]:
+        """Run until SIGTERM or SIGINT.
+
+        :return: what each task did since it was launched last.
+        :raises KStreamsError: with cause and remedy.
+        """
+        with StopSignals() as signals, self._coordinator() as coordinator:
+            run = begin_continuous(
+                coordinator,
+                self._spec.run_id,
+                self._topology.plan(self._spec.application_id),
+                order=self._spec.order,
+                owner=self._spec.owner,
+                groups=self._groups,
+            )
+            with coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+                delete_metadata(coordinator)
+                reports = self._keep_running(run, coordinator, lease, signals)
+                log.info("continuous run %s stopped", run.run_id)
+                return reports
+
+    @property
+    def _groups(self) -> AskGroups:
+        """Asks the topology's own partition grouper."""
+        return partial(self._topology.partition_groups, self._spec.application_id)
+
+    @contextmanager
+    def _coordinator(self) -> Iterator[Coordinator]:
+        """Yield a coordinator, and let go of everything after the block; what fails there is logged and must
+        not hide why the run ended.
+        """
+        coordinator = Coordinator(self._cluster, self._settings, clock=self._clock)
+        try:
+            yield coordinator
         finally:
-            close_all(coordinator, self._executors)
+            try:
+                coordinator.close()
+            except KStreamsError as error:
+                log.warning("the coordinator could not be closed: %s", error.cause)
+            self._executors.close()
 
     def _refuse_unknown_subtopology(self, plan: TopologyPlan) -> None:
         ids = [sub.id for sub in plan.subtopologies]
@@ -132,3 +182,42 @@ class Driver:
         )
         with lease.outranking():
             jobs.run()
+
+    def _keep_running(
+        self,
+        run: ContinuousRun,
+        coordinator: Coordinator,
+        lease: LeaseRenewal,
+        signals: StopSignals,
+    ) -> list[TaskReport]:
+        """Run the tasks of a continuous run under the lease that it began with, until a stop is asked for."""
+        self._executors.start()
+        signals.install()  # Spark takes SIGINT when it starts
+        if signals.requested.is_set():
+            return []
+        hosts = spread(tasks_of(run), self._executors.slots())
+        log.info(
+            "continuous run %s: %d tasks in %d slots, up to %d threads each",
+            run.run_id,
+            sum(map(len, hosts)),
+            len(hosts),
+            self._settings.num_stream_threads,
+        )
+        lease.check()
+        jobs = ContinuousJobs(
+            hosts=hosts,
+            launch=partial(self._executors.launch, run),
+            cancel=self._executors.cancel,
+            check=lease.check,
+            stopping=Stopping(
+                requested=signals.requested,
+                announce=partial(coordinator.lease.renew, stopping=True),
+                # A task notices within a turn; its processors, and then its last commit, end within these.
+                patience_seconds=(self._settings.transaction_timeout_ms + self._settings.client_timeout_ms)
+                / 1000,
+            ),
+            keep_house=Housekeeping(run, coordinator.session).keep,
+            clock=self._clock,
+        )
+        with lease.outranking():
+            return jobs.run()

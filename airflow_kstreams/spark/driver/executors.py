@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.continuous.coordinator import ContinuousCoordinator
 from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice, TaskReport
-from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.spark.driver.failures import failure_of, first_line
 from airflow_kstreams.spark.driver.session import cancel_jobs, open_session, ship_file
@@ -181,12 +179,3 @@ def spread(tasks: Sequence[T], most: int) -> tuple[tuple[T, ...], ...]:
     """Spread tasks over so many places, or one each if they are fewer; neighbours go to different places."""
     count = min(most, len(tasks))
     return tuple(tuple(tasks[index::count]) for index in range(count))
-
-
-def close_all(coordinator: Coordinator | ContinuousCoordinator, executors: Executors) -> None:
-    """Let go of everything; what fails here is logged and must not hide why the run ended."""
-    try:
-        coordinator.close()
-    except KStreamsError as error:
-        log.warning("the coordinator could not be closed: %s", error.cause)
-    executors.close()

@@ -152,7 +152,7 @@ def test_offsets_stand_at_the_ends_and_processed_records_are_purged_when_all_is_
         wait_until(at_the_ends, "offsets at the ends of the logs, past transaction markers")
     finally:
         reader.close()
-    running.coordinator.purge_processed(running.run)
+    running.housekeeping.purge_processed()
     repartition = partitions[2:]
     assert admin.start_offsets(repartition) == admin.end_offsets(repartition, isolation="read_uncommitted")
     running.stop()

@@ -107,7 +107,7 @@ def test_continuous_mode_needs_to_delete_the_metadata_topic(
         return len(consume_all(f"out-{application_id}")) == 2
 
     wait_until(counted, "the continuous run's result")
-    running.coordinator.purge_processed(running.run)
+    running.housekeeping.purge_processed()
     running.stop()
     running.close()
     application.batch("run-2")

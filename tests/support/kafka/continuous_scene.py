@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from airflow_kstreams.batch.continuous.coordinator import ContinuousCoordinator
+from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
 from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch, Verdict
+from airflow_kstreams.batch.continuous.start import begin_continuous, delete_metadata
 from airflow_kstreams.batch.continuous.task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import TaskThread
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunSummary, Slice, TaskReport
@@ -36,10 +37,15 @@ class Running:
     """
 
     run: ContinuousRun
-    coordinator: ContinuousCoordinator
+    coordinator: Coordinator
     watch: LeaseWatch
     thread: TaskThread
     clock: Clock
+
+    @property
+    def housekeeping(self) -> Housekeeping:
+        """What its driver looks after."""
+        return Housekeeping(self.run, self.coordinator.session)
 
     def rounds(self, count: int = 1, *, renew: bool = True) -> None:
         """Give every task some turns, and let the driver renew its lease."""
@@ -50,8 +56,8 @@ class Running:
             self.watch.look(timeout_seconds=0)
 
     def stop(self) -> list[TaskReport]:
-        """Stop as a driver does that was told to."""
-        self.coordinator.announce_stop()
+        """Stop as a driver does that is asked to."""
+        self.coordinator.lease.renew(stopping=True)
         while (verdict := self.watch.verdict) is Verdict.GO_ON:
             self.watch.look(timeout_seconds=0.1)
         assert verdict is Verdict.STOP
@@ -125,15 +131,16 @@ class SwitchingApplication:
 
     def run_continuously(self, run_id: str, order: tuple[int, int] = (0, 1)) -> Running:
         """Start a continuous run."""
-        coordinator = ContinuousCoordinator(self.cluster, self.checked, clock=self.clock)
-        run = coordinator.begin_continuous(
+        coordinator = self.coordinator()
+        run = begin_continuous(
+            coordinator,
             run_id,
             self.topology.plan(self.application_id),
             order=order,
             owner=f"process of {run_id}",
             groups=partial(self.topology.partition_groups, self.application_id),
         )
-        coordinator.delete_metadata()
+        delete_metadata(coordinator)
         watch = LeaseWatch(
             self.cluster, self.checked, run_id=run_id, generation=run.generation, clock=self.clock
         )

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.continuous.coordinator import ContinuousCoordinator
 from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch, Verdict
+from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
@@ -267,8 +267,8 @@ def test_nothing_is_lost_or_doubled_when_anything_ends_anywhere(seed: int) -> No
 def test_slice_is_void_when_the_driver_died_before_it_deleted_the_metadata_topic(scene: Scene) -> None:
     scene.publish(3)
     stale = scene.application.begin("b-1")
-    coordinator = ContinuousCoordinator(scene.kafka, scene.application.checked, clock=scene.application.clock)
-    coordinator.begin_continuous("c-1", scene.application.topology.plan(APP))
+    coordinator = scene.application.coordinator()
+    begin_continuous(coordinator, "c-1", scene.application.topology.plan(APP))
     assert ProtocolTopics(APP).metadata in scene.kafka.topics()
     scene.wait(scene.application.checked.lease_ms / 1000 + 1)
     scene.publish(4)
@@ -292,8 +292,8 @@ def test_void_slice_cannot_be_finished_when_a_continuous_run_began(scene: Scene)
     slice_ = scene.application.begin("b-1")
     for task_id in tasks_of(slice_):
         scene.application.task(slice_, task_id)
-    coordinator = ContinuousCoordinator(scene.kafka, scene.application.checked, clock=scene.application.clock)
-    coordinator.begin_continuous("c-1", scene.application.topology.plan(APP))
+    coordinator = scene.application.coordinator()
+    begin_continuous(coordinator, "c-1", scene.application.topology.plan(APP))
     coordinator.close()
     with pytest.raises(Exception, match="it has no slice"):
         scene.application.finish("b-1")
@@ -604,8 +604,8 @@ def test_live_continuous_run_is_refused_by_a_reset_and_its_zombie_writes_nothing
 def test_unfinished_batch_that_a_continuous_run_made_void_is_no_slice_to_a_reset(scene: Scene) -> None:
     scene.publish(4)
     scene.application.begin("b-1")
-    coordinator = ContinuousCoordinator(scene.kafka, scene.application.checked, clock=scene.kafka.clock)
-    coordinator.begin_continuous("c-1", scene.application.topology.plan(APP))
+    coordinator = scene.application.coordinator()
+    begin_continuous(coordinator, "c-1", scene.application.topology.plan(APP))
     coordinator.close()  # it dies before it has deleted the metadata topic
 
     reset(scene, input_topics=("in",))
@@ -645,7 +645,7 @@ def test_repartition_topics_are_purged_up_to_what_was_processed(scene: Scene) ->
     running = scene.application.run_continuously("c-1")
     scene.publish(6)
     scene.settle(running)
-    running.coordinator.purge_processed(running.run)
+    running.housekeeping.purge_processed()
     starts = scene.kafka.admin().start_offsets(scene.kafka.partitions(repartition))
     assert starts == scene.committed(repartition)
     assert not scene.kafka.records(repartition)
@@ -661,10 +661,10 @@ def test_added_partitions_are_told_and_read_from_their_beginning_by_the_next_sta
     builder.stream("in").send_to("out")
     scene = Scene(builder.build())
     running = scene.application.run_continuously("c-1")
-    assert running.coordinator.grown_topics(running.run) == {}
+    assert running.housekeeping.grown_topics() == {}
     scene.kafka.add_partitions("in", 3)
     scene.kafka.append("in", b"early", partition=2)
-    assert running.coordinator.grown_topics(running.run) == {"in": (2, 3)}
+    assert running.housekeeping.grown_topics() == {"in": (2, 3)}
     running.stop()
     again = scene.application.run_continuously("c-2")
     scene.settle(again)

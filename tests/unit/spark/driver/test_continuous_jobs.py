@@ -11,8 +11,7 @@ import pytest
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunPlan, TaskReport
 from airflow_kstreams.spark.driver import continuous_jobs
-from airflow_kstreams.spark.driver.continuous_driver import tasks_of
-from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping
+from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
 from airflow_kstreams.spark.driver.executors import spread
 from airflow_kstreams.spark.driver.slots import slots_of
 from airflow_kstreams.spark.driver.stop_signals import StopSignals
