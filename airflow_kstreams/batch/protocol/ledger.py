@@ -61,8 +61,8 @@ class Ledger:
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
-        """Where the last run, or the reset after it, left each partition. Of a continuous run only committed
-        offsets tell.
+        """Where the last run, or the reset after it, left each partition; empty after a continuous run, whose
+        progress stands in the committed offsets alone.
         """
         if self.current_continuous is not None:
             return {}

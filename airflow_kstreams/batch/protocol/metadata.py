@@ -267,7 +267,7 @@ def _foreign(
     """Read a slice in the spec's bare format: keys parsed against the topology's own topic names.
 
     Anything else may stand in the topic; what is not written exactly as the format says is left alone. So is
-    what our own runs left there: how far those came, no marker but ours can tell.
+    what our own runs left there: how far those came, only our own markers say.
     """
     stops: dict[TopicPartition, int] = {}
     notifications: dict[tuple[TopicPartition, TopicPartition], int] = {}

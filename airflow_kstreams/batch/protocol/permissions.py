@@ -125,7 +125,8 @@ def doctor_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 def naming_permissions(needed: Iterable[Permission]) -> Iterator[None]:
     """Have errors of the block name the permission that the application needs.
 
-    Whoever may not even describe a topic is refused for that, but to allow no more than that would not help.
+    An application that may not even describe a topic is refused for that; to allow no more than that would
+    not help.
     """
     try:
         yield

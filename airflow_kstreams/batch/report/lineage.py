@@ -19,7 +19,7 @@ class TopicUse(NamedTuple):
 
     :param topic: its name.
     :param offsets: partition as text -> ``(start, stop)``, half open; empty for outputs.
-    :param records: records read or written; None where nobody counted them for this topic alone.
+    :param records: records read or written; None where they were not counted for this topic alone.
     """
 
     topic: str

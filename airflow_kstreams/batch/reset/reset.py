@@ -31,10 +31,10 @@ Tasks: a new attempt reads the metadata topic after it has claimed its id. After
 and stops. An attempt that had read before is fenced. So when offsets are read and set no task moves them.
 
 Crash argument: before STOPPING nothing has changed. After it, positions and task ids stand in the record, so
-that whoever runs a reset next, the same or another, goes on from there: fences again, works out the offsets
+that the next reset, the same command or another, goes on from there: fences again, works out the offsets
 from what is committed. After DELETING it deletes what is left; the same command is then done, and another one
-begins from what the first has left. After DONE there is nothing to go on with, and whoever comes with the
-name of the reset that is done finds it done. An answer that is lost is a crash after the step.
+begins from what the first has left. After DONE there is nothing to go on with, and a call with the name of
+the reset that is done finds it done. An answer that is lost is a crash after the step.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ They bind to the changelog's topic id, so that resetting an application, which d
 ends what its record asks for; and they are kept when the topology drops a store, in case it comes back.
 
 Crash argument: before begin's commit nothing is recorded and no task has run; at most empty internal topics
-were created. After it, slice and record are both there. An unfinished slice carries its own groups: whoever
-resumes it takes those, and asks no grouper.
+were created. After it, slice and record are both there. An unfinished slice carries its own groups: the
+coordinator that resumes it takes those, and asks no grouper.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def group_sources(
         if ask is None:
             raise ConfigError(
                 f"application {plan.application_id!r} has the partition grouper {plan.partition_grouper!r}, "
-                "and begin was not told how to ask it",
+                "and begin was called without a way to ask it",
                 fix="pass groups=partial(topology.partition_groups, application_id) to begin",
             )
         asked = ask({topic: counts[topic] for topic in plan.sources})
@@ -154,7 +154,7 @@ def given_up(
     before = {topic: id_ for entry in _entries(recorded) for topic, id_ in entry.changelogs.items()}
     return tuple(
         f"changelog {topic} is not the one that earlier runs wrote: its id is {changelog_ids[topic]}, "
-        f"expected {id_}; the state that they left is gone (if nobody gave it up on purpose, build it anew "
+        f"expected {id_}; the state that they left is gone (unless it was given up on purpose, build it anew "
         f"after this run with: {start_over_command(plan.application_id, plan.inputs)})"
         for topic, id_ in sorted(before.items())
         if topic in changelog_ids and changelog_ids[topic] != id_

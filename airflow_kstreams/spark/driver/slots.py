@@ -40,7 +40,7 @@ def _cores(session: SparkSession) -> int:
     except Exception:  # Spark Connect raises an error of its own: there is no context on this side
         if wanted is None:
             raise ConfigError(
-                "Spark Connect does not tell how many slots there are, which a continuous run must know",
+                "Spark Connect does not say how many slots there are, which a continuous run must know",
                 fix="set spark.cores.max, or spark.executor.instances and spark.executor.cores",
             ) from None
         return wanted

@@ -45,7 +45,7 @@ def check_state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Find
             f"{duration(lease.expires_ms - now_ms)} unless renewed",
         )
     else:
-        yield ok("lease", "nobody works on the application")
+        yield ok("lease", "no driver works on the application")
     slice_ = folded.slice
     if folded.state is RunState.RUNNING and slice_ is not None:
         age = duration(max(0, now_ms - slice_.plan.begun_ms))

@@ -200,6 +200,8 @@ def test_growth_is_told_of_when_keys_leave_their_state_behind(caplog: pytest.Log
 
 
 def test_begin_is_refused_when_nobody_can_be_asked_for_the_groups() -> None:
-    with pytest.raises(ConfigError, match="partition grouper 'own', and begin was not told how to ask it"):
+    with pytest.raises(
+        ConfigError, match="partition grouper 'own', and begin was called without a way to ask it"
+    ):
         group_sources(plan_of(stateful()), {"in": 2}, None)
     assert group_sources(plan_of(stateful(), grouper=""), {"in": 2}, None)[0].groups == ()
