@@ -39,7 +39,7 @@ from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunState, Slice
 from airflow_kstreams.batch.protocol.stops import slice_starts
 from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
-from airflow_kstreams.batch.run.assignment import AskGroups, given_up, next_assignment
+from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.groundwork import Groundwork, lay_groundwork, run_plan, start_offsets
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
@@ -112,13 +112,10 @@ def _begin_claimed(
         refuse_other_topics(session.admin, folded.slice, folded.slice.plan.topology.sources)
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
     offsets = _starts(session, request, folded, ground)
-    warnings = given_up(ledger.assignment, plan, ground.topics.changelog_ids)
-    for warning in warnings:
-        log.warning("%s", warning)
     run = ContinuousRun(
         run_id=request.run_id,
         generation=request.generation,
-        plan=run_plan(session, request, ground.topics, warnings=warnings),
+        plan=run_plan(session, request, ledger, ground.topics),
     )
     lease = coordinator.lease.new(caller, run.generation)
     records = [lease_record(app, lease), continuous_record(app, run)]

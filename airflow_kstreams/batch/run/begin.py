@@ -7,7 +7,6 @@ offsets; (4) log bounds; (5) loss checks; (6) freeze. What happens in Kafka afte
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.model import Assignment, Slice
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
-from airflow_kstreams.batch.run.assignment import given_up, next_assignment
+from airflow_kstreams.batch.run.assignment import next_assignment
 from airflow_kstreams.batch.run.freeze import freeze
 from airflow_kstreams.batch.run.groundwork import lay_groundwork, run_plan, start_offsets
 from airflow_kstreams.batch.run.intervals import refuse_backwards
@@ -26,8 +25,6 @@ from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +59,19 @@ def build_slice(
     topics, prior = ground.topics, ground.prior
     frozen = freeze(session, request=request, folded=folded, ground=ground)
     inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
-    warnings = warnings_of(
+    held_back = warnings_of(
         session.cluster,
         frozen.held,
         group_id=plan.application_id,
         clock=session.clock,
         comes_again=frozen.kept_ms is None,
     )
-    lost = given_up(ledger.assignment, plan, topics.changelog_ids)
-    for warning in (warnings := (*warnings, *frozen.warnings, *_expired(prior, begun), *lost)):
-        log.warning("%s", warning)
+    warnings = (*held_back, *frozen.warnings, *_expired(prior, begun))
     slice_ = Slice(
         run_id=request.run_id,
         generation=request.generation,
         plan=msgspec.structs.replace(
-            run_plan(session, request, topics, warnings=warnings),
+            run_plan(session, request, ledger, topics, warnings=warnings),
             stop_hash=stop_hash(inputs),
             empty=empty,
             intermediate_starts={str(tp): at for tp, at in begun.items() if tp.topic in plan.intermediates},

@@ -8,6 +8,7 @@ protocol's topics.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from airflow_kstreams.batch.protocol.metadata_records import check_keys
 from airflow_kstreams.batch.protocol.model import RunPlan, RunState
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.run.assignment import given_up
 from airflow_kstreams.batch.run.fence import fence, last_tasks, transactional_ids
 from airflow_kstreams.batch.run.offsets import find_vanished
 from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, with_committed
@@ -24,6 +26,8 @@ from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicDescription, TopicPartition
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +80,20 @@ def lay_groundwork(
 
 
 def run_plan(
-    session: CoordinatorSession, request: SliceRequest, topics: SourceTopics, *, warnings: tuple[str, ...]
+    session: CoordinatorSession,
+    request: SliceRequest,
+    ledger: Ledger,
+    topics: SourceTopics,
+    *,
+    warnings: tuple[str, ...] = (),
 ) -> RunPlan:
-    """Return what both kinds of run write of their plan."""
+    """Return what both kinds of run write of their plan; what a person should look at is logged, too.
+
+    :param warnings: of this kind of run; state that is gone comes after them.
+    """
+    warnings = (*warnings, *given_up(ledger.assignment, request.plan, topics.changelog_ids))
+    for warning in warnings:
+        log.warning("%s", warning)
     return RunPlan(
         topology=request.plan,
         partitions=dict(topics.partitions),
