@@ -108,7 +108,9 @@ def _state_survives_an_abort() -> SwitchedOff:
         restored = restore_stores(task, state, cluster, *rest)
         if before is not None and before[0] is cluster:
             for name, store in task.stores.items():
-                store.cells.update(before[1].stores[name].cells)
+                for attribute, left in vars(before[1].stores[name]).items():
+                    if isinstance(left, dict):
+                        vars(store)[attribute].update(left)
         kept[id(cluster)] = (cluster, task)
         return restored
 

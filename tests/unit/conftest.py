@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,6 +12,9 @@ import pytest
 
 _ELSEWHERE = "a test that needs it belongs into tests/integration/process, or another integration suite"
 _STARTING = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")
+
+# Asks the command `file` about this Python when it is first imported.
+importlib.import_module("croniter")
 
 
 @pytest.fixture(scope="module", autouse=True)
