@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,145 +36,103 @@ _GRACE_SECONDS = 0.5
 #: How soon a killed task lets go of what it waits for. Airflow gives it five seconds.
 _LOOK_SECONDS = 0.2
 
-#: An application file only builds objects; one that takes longer connects to something.
-LOAD_TIMEOUT_SECONDS = 60.0
 
-
-def plan_of(
-    application: str,
-    application_id: str,
-    *,
-    timeout_seconds: float,
-    log: Logger | logging.Logger,
-    settings: ApplicationSettings | None = None,
-    was_killed: Callable[[], bool] = lambda: False,
-) -> TopologyPlan:
-    """Load an application file in a subprocess and return its topology's plan.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationLoader:
+    """Loads an application file in subprocesses.
 
     :param application: path of the application file.
-    :param application_id: the application.
-    :param timeout_seconds: how long loading may take.
     :param log: gets what the file prints.
+    :param timeout_seconds: how long one subprocess may take.
     :param settings: may name the topics to write.
     :param was_killed: says whether to give up, because the Airflow task was killed.
-    :raises ReportedError: the file or its topology is wrong; with file and line.
-    :raises TopologyError: loading took too long, or ended the process.
-    :raises KilledError: the Airflow task was killed meanwhile.
     """
-    arguments = [application, application_id, *_settings_option(settings)]
-    answer = _loaded(arguments, PLAN_MARKER, timeout_seconds=timeout_seconds, log=log, was_killed=was_killed)
-    return msgspec.json.decode(answer, type=TopologyPlan)
 
+    application: str
+    log: Logger | logging.Logger
+    timeout_seconds: float
+    settings: ApplicationSettings | None = None
+    was_killed: Callable[[], bool] = lambda: False
 
-def groups_of(
-    application: str,
-    plan: TopologyPlan,
-    counts: Mapping[str, int],
-    *,
-    timeout_seconds: float,
-    log: Logger | logging.Logger,
-    settings: ApplicationSettings | None = None,
-    was_killed: Callable[[], bool] = lambda: False,
-) -> dict[int, Groups]:
-    """Ask the partition grouper of an application file, in a subprocess, for the groups of every subtopology.
+    def plan(self, application_id: str) -> TopologyPlan:
+        """Return the plan of the file's topology.
 
-    :param application: path of the application file.
-    :param plan: what the file built before.
-    :param counts: partition count of every topic that is read, by real name.
-    :param timeout_seconds: how long loading and grouping may take.
-    :param log: gets what the file prints.
-    :param settings: may name the topics to write.
-    :param was_killed: says whether to give up, because the Airflow task was killed.
-    :raises ReportedError: the grouper fails, or its groups cannot be; with file and line.
-    :raises TopologyError: the file builds another topology by now, took too long, or ended the process.
-    :raises KilledError: the Airflow task was killed meanwhile.
-    """
-    answer = _loaded(
-        [
-            application,
-            plan.application_id,
-            msgspec.json.encode(counts).decode(),
-            *_settings_option(settings),
-        ],
-        GROUPS_MARKER,
-        timeout_seconds=timeout_seconds,
-        log=log,
-        was_killed=was_killed,
-    )
-    loaded = msgspec.json.decode(answer, type=LoadedGroups)
-    if loaded.topology_hash != plan.topology_hash:
-        raise TopologyError(
-            f"application file {application!r} changed while the run began: it built topology "
-            f"{plan.topology_hash[:12]}, and builds {loaded.topology_hash[:12]} now",
-            fix="run the task again",
-        )
-    return {int(sub): groups for sub, groups in loaded.groups.items()}
+        :param application_id: the application.
+        :raises ReportedError: the file or its topology is wrong; with file and line.
+        :raises TopologyError: loading took too long, or ended the process.
+        :raises KilledError: the Airflow task was killed meanwhile.
+        """
+        return msgspec.json.decode(self._answer(PLAN_MARKER, application_id), type=TopologyPlan)
 
+    def groups(self, plan: TopologyPlan, counts: Mapping[str, int]) -> dict[int, Groups]:
+        """Ask the file's partition grouper for the groups of every subtopology.
 
-def _settings_option(settings: ApplicationSettings | None) -> list[str]:
-    return ["--settings", json.dumps(settings.to_dict())] if settings is not None else []
-
-
-def _loaded(
-    arguments: list[str],
-    marker: str,
-    *,
-    timeout_seconds: float,
-    log: Logger | logging.Logger,
-    was_killed: Callable[[], bool],
-) -> str:
-    """Run the loader and return its answer."""
-    application = arguments[0]
-    # As a context manager it closes the pipes, also when loading took too long.
-    with subprocess.Popen(
-        [sys.executable, "-m", _LOADER, *arguments, "--parent", str(os.getpid())],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            out, err = _output(process, application, timeout_seconds=timeout_seconds, was_killed=was_killed)
-        finally:
-            end_session(process.pid, grace_seconds=_GRACE_SECONDS)
-    reported = _printed(err, log)
-    if reported is not None:
-        raise reported
-    answer = next((line for line in reversed(out.splitlines()) if line.startswith(marker)), None)
-    if process.returncode != 0 or answer is None:
-        raise TopologyError(
-            f"loading application file {application!r} ended the process with code {process.returncode}",
-            fix="see the lines above in this log; try: python -m " + shlex.join([_LOADER, *arguments]),
-        )
-    return answer.removeprefix(marker)
-
-
-def _output(
-    process: subprocess.Popen[str],
-    application: str,
-    *,
-    timeout_seconds: float,
-    was_killed: Callable[[], bool],
-) -> tuple[str, str]:
-    """Wait for the loader's end, and return what it wrote on stdout and stderr."""
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        if was_killed():
-            raise KilledError(
-                f"the Airflow task was killed while application file {application!r} was loaded"
-            )
-        left = deadline - time.monotonic()
-        try:
-            # Called again after its time is up, it goes on collecting.
-            return process.communicate(timeout=max(0.0, min(left, _LOOK_SECONDS)))
-        except subprocess.TimeoutExpired:
-            if left > _LOOK_SECONDS:
-                continue
+        :param plan: what the file built before.
+        :param counts: partition count of every topic that is read, by real name.
+        :raises ReportedError: the grouper fails, or its groups cannot be; with file and line.
+        :raises TopologyError: the file builds another topology by now, took too long, or ended the process.
+        :raises KilledError: the Airflow task was killed meanwhile.
+        """
+        answer = self._answer(GROUPS_MARKER, plan.application_id, msgspec.json.encode(counts).decode())
+        loaded = msgspec.json.decode(answer, type=LoadedGroups)
+        if loaded.topology_hash != plan.topology_hash:
             raise TopologyError(
-                f"application file {application!r} did not load within {timeout_seconds:g} s",
-                fix="building a topology must not connect to anything: move such work into the processors",
-            ) from None
+                f"application file {self.application!r} changed while the run began: it built topology "
+                f"{plan.topology_hash[:12]}, and builds {loaded.topology_hash[:12]} now",
+                fix="run the task again",
+            )
+        return {int(sub): groups for sub, groups in loaded.groups.items()}
+
+    def _answer(self, marker: str, *asked: str) -> str:
+        """Run the loader and return its answer."""
+        arguments = [self.application, *asked]
+        if self.settings is not None:
+            arguments += ["--settings", json.dumps(self.settings.to_dict())]
+        # As a context manager it closes the pipes, also when loading took too long.
+        with subprocess.Popen(
+            [sys.executable, "-m", _LOADER, *arguments, "--parent", str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                out, err = self._output(process)
+            finally:
+                end_session(process.pid, grace_seconds=_GRACE_SECONDS)
+        reported = _printed(err, self.log)
+        if reported is not None:
+            raise reported
+        answer = next((line for line in reversed(out.splitlines()) if line.startswith(marker)), None)
+        if process.returncode != 0 or answer is None:
+            raise TopologyError(
+                f"loading application file {self.application!r} ended the process with code "
+                f"{process.returncode}",
+                fix="see the lines above in this log; try: python -m " + shlex.join([_LOADER, *arguments]),
+            )
+        return answer.removeprefix(marker)
+
+    def _output(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+        """Wait for the loader's end, and return what it wrote on stdout and stderr."""
+        deadline = time.monotonic() + self.timeout_seconds
+        while True:
+            if self.was_killed():
+                raise KilledError(
+                    f"the Airflow task was killed while application file {self.application!r} was loaded"
+                )
+            left = deadline - time.monotonic()
+            try:
+                # Called again after its time is up, it goes on collecting.
+                return process.communicate(timeout=max(0.0, min(left, _LOOK_SECONDS)))
+            except subprocess.TimeoutExpired:
+                if left > _LOOK_SECONDS:
+                    continue
+                raise TopologyError(
+                    f"application file {self.application!r} did not load within {self.timeout_seconds:g} s",
+                    fix="building a topology must not connect to anything: move such work into the "
+                    "processors",
+                ) from None
 
 
 def _printed(text: str, log: Logger | logging.Logger) -> ReportedError | None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice, result_of_summary
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, groups_of, plan_of
+from airflow_kstreams.operators.application_work import ApplicationWork
 from airflow_kstreams.operators.asset_events import refuse_outlets
-from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side, settings_of_run
+from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.killable import Killable
-from airflow_kstreams.operators.lineage import TellsLineage
+from airflow_kstreams.operators.lineage import ReportsLineage
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CaptureStopOffsetsOperator"]
 
 
-class CaptureStopOffsetsOperator(TellsLineage, Killable, BaseOperator):
+class CaptureStopOffsetsOperator(ReportsLineage, Killable, BaseOperator):
     """Begins a run: writes the stop offset of every input partition, all or nothing, into the metadata topic
     (KIP-95).
 
@@ -86,25 +86,13 @@ class CaptureStopOffsetsOperator(TellsLineage, Killable, BaseOperator):
         with airflow_outcomes():
             refuse_outlets(self.task_id, self.outlets)  # which may be added to a task
             identity = RunIdentity.of(context)
-            settings = settings_of_run(
-                identity,
-                self.application_id,
-                self.settings,
-                outputs=self.backfill_outputs,
-                in_order=self.backfill_in_order,
-            )
-            check_interval(settings, identity.run_id, identity.interval_ms)
-            cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
-            plan = plan_of(
-                self.application,
-                settings.application_id,
-                timeout_seconds=LOAD_TIMEOUT_SECONDS,
-                log=self.log,
-                settings=settings,
-                was_killed=self.was_killed,
-            )
+            work = ApplicationWork.on_run(self, identity)
+            check_interval(work.settings, identity.run_id, identity.interval_ms)
+            cluster = work.cluster()
+            loader = work.loader(self.application, log=self.log, was_killed=self.was_killed)
+            plan = loader.plan(work.settings.application_id)
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
-            coordinator = Coordinator(cluster, settings)
+            coordinator = Coordinator(cluster, work.settings)
             try:
                 begun = coordinator.begin(
                     identity.run_id,
@@ -114,15 +102,7 @@ class CaptureStopOffsetsOperator(TellsLineage, Killable, BaseOperator):
                     interval_ms=identity.interval_ms,
                     owner=identity.owner,
                     hold_lease=False,
-                    groups=lambda counts: groups_of(
-                        self.application,
-                        plan,
-                        counts,
-                        timeout_seconds=LOAD_TIMEOUT_SECONDS,
-                        log=self.log,
-                        settings=settings,
-                        was_killed=self.was_killed,
-                    ),
+                    groups=lambda counts: loader.groups(plan, counts),
                 )
             finally:
                 coordinator.close()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.operators.application_work import ApplicationWork
 from airflow_kstreams.operators.asset_events import announced
-from airflow_kstreams.operators.backfill_settings import settings_of_run
 from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.operators.lineage import TellsLineage
+from airflow_kstreams.operators.lineage import ReportsLineage
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["FinishRunOperator"]
 
 
-class FinishRunOperator(TellsLineage, BaseOperator):
+class FinishRunOperator(ReportsLineage, BaseOperator):
     """Finishes a run: the finished marker and the ledger's entry, in one transaction (KIP-95).
 
     It refuses unless every input and intermediate partition is committed up to its stop offset. Executed
@@ -68,22 +68,16 @@ class FinishRunOperator(TellsLineage, BaseOperator):
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
-            settings = settings_of_run(
-                identity,
-                self.application_id,
-                self.settings,
-                outputs=self.backfill_outputs,
-                in_order=self.backfill_in_order,
-            )
-            cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
-            coordinator = Coordinator(cluster, settings)
+            work = ApplicationWork.on_run(self, identity)
+            cluster = work.cluster()
+            coordinator = Coordinator(cluster, work.settings)
             try:
                 summary = coordinator.finish(identity.run_id)
             finally:
                 coordinator.close()
         self.remember(summary, cluster)
         self.outlets = announced(
-            context, self.outlets, summary, settings, for_backfills=self.backfill_in_order
+            context, self.outlets, summary, work.settings, for_backfills=self.backfill_in_order
         )
         result = result_of_summary(summary)
         for warning in summary.warnings:
@@ -94,10 +88,10 @@ class FinishRunOperator(TellsLineage, BaseOperator):
             result["records_in"],
             result["records_out"],
         )
-        if settings.keeps_to_interval:
+        if work.settings.keeps_to_interval:
             self.log.info(
                 "It is a backfill, of application %s: %d records dated outside its interval were left out",
-                settings.application_id,
+                work.settings.application_id,
                 result["records_skipped"],
             )
         return result

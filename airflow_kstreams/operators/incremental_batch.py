@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import Asset, TaskGroup, chain
 
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
-from airflow_kstreams.operators.application_file import plan_of
+from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.run_topology import DEFAULT_SPARK_CONN_ID, RunTopologyOperator
@@ -70,40 +70,29 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     >>> print(*dag.task_ids)
     incremental_batch.capture_stop_offsets incremental_batch.run_topology incremental_batch.finish_run
     """
+    of_run: dict[str, Any] = {
+        "application_id": application_id,
+        "kafka_conn_id": kafka_conn_id,
+        "settings": settings,
+        "backfill_outputs": backfill_outputs,
+        "backfill_in_order": backfill_in_order,
+    }
     with TaskGroup(group_id=group_id) as group:
         capture = CaptureStopOffsetsOperator(
-            task_id="capture_stop_offsets",
-            application_id=application_id,
-            application=application,
-            kafka_conn_id=kafka_conn_id,
-            settings=settings,
-            backfill_outputs=backfill_outputs,
-            backfill_in_order=backfill_in_order,
+            task_id="capture_stop_offsets", application=application, **of_run
         )
         runs = [
             RunTopologyOperator(
                 task_id="run_topology" if subtopology is None else f"run_subtopology_{subtopology}",
-                application_id=application_id,
                 application=application,
-                kafka_conn_id=kafka_conn_id,
                 spark_conn_id=spark_conn_id,
-                settings=settings,
-                backfill_outputs=backfill_outputs,
-                backfill_in_order=backfill_in_order,
                 subtopology=subtopology,
                 conf=dict(conf or {}),
+                **of_run,
             )
             for subtopology in _parts(application, per_subtopology)
         ]
-        finish = FinishRunOperator(
-            task_id="finish_run",
-            application_id=application_id,
-            kafka_conn_id=kafka_conn_id,
-            settings=settings,
-            backfill_outputs=backfill_outputs,
-            backfill_in_order=backfill_in_order,
-            outlets=list(outlets),
-        )
+        finish = FinishRunOperator(task_id="finish_run", outlets=list(outlets), **of_run)
         chain(capture, *runs, finish)
     return group
 
@@ -122,5 +111,7 @@ def _parts(application: str, per_subtopology: bool | Sequence[int]) -> Sequence[
             "(airflow-kstreams describe shows them)",
         )
     # What subtopologies there are does not depend on the application's id, which may be a template.
-    plan = plan_of(application, "parsed", timeout_seconds=_PARSE_SECONDS, log=logging.getLogger(__name__))
-    return [sub.id for sub in plan.subtopologies]
+    loader = ApplicationLoader(
+        application=application, log=logging.getLogger(__name__), timeout_seconds=_PARSE_SECONDS
+    )
+    return [sub.id for sub in loader.plan("parsed").subtopologies]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RUN_FACET, OFFSETS_FACET = "kstreams_run", "kstreams_offsets"
 
 
-class TellsLineage:
+class ReportsLineage:
     """An operator that works on one run of an application."""
 
     application_id: str

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_kstreams.batch.report.results import ReplayResult, replay_result
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.batch_settings import batch_settings
-from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.operators.application_work import ApplicationWork
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -63,11 +62,9 @@ class ReplayDeadLettersOperator(BaseOperator):
         from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 
         with airflow_outcomes():
-            identity = RunIdentity.of(context)
-            identity.refuse_backfill("brings dead letters back")
-            settings = batch_settings(self.application_id, self.settings)
-            cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
-            done = DeadLetterReplay(cluster, settings, replay_id=identity.work_id).run()
+            work = ApplicationWork.on_live(self, context, "brings dead letters back")
+            replay_id = work.identity.work_id
+            done = DeadLetterReplay(work.cluster(), work.settings, replay_id=replay_id).run()
         if done.expired:
             self.log.warning(
                 "%s: what lay at %d offsets was deleted before it was replayed",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_kstreams.batch.report.results import ResetResult, reset_result
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.batch_settings import batch_settings, object_of
-from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.operators.application_work import ApplicationWork
+from airflow_kstreams.operators.batch_settings import object_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -99,12 +99,10 @@ class ResetApplicationOperator(BaseOperator):
         from airflow_kstreams.batch.reset.reset import ApplicationReset
 
         with airflow_outcomes():
-            identity = RunIdentity.of(context)
-            identity.refuse_backfill("resets an application")
-            settings = batch_settings(self.application_id, self.settings)
-            cluster = KafkaHook(self.kafka_conn_id).cluster(settings)
-            request = self._request(identity.work_id)
-            with ApplicationReset(cluster, request, settings=settings) as tool:
+            work = ApplicationWork.on_live(self, context, "resets an application")
+            cluster = work.cluster()
+            request = self._request(work.identity.work_id)
+            with ApplicationReset(cluster, request, settings=work.settings) as tool:
                 done = tool.run()
             if done.done_before:
                 self.log.info("Application %s was reset by an earlier try", self.application_id)

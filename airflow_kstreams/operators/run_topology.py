@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook, allowed_settings
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, allowed_settings
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
-from airflow_kstreams.operators.application_file import LOAD_TIMEOUT_SECONDS, plan_of
+from airflow_kstreams.operators.application_work import ApplicationWork
 from airflow_kstreams.operators.asset_events import announced, refuse_outlets
-from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side, settings_of_run
+from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.killable import Killable
-from airflow_kstreams.operators.lineage import TellsLineage
+from airflow_kstreams.operators.lineage import ReportsLineage
 from airflow_kstreams.operators.run_state import (
     Standing,
     progress_of,
@@ -42,7 +42,7 @@ __all__ = ["RunTopologyOperator"]
 DEFAULT_SPARK_CONN_ID = "spark_default"
 
 
-class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
+class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     """Runs a topology on Spark until the run's stop offsets; a retry resumes where the last attempt
     committed.
 
@@ -133,15 +133,8 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
         with airflow_outcomes():
             self._refuse_early_outlets()  # which may be added to a task
             identity = self._identity(context)
-            settings = settings_of_run(
-                identity,
-                self.application_id,
-                self.settings,
-                outputs=self.backfill_outputs,
-                in_order=self.backfill_in_order,
-            )
-            hook = KafkaHook(self.kafka_conn_id)
-            cluster = hook.cluster(settings)
+            work = ApplicationWork.on_run(self, identity)
+            settings, cluster = work.settings, work.cluster()
             subtopology = subtopology_id(self.subtopology)
             standing = Standing.read(cluster, settings.application_id, identity.run_id)
             slice_ = standing.slice
@@ -156,7 +149,7 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
                     self.log.info("Run %s %s: Spark is not started", identity.run_id, found)
                     return progress_of(cluster, slice_, wanted)
             if slice_ is None:
-                self._look_ahead(identity, settings, standing)
+                self._look_ahead(work, standing)
             spec = RunSpec(
                 application_id=settings.application_id,
                 run_id=identity.run_id,
@@ -168,7 +161,7 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
                 finish=self.finish,
                 subtopology=subtopology,
             )
-            self._submit(context, spec, hook.client_config())
+            self._submit(context, spec, work.hook.client_config())
             return self._result(context, cluster, spec, settings)
 
     def on_kill(self) -> None:
@@ -247,7 +240,7 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
         self.refuse_when_killed("Spark was started")
         super().execute(context)
 
-    def _look_ahead(self, identity: RunIdentity, settings: ApplicationSettings, standing: Standing) -> None:
+    def _look_ahead(self, work: ApplicationWork, standing: Standing) -> None:
         """Look what a run that has not begun will meet: capture did not, or an earlier run comes first.
 
         :raises ConfigError: the run goes by its data interval and has none, or it is a backfill that its DAG
@@ -255,7 +248,8 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
         """
         from airflow_kstreams.batch.run.intervals import check_interval
 
-        check_interval(settings, identity.run_id, identity.interval_ms)
+        identity = work.identity
+        check_interval(work.settings, identity.run_id, identity.interval_ms)
         if standing.earlier is not None:
             self.log.warning(
                 "Run %s is unfinished: it is finished before run %s begins",
@@ -263,14 +257,8 @@ class RunTopologyOperator(TellsLineage, Killable, SparkSubmitOperator):
                 identity.run_id,
             )
         if identity.backfill:
-            plan = plan_of(
-                str(self.application),
-                settings.application_id,
-                timeout_seconds=LOAD_TIMEOUT_SECONDS,
-                log=self.log,
-                settings=settings,
-                was_killed=self.was_killed,
-            )
+            loader = work.loader(str(self.application), log=self.log, was_killed=self.was_killed)
+            plan = loader.plan(work.settings.application_id)
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
 
     def _identity(self, context: Context) -> RunIdentity:

@@ -6,7 +6,7 @@ import psutil
 import pytest
 import structlog
 
-from airflow_kstreams.operators.application_file import groups_of, plan_of
+from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.streams.errors import ReportedError, TopologyError
 
 
@@ -14,8 +14,9 @@ def test_no_pipe_stays_open_when_a_file_does_not_load_in_time(tmp_path: Path) ->
     hanging = tmp_path / "hanging_application.py"
     hanging.write_text("def topology():\n    import time\n    time.sleep(600)\n")
     before = psutil.Process().num_fds()
+    loader = ApplicationLoader(application=str(hanging), log=structlog.get_logger(), timeout_seconds=0.5)
     with pytest.raises(TopologyError, match=r"did not load within 0.5 s") as caught:
-        plan_of(str(hanging), "app", timeout_seconds=0.5, log=structlog.get_logger())
+        loader.plan("app")
     assert psutil.Process().num_fds() == before, f"open after {caught.value}"
 
 
@@ -32,16 +33,14 @@ def topology():
 def test_groups_are_asked_of_the_file_when_it_has_a_grouper(tmp_path: Path) -> None:
     file = tmp_path / "grouped_application.py"
     file.write_text(_GROUPED)
-    log = structlog.get_logger()
-    plan = plan_of(str(file), "app", timeout_seconds=60, log=log)
+    loader = ApplicationLoader(application=str(file), log=structlog.get_logger(), timeout_seconds=60)
+    plan = loader.plan("app")
 
-    assert groups_of(str(file), plan, {"in": 3}, timeout_seconds=60, log=log) == {
-        0: ({"in": (0, 2)}, {"in": (1,)})
-    }
+    assert loader.groups(plan, {"in": 3}) == {0: ({"in": (0, 2)}, {"in": (1,)})}
 
     file.write_text(_GROUPED.replace("FixedGroups(2)", "FixedGroups(3)"))
     with pytest.raises(TopologyError, match="changed while the run began"):
-        groups_of(str(file), plan, {"in": 3}, timeout_seconds=60, log=log)
+        loader.groups(plan, {"in": 3})
     file.write_text(_GROUPED.replace("FixedGroups(2)", "FixedGroups(0)"))
     with pytest.raises(ReportedError, match=f"{file}:5"):
-        groups_of(str(file), plan, {"in": 3}, timeout_seconds=60, log=log)
+        loader.groups(plan, {"in": 3})

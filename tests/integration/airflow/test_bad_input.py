@@ -167,7 +167,7 @@ def test_users_line_is_named_and_no_retry_made_when_the_application_file_does_no
 def test_cause_is_named_when_loading_the_application_file_never_answers(
     text: str, found: str, words: WordTotals, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_kstreams.operators.capture_stop_offsets.LOAD_TIMEOUT_SECONDS", 1.5)
+    monkeypatch.setattr("airflow_kstreams.operators.application_work.LOAD_TIMEOUT_SECONDS", 1.5)
     words.file.write_text(text, encoding="utf-8")
 
     error = _only_error(run_dag("increments", words.conf), _CAPTURE)

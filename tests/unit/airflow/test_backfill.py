@@ -17,7 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
-from airflow_kstreams.operators import capture_stop_offsets, run_topology
+from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.backfill_dag import backfill_dag
 from airflow_kstreams.operators.backfill_settings import backfill_id, settings_of_run
@@ -227,8 +227,9 @@ class Scene:
         return self.kafka.values(topic)
 
 
-def _plan_of(file: str, application_id: str, *, settings: ApplicationSettings, **_: Any) -> TopologyPlan:
-    return with_outputs(load_topology(file), settings).plan(application_id)
+def _plan(loader: ApplicationLoader, application_id: str) -> TopologyPlan:
+    assert loader.settings is not None
+    return with_outputs(load_topology(loader.application), loader.settings).plan(application_id)
 
 
 @pytest.fixture
@@ -239,8 +240,7 @@ def scene(
         made = Scene(tmp_path, text)
         monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: made.kafka)
         # The real one loads the file in a process of its own, see test_loader.py.
-        for module in (capture_stop_offsets, run_topology):
-            monkeypatch.setattr(module, "plan_of", _plan_of)
+        monkeypatch.setattr(ApplicationLoader, "plan", _plan)
         monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
         return made
 

@@ -18,7 +18,7 @@ from airflow_kstreams.batch.report.lineage import RunLineage, TopicUse, lineage_
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
-from airflow_kstreams.operators.lineage import TellsLineage
+from airflow_kstreams.operators.lineage import ReportsLineage
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.testing import InMemoryKafka
@@ -184,7 +184,7 @@ def test_operators_work_and_tell_nothing_when_openlineage_is_not_installed(
     kind: type[Any], application: Application
 ) -> None:
     operator = _operator(kind)
-    assert isinstance(operator, TellsLineage)
+    assert isinstance(operator, ReportsLineage)
     operator.remember(application.run("one"), _cluster(application))
 
     assert operator.get_openlineage_facets_on_start() is None

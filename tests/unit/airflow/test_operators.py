@@ -25,7 +25,7 @@ from airflow_kstreams.batch.protocol.model import BeginResult, RunPlan, RunSumma
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
-from airflow_kstreams.operators import capture_stop_offsets
+from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
@@ -524,7 +524,7 @@ def test_capture_says_that_an_unfinished_run_comes_first(
     scene = scenes.scene
     scene.send("a")
     scene.begin("given up")
-    monkeypatch.setattr(capture_stop_offsets, "plan_of", lambda *_, **__: scene.topology.plan(APP))
+    monkeypatch.setattr(ApplicationLoader, "plan", lambda *_: scene.topology.plan(APP))
     capture = CaptureStopOffsetsOperator(task_id="capture", application="app.py", application_id=APP)
 
     result = scenes.execute(capture)

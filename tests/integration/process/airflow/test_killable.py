@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -20,8 +21,8 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.spark import TopologySubmitHook
-from airflow_kstreams.operators import application_file, capture_stop_offsets, run_topology
-from airflow_kstreams.operators.application_file import plan_of
+from airflow_kstreams.operators import application_file
+from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams.errors import KilledError
@@ -117,7 +118,7 @@ def test_loading_ends_when_the_task_is_killed(
         task_id="t", application_id=APP, application=str(file), backfill_outputs={"out": "out-again"}
     )
     vars(context["dag_run"])["run_type"] = "backfill"  # the run operator loads the file in a backfill only
-    module = capture_stop_offsets if kind is CaptureStopOffsetsOperator else run_topology
+    loaded = ApplicationLoader.plan
 
     def kill_once_it_hangs() -> bool:
         if started.exists() and started.read_text():
@@ -125,9 +126,9 @@ def test_loading_ends_when_the_task_is_killed(
         return bool(operator.was_killed())
 
     monkeypatch.setattr(
-        module,
-        "plan_of",
-        lambda *given, **more: plan_of(*given, **{**more, "was_killed": kill_once_it_hangs}),
+        ApplicationLoader,
+        "plan",
+        lambda loader, name: loaded(replace(loader, was_killed=kill_once_it_hangs), name),
     )
     monkeypatch.setattr("airflow_kstreams.batch.run.intervals.check_interval", lambda *_: None)
     with pytest.raises(KilledError, match="while application file"):
@@ -140,8 +141,9 @@ def test_loading_ends_when_the_task_is_killed(
 _WORKER = """
 import sys
 import structlog
-from airflow_kstreams.operators.application_file import plan_of
-plan_of(sys.argv[1], "app", timeout_seconds=600, log=structlog.get_logger())
+from airflow_kstreams.operators.application_file import ApplicationLoader
+loader = ApplicationLoader(application=sys.argv[1], log=structlog.get_logger(), timeout_seconds=600)
+loader.plan("app")
 """
 
 
@@ -189,7 +191,8 @@ def test_log_and_answer_are_whole_when_loading_takes_longer_than_one_look(
         "    print('after')\n"
         "    return builder.build()\n"
     )
-    plan = plan_of(str(file), "app", timeout_seconds=60, log=structlog.get_logger())
+    loader = ApplicationLoader(application=str(file), log=structlog.get_logger(), timeout_seconds=60)
+    plan = loader.plan("app")
     assert [sub.id for sub in plan.subtopologies] == [0]
     text = capsys.readouterr().out
     assert text.index("before") < text.index("after")
