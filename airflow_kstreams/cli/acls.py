@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.application import load_topology
-from airflow_kstreams.cli.options import ApplicationPath, FunctionName
+from airflow_kstreams.cli.application import application_settings, load_topology
+from airflow_kstreams.cli.options import ApplicationId, ApplicationPath, ApplicationSetting, FunctionName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,41 +41,33 @@ class Purpose(StrEnum):
 
 def acls(  # noqa: PLR0913 - every parameter is an option
     application: ApplicationPath,
-    application_id: Annotated[
-        str, typer.Option(metavar="ID", help="Names group and internal topics.", show_default=False)
-    ],
+    application_id: ApplicationId,
     principal: Annotated[
-        str, typer.Option(metavar="TYPE:NAME", help="Whom to allow it, e.g. User:orders.", show_default=False)
+        str, typer.Option(metavar="TYPE:NAME", help="Whom to allow it, e.g. User:orders.")
     ] = "",
     bootstrap_server: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Kafka's address for the commands; it is not contacted.")
     ] = _PLACEHOLDER,
     purposes: Annotated[
         list[Purpose] | None,
-        typer.Option(
-            "--for", help="What the user is to do; repeatable. Run it, unless given.", show_default=False
-        ),
+        typer.Option("--for", help="What the user is to do; repeatable. Run it, unless given."),
     ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An application setting; repeatable.", show_default=False),
-    ] = None,
+    setting: ApplicationSetting = None,
     output_format: Annotated[ListFormat, typer.Option("--format", help="What to print.")] = ListFormat.TABLE,
     function: FunctionName = "topology",
 ) -> None:
     """List the ACLs that the Kafka user of an application needs, no more and no less.
 
-    Nothing is contacted. Pass the settings that the runs have, dead letters and state.dir need more. Whoever
-    may read, write or delete a topic may also describe it, so that is not listed.
+    Nothing is contacted. Pass the settings that the runs have, dead letters and state.dir need more. A user
+    who may read, write or delete a topic may also describe it, so that is not listed.
     """
     from airflow_kstreams.streams.errors import ConfigError
     from airflow_kstreams.streams.permissions import acl_commands
-    from airflow_kstreams.streams.settings import ApplicationSettings
 
     if principal and ":" not in principal:
         raise ConfigError(f"--principal {principal!r} has no type", fix=f"write --principal User:{principal}")
     plan = load_topology(application, function).plan(application_id)
-    settings = ApplicationSettings.parse(application_id, _settings(setting or []))
+    settings = application_settings(application_id, setting)
     needed = permissions(plan, settings, purposes or [Purpose.RUN])
     if output_format is ListFormat.COMMANDS:
         for command in acl_commands(needed, principal=principal, bootstrap=bootstrap_server):
@@ -123,13 +115,3 @@ def table(needed: Sequence[Permission]) -> list[str]:
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-
-
-def _settings(pairs: Sequence[str]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--setting")
-        settings[name] = value
-    return settings

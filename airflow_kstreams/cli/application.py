@@ -1,4 +1,4 @@
-"""The topology of an application file, as commands build it."""
+"""The topology and the settings of an application, as commands take them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_kstreams.streams.settings import ApplicationSettings
     from airflow_kstreams.streams.topology.topology import Topology
 
 
@@ -23,3 +28,21 @@ def load_topology(path: Path, function: str) -> Topology:
 
     with contextlib.redirect_stdout(sys.stderr):
         return dataclasses.replace(ApplicationFile.read(path), function=function).topology()
+
+
+def application_settings(application_id: str, pairs: Sequence[str] | None) -> ApplicationSettings:
+    """Return checked settings.
+
+    :param pairs: settings as ``NAME=VALUE``.
+    :raises BadParameter: one is not written so.
+    :raises ConfigError: one is unknown, or its value does not fit.
+    """
+    from airflow_kstreams.streams.settings import ApplicationSettings
+
+    settings: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--setting")
+        settings[name] = value
+    return ApplicationSettings.parse(application_id, settings)

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_kstreams.kafka.cluster import KafkaCluster
 
 
 def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object] | None:
@@ -24,3 +28,13 @@ def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object]
     if bootstrap is not None:
         config["bootstrap.servers"] = bootstrap
     return config or None
+
+
+def cluster(bootstrap: str | None, file: Path | None) -> KafkaCluster:
+    """Return the cluster that options or environment name; touches no network yet.
+
+    :raises ConfigError: as :func:`client_config`, or nothing names a broker.
+    """
+    from airflow_kstreams.kafka.cluster import KafkaCluster
+
+    return KafkaCluster(client_config(bootstrap, file) or {})

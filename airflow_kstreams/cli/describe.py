@@ -28,16 +28,12 @@ def describe(
     application: ApplicationPath,
     output_format: Annotated[
         TopologyFormat | None,
-        typer.Option(
-            "--format", help="By the output file's ending, or text, unless given.", show_default=False
-        ),
+        typer.Option("--format", help="By the output file's ending, or text, unless given."),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write there, not to stdout.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there, not to stdout.")] = None,
     application_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Show internal topics by their names in Kafka.", show_default=False),
+        typer.Option(metavar="ID", help="Show internal topics by their names in Kafka."),
     ] = None,
     function: FunctionName = "topology",
 ) -> None:

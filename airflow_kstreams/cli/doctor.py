@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.application import load_topology
+from airflow_kstreams.cli.application import application_settings, load_topology
 from airflow_kstreams.cli.broker import client_config
 from airflow_kstreams.cli.options import (
     ApplicationId,
     ApplicationPath,
+    ApplicationSetting,
     BootstrapServer,
     ConfigFile,
     FunctionName,
@@ -32,21 +33,11 @@ def doctor(
     application_id: ApplicationId,
     bootstrap_server: BootstrapServer = None,
     config_file: ConfigFile = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="An application setting, as the runs have it; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    setting: ApplicationSetting = None,
     gap_hours: Annotated[
         float | None,
         typer.Option(
-            min=0.01,
-            metavar="HOURS",
-            help="Longest time between two runs; from the ledger unless given.",
-            show_default=False,
+            min=0.01, metavar="HOURS", help="Longest time between two runs; from the ledger unless given."
         ),
     ] = None,
     function: FunctionName = "topology",
@@ -58,9 +49,8 @@ def doctor(
     from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
     from airflow_kstreams.batch.inspect.doctor.diagnosis import CLIENT_MAX_BYTES
     from airflow_kstreams.kafka.cluster import KafkaCluster
-    from airflow_kstreams.streams.settings import ApplicationSettings
 
-    settings = ApplicationSettings.parse(application_id, _settings(setting or []))
+    settings = application_settings(application_id, setting)
     topology = load_topology(application, function)
     config = client_config(bootstrap_server, config_file) or {}
     plan = topology.plan(application_id)
@@ -77,16 +67,6 @@ def doctor(
     _show(findings)
     if any(finding.level is Level.ERROR for finding in findings):
         raise typer.Exit(FOUND_ERRORS)
-
-
-def _settings(pairs: Sequence[str]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--setting")
-        settings[name] = value
-    return settings
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -29,14 +29,12 @@ def explore(  # noqa: PLR0913 - every parameter is an option
     last: Annotated[int, typer.Option(min=0, help="Records to read of each input topic.")] = 1000,
     last_of: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC=N", help="Another number for one topic; repeatable.", show_default=False),
+        typer.Option(metavar="TOPIC=N", help="Another number for one topic; repeatable."),
     ] = None,
     node: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help="Show the records at this node; repeatable. The output topics unless given.",
-            show_default=False,
+            metavar="NAME", help="Show the records at this node; repeatable. The output topics unless given."
         ),
     ] = None,
     rows: Annotated[int, typer.Option(min=0, help="Records to show of each.")] = 20,
@@ -46,7 +44,6 @@ def explore(  # noqa: PLR0913 - every parameter is an option
             metavar="FILE",
             dir_okay=False,
             help="Run on this sample; taken and kept there if there is none yet.",
-            show_default=False,
         ),
     ] = None,
     resample: Annotated[bool, typer.Option("--resample", help="Take a new sample in any case.")] = False,
@@ -57,7 +54,6 @@ def explore(  # noqa: PLR0913 - every parameter is an option
             exists=True,
             dir_okay=False,
             help="Show the difference to another application file, or to a result kept earlier.",
-            show_default=False,
         ),
     ] = None,
     application_id: Annotated[str, typer.Option(metavar="ID", help="Names internal topics.")] = "explore",

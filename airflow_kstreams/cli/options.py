@@ -13,19 +13,21 @@ import typer
 
 ApplicationPath = Annotated[
     Path,
-    typer.Argument(
-        metavar="APP.py", help="The application file.", exists=True, dir_okay=False, show_default=False
-    ),
+    typer.Argument(metavar="APP.py", help="The application file.", exists=True, dir_okay=False),
 ]
 FunctionName = Annotated[
     str, typer.Option("--function", metavar="NAME", help="The function that returns the topology.")
 ]
-ApplicationId = Annotated[
-    str, typer.Option("--application-id", metavar="ID", help="The application.", show_default=False)
+ApplicationId = Annotated[str, typer.Option("--application-id", metavar="ID", help="The application.")]
+ApplicationSetting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting", metavar="NAME=VALUE", help="An application setting, as the runs have it; repeatable."
+    ),
 ]
 BootstrapServer = Annotated[
     str | None,
-    typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Kafka's address.", show_default=False),
+    typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Kafka's address."),
 ]
 ConfigFile = Annotated[
     Path | None,
@@ -34,6 +36,6 @@ ConfigFile = Annotated[
         "--command-config",
         metavar="FILE",
         help="Properties file with client settings, as for Kafka's own tools (or JSON).",
-        show_default=False,
     ),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]

@@ -9,9 +9,9 @@ import typer
 
 
 def pack(
-    output: Annotated[
-        Path, typer.Option(metavar="FILE.tar.gz", help="Write there.", show_default=True)
-    ] = Path("kstreams.tar.gz"),
+    output: Annotated[Path, typer.Option(metavar="FILE.tar.gz", help="Write there.")] = Path(
+        "kstreams.tar.gz"
+    ),
     extras: Annotated[
         str,
         typer.Option(

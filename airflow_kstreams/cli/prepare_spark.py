@@ -14,7 +14,6 @@ def prepare_spark(
         typer.Option(
             metavar="FILE.jsa",
             help="Write there; by default what KSTREAMS_SPARK_CLASSES names, or where runs look for it.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

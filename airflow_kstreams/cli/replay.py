@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker import client_config
-from airflow_kstreams.cli.options import BootstrapServer, ConfigFile
+from airflow_kstreams.cli.broker import cluster
+from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile, DryRun
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
@@ -18,36 +18,26 @@ if TYPE_CHECKING:
 
 
 def replay(
-    application_id: Annotated[
-        str, typer.Option(metavar="ID", help="The application whose dead letters.", show_default=False)
-    ],
+    application_id: ApplicationId,
     bootstrap_server: BootstrapServer = None,
     config_file: ConfigFile = None,
     dead_letter_topic: Annotated[
         str | None,
-        typer.Option(
-            metavar="TOPIC",
-            help="What errors.dead.letter.queue.topic.name says, if anything.",
-            show_default=False,
-        ),
+        typer.Option(metavar="TOPIC", help="What errors.dead.letter.queue.topic.name says, if anything."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count what would be brought back, and do nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Bring dead letters back to the topics they came from, each once, so that the next run processes them.
 
     Replays what no replay before has replayed, up to the topic's end. May be interrupted and run again.
     """
     from airflow_kstreams.batch.replay.replay import DeadLetterReplay
-    from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.settings import ApplicationSettings
 
     named = {"errors.dead.letter.queue.topic.name": dead_letter_topic} if dead_letter_topic else {}
     settings = ApplicationSettings.parse(application_id, named)
-    cluster = KafkaCluster(client_config(bootstrap_server, config_file) or {})
     replay_id = f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
-    tool = DeadLetterReplay(cluster, settings, replay_id=replay_id)
+    tool = DeadLetterReplay(cluster(bootstrap_server, config_file), settings, replay_id=replay_id)
     found = tool.plan() if dry_run else tool.run()
     show([_table(found)] if found.records else [], notes=_notes(found, dry_run=dry_run))
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker import client_config
-from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile
+from airflow_kstreams.cli.broker import cluster
+from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile, DryRun
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ def reset(  # noqa: PLR0913 - every parameter is an option
             metavar="LIST",
             help="Input topics whose offsets are set, to the earliest unless another option says where; "
             "separated by commas.",
-            show_default=False,
         ),
     ] = None,
     intermediate_topics: Annotated[
@@ -38,43 +37,32 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         typer.Option(
             metavar="LIST",
             help="Your own topics that the application writes and reads; what is unread in them is skipped.",
-            show_default=False,
         ),
     ] = None,
     internal_topics: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="LIST", help="Internal topics to delete; all of them unless given.", show_default=False
-        ),
+        typer.Option(metavar="LIST", help="Internal topics to delete; all of them unless given."),
     ] = None,
-    to_offset: Annotated[
-        int | None, typer.Option(metavar="N", help="Set offsets to this one.", show_default=False)
-    ] = None,
+    to_offset: Annotated[int | None, typer.Option(metavar="N", help="Set offsets to this one.")] = None,
     to_datetime: Annotated[
         str | None,
         typer.Option(
-            metavar="YYYY-MM-DDThh:mm:ss.sss",
-            help="Set offsets to this time, UTC unless a zone follows.",
-            show_default=False,
+            metavar="YYYY-MM-DDThh:mm:ss.sss", help="Set offsets to this time, UTC unless a zone follows."
         ),
     ] = None,
     by_duration: Annotated[
         str | None,
-        typer.Option(metavar="PnDTnHnMnS", help="Set offsets to so long ago.", show_default=False),
+        typer.Option(metavar="PnDTnHnMnS", help="Set offsets to so long ago."),
     ] = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Set offsets to the earliest.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Set offsets to the latest.")] = False,
     from_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="CSV", help="Set offsets as lines topic,partition,offset say.", show_default=False
-        ),
+        typer.Option(metavar="CSV", help="Set offsets as lines topic,partition,offset say."),
     ] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Move offsets by so many, backward when negative.", show_default=False
-        ),
+        typer.Option(metavar="N", help="Move offsets by so many, backward when negative."),
     ] = None,
     delete_stopoffsets: Annotated[
         bool,
@@ -86,9 +74,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
     force: Annotated[
         bool, typer.Option("--force", help="Go on although the application is at work.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Set an application's offsets and delete its internal topics, so that it processes its input again.
 
@@ -97,7 +83,6 @@ def reset(  # noqa: PLR0913 - every parameter is an option
     from airflow_kstreams.batch.reset.options import scenario_of
     from airflow_kstreams.batch.reset.plan import ResetRequest
     from airflow_kstreams.batch.reset.reset import ApplicationReset
-    from airflow_kstreams.kafka.cluster import KafkaCluster
 
     scenario = scenario_of(
         {
@@ -119,8 +104,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         delete_stop_offsets=delete_stopoffsets,
         force=force,
     )
-    cluster = KafkaCluster(client_config(bootstrap_server, config_file) or {})
-    with ApplicationReset(cluster, request) as tool:
+    with ApplicationReset(cluster(bootstrap_server, config_file), request) as tool:
         if dry_run:
             plan = tool.plan()
             show(_tables(plan, "would be"), notes=[*_notes(plan), "Dry run: nothing was changed."])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker import client_config
+from airflow_kstreams.cli.broker import cluster
 from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile
 from airflow_kstreams.cli.output import show
 
@@ -29,12 +29,10 @@ def status(
 ) -> None:
     """Show an application's unfinished run, lease, offsets with their lag, and finished runs."""
     from airflow_kstreams.batch.inspect.status import read_status
-    from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.settings import check_application_id
 
     check_application_id(application_id)
-    cluster = KafkaCluster(client_config(bootstrap_server, config_file) or {})
-    found = read_status(cluster, application_id)
+    found = read_status(cluster(bootstrap_server, config_file), application_id)
     show(_tables(found, runs), notes=[*_records(found)] if records else ())
 
 
@@ -80,7 +78,7 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
     if found.slice is not None:
         yield "begun", _time(found.slice.plan.begun_ms)
     if found.lease is None or not found.lease_live:
-        yield "lease", "nobody holds it"
+        yield "lease", "not held"
     else:
         until = _time(found.lease.expires_ms)
         yield "lease", f"{found.lease.owner} for run {found.lease.owner_run_id}, until {until} unless renewed"
