@@ -80,7 +80,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
 
     Stop its runs first, and see with --dry-run what would be done.
     """
-    from airflow_kstreams.batch.reset.options import scenario_of
+    from airflow_kstreams.batch.reset.options import scenario_of, topics_of
     from airflow_kstreams.batch.reset.plan import ResetRequest
     from airflow_kstreams.batch.reset.reset import ApplicationReset
 
@@ -97,10 +97,10 @@ def reset(  # noqa: PLR0913 - every parameter is an option
     )
     request = ResetRequest(
         application_id=application_id,
-        input_topics=_names(input_topics),
+        input_topics=topics_of(input_topics),
         scenario=scenario,
-        intermediate_topics=_names(intermediate_topics),
-        internal_topics=_names(internal_topics),
+        intermediate_topics=topics_of(intermediate_topics),
+        internal_topics=topics_of(internal_topics),
         delete_stop_offsets=delete_stopoffsets,
         force=force,
     )
@@ -112,10 +112,6 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         else:
             plan = tool.run()
             show(_tables(plan, "was"), notes=[*_notes(plan), "Done."])
-
-
-def _names(lists: list[str] | None) -> tuple[str, ...]:
-    return tuple(name for text in lists or () for part in text.split(",") if (name := part.strip()))
 
 
 def _tables(plan: ResetPlan, verb: str) -> Iterator[Table]:

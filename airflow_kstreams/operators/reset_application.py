@@ -113,21 +113,16 @@ class ResetApplicationOperator(BaseOperator):
             return reset_result(done)
 
     def _request(self, reset_id: str) -> ResetRequest:
-        from airflow_kstreams.batch.reset.options import scenario_of
+        from airflow_kstreams.batch.reset.options import scenario_of, topics_of
         from airflow_kstreams.batch.reset.plan import ResetRequest
 
         return ResetRequest(
             application_id=self.application_id,
-            input_topics=_names(self.input_topics),
+            input_topics=topics_of(self.input_topics),
             scenario=scenario_of(object_of(self.offsets, "offsets")),
-            intermediate_topics=_names(self.intermediate_topics),
-            internal_topics=_names(self.internal_topics),
+            intermediate_topics=topics_of(self.intermediate_topics),
+            internal_topics=topics_of(self.internal_topics),
             delete_stop_offsets=self.delete_stop_offsets,
             force=self.force,
             reset_id=reset_id,
         )
-
-
-def _names(given: Sequence[str] | str) -> tuple[str, ...]:
-    texts = [given] if isinstance(given, str) else given
-    return tuple(name for text in texts for part in text.split(",") if (name := part.strip()))

@@ -123,33 +123,13 @@ class ClusterView:
 
     def ledger(self, application_id: str) -> Ledger:
         """Return the application's ledger; what an open transaction hides is not in it yet."""
-        return self._log(
-            ProtocolTopics(application_id).ledger,
-            Ledger(),
-            lambda: read_ledger(
-                self._cluster,
-                application_id,
-                admin=self._shared_admin(),
-                reader=self._shared_reader(),
-                wait_ms=0,
-                clock=self._clock,
-            ),
-        )
+        topic = ProtocolTopics(application_id).ledger
+        return self._log(application_id, topic, read_ledger, absent=Ledger())
 
     def metadata(self, application_id: str) -> Folded:
         """Return what the application's metadata topic says."""
-        return self._log(
-            ProtocolTopics(application_id).metadata,
-            None,
-            lambda: read_metadata(
-                self._cluster,
-                application_id,
-                admin=self._shared_admin(),
-                reader=self._shared_reader(),
-                wait_ms=0,
-                clock=self._clock,
-            ),
-        )
+        topic = ProtocolTopics(application_id).metadata
+        return self._log(application_id, topic, read_metadata, absent=None)
 
     def group(self, application_id: str) -> ReaderPort:
         """Return a reader that can say what the application's group committed."""
@@ -220,8 +200,23 @@ class ClusterView:
             reader=self._shared_reader,
         )
 
-    def _log(self, topic: str, absent: T | None, read: Callable[[], T]) -> T:
-        """Return what was read of a one-partition topic, read again if its end moved."""
+    def _log(self, application_id: str, topic: str, read_log: Callable[..., T], *, absent: T | None) -> T:
+        """Return what was read of a one-partition topic, read again if its end moved.
+
+        :param read_log: :func:`read_ledger` or :func:`read_metadata`.
+        :param absent: what to return without the topic; None to ask ``read_log``.
+        """
+
+        def read() -> T:
+            return read_log(
+                self._cluster,
+                application_id,
+                admin=self._shared_admin(),
+                reader=self._shared_reader(),
+                wait_ms=0,
+                clock=self._clock,
+            )
+
         described = self._describe(topic)
         if described is None:
             return read() if absent is None else absent

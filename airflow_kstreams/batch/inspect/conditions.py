@@ -143,11 +143,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
 
     def evaluate(self, view: View) -> NewDataResult | None:
         """Return what is new once it is enough."""
-        check_application_id(self.application_id)
-        ledger = view.ledger(self.application_id)
-        folded = unless_void(view.metadata(self.application_id), ledger)
-        held = folded.slice if folded.state is RunState.RUNNING else None
-        partitions = view.partitions(self.topics or self._inputs(ledger, held))
+        ledger, held, partitions = _inputs_seen(view, self.application_id, self.topics)
         processed = self._processed(view, ledger, held, partitions)
         found = view.new_records(self.application_id, partitions, processed, at_most=self.min_records)
         if not found.total or found.oldest_ms is None:
@@ -166,21 +162,6 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         moving = ledger.current_continuous is not None
         committed = view.committed(self.application_id, free, moving=moving) if free else {}
         return {**ledger.stops, **committed, **stops}
-
-    def _inputs(self, ledger: Ledger, held: Slice | None) -> Collection[str]:
-        """Return the input topics of the run that was last."""
-        if held is not None:
-            return sorted({part.topic for part in held.inputs})
-        if ledger.current_continuous is not None:
-            return ledger.current_continuous.plan.topology.inputs
-        finished = (*ledger.runs.values(), *ledger.taken_back.values())
-        last = max(finished, key=lambda run: run.finished_ms, default=None)
-        if last is None:
-            raise ConfigError(
-                f"application {self.application_id!r} has not run yet, so its input topics are not known",
-                fix="name them: topics=[...]",
-            )
-        return sorted({part.topic for part in last.inputs})
 
 
 class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-offsets-reached"):
@@ -252,12 +233,7 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
 
     def evaluate(self, view: View) -> NewDataResult | None:
         """Return what is left once it is little enough."""
-        check_application_id(self.application_id)
-        ledger = view.ledger(self.application_id)
-        folded = unless_void(view.metadata(self.application_id), ledger)
-        held = folded.slice if folded.state is RunState.RUNNING else None
-        topics = self.topics or NewData(application_id=self.application_id)._inputs(ledger, held)
-        partitions = view.partitions(topics)
+        ledger, _, partitions = _inputs_seen(view, self.application_id, self.topics)
         # Tasks commit all the time, and neither ledger nor metadata say so.
         committed = view.committed(self.application_id, partitions, moving=True)
         processed = {**ledger.stops, **committed}
@@ -268,6 +244,35 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
 
 
 Condition = RunFinished | NewData | CaughtUp | StopOffsetsReached
+
+
+def _inputs_seen(
+    view: View, application_id: str, topics: Collection[str]
+) -> tuple[Ledger, Slice | None, list[TopicPartition]]:
+    """Return the ledger, the slice under way, and the partitions of the inputs.
+
+    :param topics: the inputs; empty: those of the last run.
+    """
+    check_application_id(application_id)
+    ledger = view.ledger(application_id)
+    folded = unless_void(view.metadata(application_id), ledger)
+    held = folded.slice if folded.state is RunState.RUNNING else None
+    return ledger, held, view.partitions(topics or _inputs_of_last_run(application_id, ledger, held))
+
+
+def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None) -> Collection[str]:
+    if held is not None:
+        return sorted({part.topic for part in held.inputs})
+    if ledger.current_continuous is not None:
+        return ledger.current_continuous.plan.topology.inputs
+    finished = (*ledger.runs.values(), *ledger.taken_back.values())
+    last = max(finished, key=lambda run: run.finished_ms, default=None)
+    if last is None:
+        raise ConfigError(
+            f"application {application_id!r} has not run yet, so its input topics are not known",
+            fix="name them: topics=[...]",
+        )
+    return sorted({part.topic for part in last.inputs})
 
 
 def condition_to_json(condition: Condition) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,12 @@ def scenario_of(options: Mapping[str, Any] | None) -> Scenario:
                 fix=f"use one of {', '.join((*_WITH_VALUE, *_FLAGS))}",
             )
     return one_scenario(asked)
+
+
+def topics_of(given: Iterable[str] | str | None) -> tuple[str, ...]:
+    """Return the topics in a text that separates them by commas, or in several."""
+    texts = [given] if isinstance(given, str) else given or ()
+    return tuple(name for text in texts for part in text.split(",") if (name := part.strip()))
 
 
 def _number(option: str, value: Any) -> int:
