@@ -47,7 +47,7 @@ def doctor(
     Nothing is written to Kafka. The exit code is 1 if an error was found.
     """
     from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
-    from airflow_kstreams.batch.inspect.doctor.diagnosis import CLIENT_MAX_BYTES
+    from airflow_kstreams.batch.inspect.doctor.seen import CLIENT_MAX_BYTES
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     settings = application_settings(application_id, setting)

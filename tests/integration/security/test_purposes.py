@@ -11,7 +11,7 @@ import pytest
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
-from airflow_kstreams.batch.inspect.doctor.diagnosis import Subject, diagnose
+from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.permissions import (
     continuous_permissions,

@@ -1,11 +1,13 @@
 """What may break the promise, looked for before it does: the cluster, the topics, the application's state.
 
-Only looks: it claims nothing, commits nothing and creates nothing.
+Only looks: it claims nothing, commits nothing and creates nothing. One module makes the checks of one kind;
+``diagnosis`` lists them and reads what they all look at (``seen``).
 """
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.inspect.doctor.diagnosis import Subject, diagnose
+from airflow_kstreams.batch.inspect.doctor.diagnosis import diagnose
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, Level
+from airflow_kstreams.batch.inspect.doctor.seen import Subject
 
 __all__ = ["Finding", "Level", "Subject", "diagnose"]

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from airflow_kstreams.batch.inspect.doctor.findings import Finding, duration, error, number, ok, warning
+from airflow_kstreams.batch.inspect.doctor.findings import (
+    Finding,
+    duration,
+    error,
+    not_permitted,
+    number,
+    ok,
+    warning,
+)
+from airflow_kstreams.batch.inspect.doctor.seen import Seen
 from airflow_kstreams.batch.protocol.transaction_timeouts import MAX_TIMEOUT, refuse_unfit_timeouts
-from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.ports import AdminPort
-from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 
 _VERIFIES = "transaction.partition.verification.enable"
 _DAY_MS = 86_400_000
@@ -16,12 +23,20 @@ _DAY_MS = 86_400_000
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def check_broker(configs: Mapping[str, str], topic_ids: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at what the broker can do.
+def check(seen: Seen) -> Iterator[Finding]:
+    """Look at the settings of the broker."""
+    try:
+        configs = seen.admin.broker_configs()
+    except KafkaClientError as refused:
+        yield not_permitted("the broker's settings", refused)
+    else:
+        yield from _features(seen, configs)
+        yield from _transactions(seen, configs)
 
-    :param topic_ids: of topics that exist.
-    """
-    if _NO_TOPIC_ID in topic_ids.values():
+
+def _features(seen: Seen, configs: Mapping[str, str]) -> Iterator[Finding]:
+    """Look at what the broker can do."""
+    if _NO_TOPIC_ID in {topic.topic_id for topic in seen.topics.values()}:
         yield error(
             "broker features",
             "the broker knows no topic ids (Kafka 2.8 and later do), so a topic that is created again would "
@@ -40,16 +55,12 @@ def check_broker(configs: Mapping[str, str], topic_ids: Mapping[str, str]) -> It
         )
 
 
-def check_transactions(
-    settings: ApplicationSettings, admin: AdminPort, configs: Mapping[str, str], gap_ms: int
-) -> Iterator[Finding]:
-    """Look whether transactions can last, and how long the broker remembers who may write.
-
-    :param gap_ms: longest time between two runs.
-    """
+def _transactions(seen: Seen, configs: Mapping[str, str]) -> Iterator[Finding]:
+    """Look whether transactions can last, and how long the broker remembers who may write."""
+    settings = seen.subject.settings
     limit_ms = number(configs, MAX_TIMEOUT)
     try:
-        refuse_unfit_timeouts(settings, admin)
+        refuse_unfit_timeouts(settings, seen.admin)
     except ConfigError as refused:
         yield error("transaction timeouts", refused.cause, refused.fix)
     else:
@@ -71,7 +82,7 @@ def check_transactions(
             yield ok("transactional ids", f"remembered for {duration(expiration_ms)}")
     retention = number(configs, "offsets.retention.minutes")
     if retention is not None:
-        yield _offsets_retention(retention * 60_000, gap_ms)
+        yield _offsets_retention(retention * 60_000, seen.gap_ms)
 
 
 def _offsets_retention(retention_ms: int, gap_ms: int) -> Finding:

@@ -6,6 +6,8 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.streams.errors import KafkaClientError
+
 _NAMED = 4
 
 
@@ -49,6 +51,17 @@ def warning(check: str, text: str, fix: str) -> Finding:
 def error(check: str, text: str, fix: str) -> Finding:
     """Build a finding that must be mended."""
     return Finding(level=Level.ERROR, check=check, text=text, fix=fix)
+
+
+def not_permitted(what: str, refused: KafkaClientError) -> Finding:
+    """Build the finding of a check that this user may not make.
+
+    :param what: cannot be looked at.
+    :raises KafkaClientError: asking again may help.
+    """
+    if refused.is_retriable:
+        raise refused
+    return warning("permissions", f"{what} cannot be looked at: {refused.cause}", refused.fix)
 
 
 def names(topics: Iterable[str]) -> str:

@@ -4,38 +4,61 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from contextlib import closing
+from functools import partial
 
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, duration, error, ok, warning
-from airflow_kstreams.batch.inspect.doctor.topic_checks import RecordTimes
+from airflow_kstreams.batch.inspect.doctor.seen import Seen
 from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss
-from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
-from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
+from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
 from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished
-from airflow_kstreams.batch.run.prior_runs import recall, with_committed
+from airflow_kstreams.batch.run.prior_runs import recall, unless_void, with_committed
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,
-    Clock,
-    ClusterPort,
     CommittedOffset,
     ReaderPort,
     TopicDescription,
     TopicPartition,
 )
 
-_FIRST_GAP_MS = 24 * 3_600_000
-_GAPS = 50
+
+def check(seen: Seen) -> Iterator[Finding]:
+    """Look at what is under way, and at what the next run would meet."""
+    yield from _open_transactions(seen)
+    app, sources = seen.plan.application_id, seen.plan.sources
+    with closing(seen.cluster.reader(group_id=app)) as reader:
+        read = partial(
+            read_metadata,
+            seen.cluster,
+            app,
+            admin=seen.admin,
+            reader=reader,
+            topics=sources,
+            clock=seen.clock,
+        )
+        # Read again, after all that may have taken its time.
+        ledger = read_ledger(seen.cluster, app, admin=seen.admin, reader=reader, wait_ms=0, clock=seen.clock)
+        try:
+            folded = read(wait_ms=1)
+        except OpenTransactionError as hidden:
+            yield warning("metadata topic", hidden.cause, hidden.fix)
+            folded = read(wait_ms=0)
+        folded = unless_void(folded, ledger)
+        yield from _state(folded, ledger, now_ms=seen.clock.now_ms())
+        yield from _losses(seen, reader, folded, ledger)
 
 
-def check_state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
+def _state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
     """Say who works on the application and what is unfinished."""
     lease = ledger.lease
     if lease is not None and lease.expires_ms > now_ms:
@@ -58,17 +81,15 @@ def check_state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Find
         yield ok("slice", f"{folded.state.value}, {len(ledger.runs)} finished runs in the ledger")
 
 
-def check_losses(
-    admin: AdminPort, reader: ReaderPort, plan: TopologyPlan, folded: Folded, ledger: Ledger, clock: Clock
-) -> Iterator[Finding]:
+def _losses(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Iterator[Finding]:
     """Look for what the next begin, or the next attempt of the slice that is under way, would refuse."""
     try:
         if folded.state is RunState.RUNNING and folded.slice is not None:
-            _refuse_in_slice(admin, reader, folded.slice)
+            _refuse_in_slice(seen.admin, reader, folded.slice)
         else:
-            losses = _between_runs(admin, reader, plan, folded, ledger, clock)
+            losses = _between_runs(seen, reader, folded, ledger)
             if losses:
-                raise data_loss(losses, plan.application_id, run_id="")
+                raise data_loss(losses, seen.plan.application_id, run_id="")
     except DataLossError as loss:
         yield error("data loss", loss.cause, loss.fix)
     else:
@@ -94,12 +115,11 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
     refuse_lost_progress(slice_, spans, committed)
 
 
-def _between_runs(
-    admin: AdminPort, reader: ReaderPort, plan: TopologyPlan, folded: Folded, ledger: Ledger, clock: Clock
-) -> Sequence[Loss]:
+def _between_runs(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Sequence[Loss]:
+    plan, admin = seen.plan, seen.admin
     prior = recall(plan, folded, ledger)
     found = admin.describe_topics(plan.sources)
-    partitions = source_partitions(plan, found)
+    partitions = _source_partitions(plan, found)
     committed = reader.committed(partitions)
     vanished = find_vanished(
         {*plan.sources} - {*plan.repartition_topics}, found, dataclasses.replace(prior, committed=committed)
@@ -110,20 +130,15 @@ def _between_runs(
     # What is not there is created by begin; it has no partitions to look at.
     prior = with_committed(prior, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
     losses = find_lost_slice(prior, plan.application_id, run_id="")
-    return losses + find_losses(log_bounds(admin, partitions, settle_ms=0, clock=clock), prior, ids)
+    return losses + find_losses(log_bounds(admin, partitions, settle_ms=0, clock=seen.clock), prior, ids)
 
 
-def check_transactions_open(
-    cluster: ClusterPort,
-    admin: AdminPort,
-    plan: TopologyPlan,
-    topics: Mapping[str, TopicDescription],
-    clock: Clock,
-) -> Iterator[Finding]:
+def _open_transactions(seen: Seen) -> Iterator[Finding]:
     """Look for transactions that hold the last stable offset of a source back."""
-    bounds = log_bounds(admin, source_partitions(plan, topics), settle_ms=0, clock=clock)
+    partitions = _source_partitions(seen.plan, seen.topics)
+    bounds = log_bounds(seen.admin, partitions, settle_ms=0, clock=seen.clock)
     held = {tp: (log_of.stable, log_of.high) for tp, log_of in bounds.items() if log_of.stable < log_of.high}
-    for text in warnings_of(cluster, held, group_id=plan.application_id, clock=clock):
+    for text in warnings_of(seen.cluster, held, group_id=seen.plan.application_id, clock=seen.clock):
         what, _, command = text.partition(" (find the producer with: ")
         yield warning(
             "open transactions", what, f"nothing if it is young; else find its producer with: {command[:-1]}"
@@ -132,7 +147,7 @@ def check_transactions_open(
         yield ok("open transactions", f"none on {len(bounds)} partitions")
 
 
-def source_partitions(plan: TopologyPlan, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+def _source_partitions(plan: TopologyPlan, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
     """Return every partition of the source topics that exist."""
     return [
         TopicPartition(topic, number)
@@ -140,28 +155,3 @@ def source_partitions(plan: TopologyPlan, topics: Mapping[str, TopicDescription]
         if topic in topics
         for number in range(topics[topic].partitions)
     ]
-
-
-def longest_gap_ms(ledger: Ledger) -> int:
-    """Return the longest time between the beginnings of two runs that follow each other, of the last ones; a
-    day before there were two.
-    """
-    begun = [run.begun_ms for run in ledger.runs.values()][-_GAPS:]
-    return max((later - earlier for earlier, later in pairwise(begun)), default=_FIRST_GAP_MS)
-
-
-def record_times(ledger: Ledger, plan: TopologyPlan, *, now_ms: int) -> RecordTimes:
-    """Return how far the newest records that the last run read of the inputs lie from the clock."""
-    last = ledger.last()
-    latest = (
-        []
-        if last is None
-        else [
-            times.latest_ms
-            for name, times in last.partition_times.items()
-            if times.latest_ms > 0 and name.rpartition("-")[0] in plan.inputs
-        ]
-    )
-    if not latest:
-        return RecordTimes()
-    return RecordTimes(oldest_ms=max(0, now_ms - min(latest)), ahead_ms=max(0, max(latest) - now_ms))

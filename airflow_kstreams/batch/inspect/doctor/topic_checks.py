@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from airflow_kstreams.batch.inspect.doctor.findings import (
     Finding,
     duration,
     error,
     names,
+    not_permitted,
     number,
     ok,
     set_topic,
     set_topic_configs,
     warning,
 )
+from airflow_kstreams.batch.inspect.doctor.seen import Seen
+from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
+from airflow_kstreams.batch.run.topics import check_topics, internal_configs
+from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
 from airflow_kstreams.streams.ports import TopicDescription
 
 _UNCLEAN = "unclean.leader.election.enable"
@@ -28,27 +33,33 @@ _AFTER_DEFAULT_MS = 3_600_000
 class Topics:
     """The topics of an application that exist, with what the broker says of them.
 
-    :param found: descriptions by name.
     :param configs: settings by name; absent where this user may not see them.
-    :param inputs: topics that runs read and do not write.
-    :param intermediates: the user's own topics that runs write and read.
-    :param outputs: topics that runs write and do not read.
-    :param internal: the engine's own: name -> settings that it creates them with.
-    :param brokers_own: where offsets and transactions are kept.
     """
 
-    found: Mapping[str, TopicDescription]
+    seen: Seen
     configs: Mapping[str, Mapping[str, str]]
-    inputs: tuple[str, ...]
-    intermediates: tuple[str, ...]
-    outputs: tuple[str, ...]
-    internal: Mapping[str, Mapping[str, str]]
-    brokers_own: tuple[str, ...]
+
+    @property
+    def found(self) -> Mapping[str, TopicDescription]:
+        """Descriptions by name."""
+        return self.seen.topics
+
+    @property
+    def intermediates(self) -> tuple[str, ...]:
+        """The user's own topics that runs write and read."""
+        plan = self.seen.plan
+        return tuple(topic for topic in plan.intermediates if topic not in plan.repartition_topics)
+
+    @property
+    def internal(self) -> Mapping[str, Mapping[str, str]]:
+        """The engine's own: name -> settings that it creates them with."""
+        return internal_configs(self.seen.plan)
 
     @property
     def all(self) -> list[str]:
         """Every topic that exists."""
-        wanted = (*self.inputs, *self.intermediates, *self.outputs, *self.internal, *self.brokers_own)
+        plan = self.seen.plan
+        wanted = (*plan.inputs, *self.intermediates, *plan.outputs, *self.internal, *BROKERS_OWN)
         return [topic for topic in wanted if topic in self.found]
 
     def having(self, name: str, test: Callable[[str], bool]) -> list[str]:
@@ -68,20 +79,57 @@ class RecordTimes:
     ahead_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectations:
-    """What topics must fit.
+def check(seen: Seen) -> Iterator[Finding]:
+    """Look at the topics of the application, and at those in which the brokers keep offsets."""
+    plan = seen.plan
+    try:
+        check_topics(seen.admin, plan, groups=seen.subject.groups, recorded=seen.ledger.assignment)
+    except TopologyError as refused:
+        yield error("topics", refused.cause, refused.fix)
+    else:
+        yield ok("topics", "inputs and outputs exist, partition counts and groups fit")
+    configs, unseen = _configs(seen)
+    if unseen:
+        yield not_permitted(f"the settings of {len(unseen)} topics", unseen[0])
+    topics = Topics(seen=seen, configs=configs)
+    yield from _replication(topics)
+    yield from _retention(topics)
+    yield from _outputs(topics)
+    yield from _internal(topics)
 
-    :param gap_ms: longest time between two runs.
-    :param producer_max_bytes: largest request of the producer, ``message.max.bytes``.
-    """
 
-    gap_ms: int
-    producer_max_bytes: int
-    times: RecordTimes = field(default_factory=RecordTimes)
+def _configs(seen: Seen) -> tuple[Mapping[str, Mapping[str, str]], list[KafkaClientError]]:
+    """Return the settings of topics, and why some are missing."""
+    configs: dict[str, Mapping[str, str]] = {}
+    unseen: list[KafkaClientError] = []
+    for name in sorted(seen.topics):
+        try:
+            configs[name] = seen.admin.topic_configs(name)
+        except KafkaClientError as refused:
+            if refused.is_retriable:
+                raise
+            unseen.append(refused)
+    return configs, unseen
 
 
-def check_replication(topics: Topics) -> Iterator[Finding]:
+def _record_times(seen: Seen) -> RecordTimes:
+    """Return how far the newest records that the last run read of the inputs lie from the clock."""
+    last, now_ms = seen.ledger.last(), seen.clock.now_ms()
+    latest = (
+        []
+        if last is None
+        else [
+            times.latest_ms
+            for name, times in last.partition_times.items()
+            if times.latest_ms > 0 and name.rpartition("-")[0] in seen.plan.inputs
+        ]
+    )
+    if not latest:
+        return RecordTimes()
+    return RecordTimes(oldest_ms=max(0, now_ms - min(latest)), ahead_ms=max(0, max(latest) - now_ms))
+
+
+def _replication(topics: Topics) -> Iterator[Finding]:
     """Look for settings under which acknowledged records can be lost."""
     unclean = topics.having(_UNCLEAN, lambda value: value == "true")
     if unclean:
@@ -135,23 +183,22 @@ def _min_insync(topics: Topics, single: list[str]) -> Iterator[Finding]:
         yield ok("replication", f"replicas and min.insync.replicas of {len(replicated)} topics fit")
 
 
-def check_retention(topics: Topics, expected: Expectations) -> Iterator[Finding]:
+def _retention(topics: Topics) -> Iterator[Finding]:
     """Look whether inputs keep records until a run reads them."""
-    watched = [
-        t for t in (*topics.inputs, *topics.intermediates) if t in topics.configs and t in topics.found
-    ]
+    inputs, gap_ms = topics.seen.plan.inputs, topics.seen.gap_ms
+    watched = [t for t in (*inputs, *topics.intermediates) if t in topics.configs]
     short: list[str] = []
     for topic in watched:
         kept_ms = number(topics.configs[topic], "retention.ms")
         deletes = "delete" in topics.configs[topic].get("cleanup.policy", "delete")
-        if deletes and kept_ms is not None and kept_ms != _UNLIMITED and kept_ms < 2 * expected.gap_ms:
+        if deletes and kept_ms is not None and kept_ms != _UNLIMITED and kept_ms < 2 * gap_ms:
             short.append(topic)
-            level = error if kept_ms < expected.gap_ms else warning
+            level = error if kept_ms < gap_ms else warning
             yield level(
                 "input retention",
                 f"{topic} keeps records for {duration(kept_ms)} (retention.ms), the longest gap between runs "
-                f"is {duration(expected.gap_ms)}: what is deleted before a run reads it is lost",
-                set_topic(topic, retention_ms=str(2 * expected.gap_ms)),
+                f"is {duration(gap_ms)}: what is deleted before a run reads it is lost",
+                set_topic(topic, retention_ms=str(2 * gap_ms)),
             )
     sized = [t for t in watched if (number(topics.configs[t], "retention.bytes") or _UNLIMITED) != _UNLIMITED]
     if sized:
@@ -160,7 +207,7 @@ def check_retention(topics: Topics, expected: Expectations) -> Iterator[Finding]
             f"{names(sized)} delete by size (retention.bytes), however short the gap between runs",
             _for_each(sized, lambda topic: set_topic(topic, retention_bytes="-1")),
         )
-    compacted = [t for t in topics.inputs if "compact" in topics.configs.get(t, {}).get("cleanup.policy", "")]
+    compacted = [t for t in inputs if "compact" in topics.configs.get(t, {}).get("cleanup.policy", "")]
     if compacted:
         yield warning(
             "input retention",
@@ -173,29 +220,30 @@ def check_retention(topics: Topics, expected: Expectations) -> Iterator[Finding]
         yield ok("input retention", f"{len(watched)} topics keep records longer than two gaps between runs")
 
 
-def check_outputs(topics: Topics, expected: Expectations) -> Iterator[Finding]:
+def _outputs(topics: Topics) -> Iterator[Finding]:
     """Look whether outputs take and keep what runs write."""
-    written = [
-        t for t in (*topics.outputs, *topics.intermediates) if t in topics.configs and t in topics.found
-    ]
-    findings = [finding for topic in written for finding in _output(topic, topics.configs[topic], expected)]
+    seen = topics.seen
+    largest, times = seen.subject.producer_max_bytes, _record_times(seen)
+    written = [t for t in (*seen.plan.outputs, *topics.intermediates) if t in topics.configs]
+    findings = [each for t in written for each in _output(t, topics.configs[t], largest, times)]
     yield from findings
     if written and not findings:
         yield ok("outputs", f"{len(written)} topics take records of any size and time that runs have met")
 
 
-def _output(topic: str, configs: Mapping[str, str], expected: Expectations) -> Iterator[Finding]:
+def _output(
+    topic: str, configs: Mapping[str, str], producer_max_bytes: int, times: RecordTimes
+) -> Iterator[Finding]:
     largest = number(configs, "max.message.bytes")
-    if largest is not None and largest < expected.producer_max_bytes:
+    if largest is not None and largest < producer_max_bytes:
         yield warning(
             "message size",
             f"{topic} takes records up to {largest} bytes, the producer sends up to "
-            f"{expected.producer_max_bytes} (message.max.bytes): a larger one fails the run",
-            set_topic(topic, max_message_bytes=str(expected.producer_max_bytes)),
+            f"{producer_max_bytes} (message.max.bytes): a larger one fails the run",
+            set_topic(topic, max_message_bytes=str(producer_max_bytes)),
         )
     if configs.get("message.timestamp.type") == "LogAppendTime":
         return
-    times = expected.times
     before, after = (number(configs, f"message.timestamp.{side}.max.ms") for side in ("before", "after"))
     if before is not None and times.oldest_ms is not None and before < times.oldest_ms:
         yield error(
@@ -228,12 +276,12 @@ def _output(topic: str, configs: Mapping[str, str], expected: Expectations) -> I
         )
 
 
-def check_internal(topics: Topics) -> Iterator[Finding]:
+def _internal(topics: Topics) -> Iterator[Finding]:
     """Compare the engine's own topics with what it creates them with."""
     wrong: list[str] = []
     for topic, wanted in topics.internal.items():
         configs = topics.configs.get(topic)
-        if configs is None or topic not in topics.found:
+        if configs is None:
             continue
         differing = {
             name: value for name, value in wanted.items() if name in configs and configs[name] != value
