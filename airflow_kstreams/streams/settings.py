@@ -9,15 +9,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
-Guarantee = Literal["at_least_once", "exactly_once"]
-ErrorHandler = Literal["fail", "skip", "dead-letter"]
-HANDLERS = ("fail", "skip", "dead-letter")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +23,7 @@ class Setting:
     """One application setting.
 
     :param default: used when the user gives nothing.
-    :param kind: ``int``, or the tuple of allowed strings.
+    :param kind: ``int``, ``str``, or the tuple of allowed strings.
     :param minimum: smallest allowed number.
     :param doc: unit, meaning, and why the default is what it is.
     """
@@ -36,164 +34,132 @@ class Setting:
     minimum: int = 0
 
 
-SETTINGS: Mapping[str, Setting] = {
-    "processing.guarantee": Setting(
-        default="at_least_once",
-        kind=("at_least_once", "exactly_once"),
-        doc="KIP-129's default, by name; exactly_once is what the documentation recommends.",
-    ),
-    "autostop.at": Setting(
-        default="",
-        kind=("", "eol", "interval_end", "interval"),
-        doc="KIP-95: where a run stops. eol freezes each partition's end when the run begins: an incremental "
-        "batch, and what the Airflow operators set by themselves. interval_end freezes the first record that "
-        "is dated at or past the end of the run's data interval, if there is one; it and what lies behind it "
-        "go to the next run. interval is what the operators set in a backfill: from the first record of the "
-        "data interval to the end, of which exactly the records dated in the interval are processed. Unset, "
-        "the application runs continuously, until SIGTERM: the default, because it is the specification's.",
-    ),
-    "output.topics": Setting(
-        default="",
-        kind=str,
-        doc="Other topics to write than the ones the topology names, as NAME=OTHER,NAME=OTHER; NAME alone "
-        "keeps its own. If given, every topic that is written must stand there, as in a backfill, which must "
-        "not write into live topics unasked. Empty means the topics that the topology names.",
-    ),
-    "commit.interval.ms": Setting(
-        default=5_000,
-        kind=int,
-        minimum=1,
-        doc="Milliseconds between commits of a task; one with cached results commits at its next commit "
-        "point then. Five seconds keeps commits rare in a batch and a transaction far below the broker's "
-        "limit.",
-    ),
-    "commit.every.records": Setting(
-        default=0,
-        kind=int,
-        doc="Consumed records between two commit points, each of which is committed. Cached results are "
-        "emitted at these points and at the end only, which makes them deterministic. 0 = such points every "
-        "100,000 records for tasks with cached results (often enough to stay below the transaction timeout, "
-        "seldom enough to fold many updates of a key into one), of which those are committed that "
-        "commit.interval.ms makes due, or 100,000 changes that wait to be logged; and none for other tasks: "
-        "they commit by commit.interval.ms alone. 1 gives one transaction per record.",
-    ),
-    "buffered.records.per.partition": Setting(
-        default=1_000,
-        kind=int,
-        minimum=1,
-        doc="Records a partition's queue must hold before the task chooses among several partitions; Kafka "
-        "Streams' default.",
-    ),
-    "deserialization.exception.handler": Setting(
-        default="fail",
-        kind=HANDLERS,
-        doc="What to do with a record that cannot be decoded: fail (Kafka Streams' default: nothing is "
-        "lost), skip (logged and counted), or dead-letter.",
-    ),
-    "processing.exception.handler": Setting(
-        default="fail",
-        kind=HANDLERS,
-        doc="What to do with a record that a function of the topology, or a sink's serde, refuses: fail, "
-        "skip at that node, or dead-letter.",
-    ),
-    "errors.dead.letter.queue.topic.name": Setting(
-        default="",
-        kind=str,
-        doc="Topic for dead letters, which must exist; empty means <application id>-dead-letter, which the "
-        "engine creates.",
-    ),
-    "num.stream.threads": Setting(
-        default=1, kind=int, minimum=1, doc="Threads a Spark task slot may use to run its tasks side by side."
-    ),
-    "first.run.offsets": Setting(
-        default="earliest",
-        kind=("earliest", "latest"),
-        doc="Where the very first run starts on a partition without a committed offset. earliest loses "
-        "nothing.",
-    ),
-    "settle.ms": Setting(
-        default=5_000,
-        kind=int,
-        doc="Milliseconds begin waits for the last stable offset to reach the high watermark it first read: "
-        "a commit returns before its markers are written.",
-    ),
-    "lease.ms": Setting(
-        default=30_000,
-        kind=int,
-        minimum=3_000,
-        doc="Milliseconds a driver's lease lasts unless renewed (every third of it). Long enough to survive "
-        "a garbage collection, short enough that the next run need not wait a minute after a crash.",
-    ),
-    "transaction.timeout.ms": Setting(
-        default=120_000,
-        kind=int,
-        minimum=10_000,
-        doc="Milliseconds after which the broker aborts a task's transaction. Must be twice "
-        "commit.interval.ms or more in exactly_once, and exceed the time between two commit points; compared "
-        "with the broker's transaction.max.timeout.ms when a run or a task begins.",
-    ),
-    "run.stall.timeout.ms": Setting(
-        default=900_000,
-        kind=int,
-        minimum=1_000,
-        doc="Milliseconds without progress after which a run fails with StopOffsetUnreachableError. The "
-        "default is the broker's longest transaction.",
-    ),
-    "client.timeout.ms": Setting(
-        default=30_000,
-        kind=int,
-        minimum=1_000,
-        doc="Milliseconds any single request to the broker may take before it fails with a clear error.",
-    ),
-    "task.max.attempts": Setting(
-        default=5,
-        kind=int,
-        minimum=1,
-        doc="How often one task attempt aborts and resumes by itself on non-fatal errors before Spark sees a "
-        "failure.",
-    ),
-    "state.dir": Setting(
-        default="",
-        kind=str,
-        doc="Folder on the executors' own disks for the files of RocksDB stores, left from run to run so "
-        "that a store need not be replayed from the beginning. Empty means the executor's scratch folder, "
-        "from which nothing survives the task: a run must work on machines it has never seen.",
-    ),
-    "internal.replication.factor": Setting(
-        default=-1,
-        kind=int,
-        minimum=-1,
-        doc="Replicas of topics the engine creates; -1 takes the broker's default.",
-    ),
-}
+def _setting(default: T, *, doc: str, minimum: int = 0) -> T:
+    """Declare an application setting as an attribute; see :class:`Setting`."""
+    return field(default=default, metadata={"doc": doc, "minimum": minimum})
+
 
 _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationSettings:
-    """Checked application settings, made by ``parse``; attributes are the dotted names with underscores."""
+    """Checked application settings, made by ``parse``; attributes are the dotted names with underscores.
+
+    An attribute's type says what values there are: whole numbers, any text, or the texts of a ``Literal``.
+    """
 
     application_id: str
-    processing_guarantee: Guarantee
-    autostop_at: Literal["", "eol", "interval_end", "interval"]
-    output_topics: str
-    commit_interval_ms: int
-    commit_every_records: int
-    buffered_records_per_partition: int
-    deserialization_exception_handler: ErrorHandler
-    processing_exception_handler: ErrorHandler
-    errors_dead_letter_queue_topic_name: str
-    num_stream_threads: int
-    first_run_offsets: str
-    settle_ms: int
-    lease_ms: int
-    transaction_timeout_ms: int
-    run_stall_timeout_ms: int
-    client_timeout_ms: int
-    task_max_attempts: int
-    state_dir: str
-    internal_replication_factor: int
+    processing_guarantee: Literal["at_least_once", "exactly_once"] = _setting(
+        "at_least_once",
+        doc="KIP-129's default, by name; exactly_once is what the documentation recommends.",
+    )
+    autostop_at: Literal["", "eol", "interval_end", "interval"] = _setting(
+        "",
+        doc="KIP-95: where a run stops. eol freezes each partition's end when the run begins: an incremental "
+        "batch, and what the Airflow operators set by themselves. interval_end freezes the first record that "
+        "is dated at or past the end of the run's data interval, if there is one; it and what lies behind it "
+        "go to the next run. interval is what the operators set in a backfill: from the first record of the "
+        "data interval to the end, of which exactly the records dated in the interval are processed. Unset, "
+        "the application runs continuously, until SIGTERM: the default, because it is the specification's.",
+    )
+    output_topics: str = _setting(
+        "",
+        doc="Other topics to write than the ones the topology names, as NAME=OTHER,NAME=OTHER; NAME alone "
+        "keeps its own. If given, every topic that is written must stand there, as in a backfill, which must "
+        "not write into live topics unasked. Empty means the topics that the topology names.",
+    )
+    commit_interval_ms: int = _setting(
+        5_000,
+        minimum=1,
+        doc="Milliseconds between commits of a task; one with cached results commits at its next commit "
+        "point then. Five seconds keeps commits rare in a batch and a transaction far below the broker's "
+        "limit.",
+    )
+    commit_every_records: int = _setting(
+        0,
+        doc="Consumed records between two commit points, each of which is committed. Cached results are "
+        "emitted at these points and at the end only, which makes them deterministic. 0 = such points every "
+        "100,000 records for tasks with cached results (often enough to stay below the transaction timeout, "
+        "seldom enough to fold many updates of a key into one), of which those are committed that "
+        "commit.interval.ms makes due, or 100,000 changes that wait to be logged; and none for other tasks: "
+        "they commit by commit.interval.ms alone. 1 gives one transaction per record.",
+    )
+    buffered_records_per_partition: int = _setting(
+        1_000,
+        minimum=1,
+        doc="Records a partition's queue must hold before the task chooses among several partitions; Kafka "
+        "Streams' default.",
+    )
+    deserialization_exception_handler: Literal["fail", "skip", "dead-letter"] = _setting(
+        "fail",
+        doc="What to do with a record that cannot be decoded: fail (Kafka Streams' default: nothing is "
+        "lost), skip (logged and counted), or dead-letter.",
+    )
+    processing_exception_handler: Literal["fail", "skip", "dead-letter"] = _setting(
+        "fail",
+        doc="What to do with a record that a function of the topology, or a sink's serde, refuses: fail, "
+        "skip at that node, or dead-letter.",
+    )
+    errors_dead_letter_queue_topic_name: str = _setting(
+        "",
+        doc="Topic for dead letters, which must exist; empty means <application id>-dead-letter, which the "
+        "engine creates.",
+    )
+    num_stream_threads: int = _setting(
+        1, minimum=1, doc="Threads a Spark task slot may use to run its tasks side by side."
+    )
+    first_run_offsets: Literal["earliest", "latest"] = _setting(
+        "earliest",
+        doc="Where the very first run starts on a partition without a committed offset. earliest loses "
+        "nothing.",
+    )
+    settle_ms: int = _setting(
+        5_000,
+        doc="Milliseconds begin waits for the last stable offset to reach the high watermark it first read: "
+        "a commit returns before its markers are written.",
+    )
+    lease_ms: int = _setting(
+        30_000,
+        minimum=3_000,
+        doc="Milliseconds a driver's lease lasts unless renewed (every third of it). Long enough to survive "
+        "a garbage collection, short enough that the next run need not wait a minute after a crash.",
+    )
+    transaction_timeout_ms: int = _setting(
+        120_000,
+        minimum=10_000,
+        doc="Milliseconds after which the broker aborts a task's transaction. Must be twice "
+        "commit.interval.ms or more in exactly_once, and exceed the time between two commit points; compared "
+        "with the broker's transaction.max.timeout.ms when a run or a task begins.",
+    )
+    run_stall_timeout_ms: int = _setting(
+        900_000,
+        minimum=1_000,
+        doc="Milliseconds without progress after which a run fails with StopOffsetUnreachableError. The "
+        "default is the broker's longest transaction.",
+    )
+    client_timeout_ms: int = _setting(
+        30_000,
+        minimum=1_000,
+        doc="Milliseconds any single request to the broker may take before it fails with a clear error.",
+    )
+    task_max_attempts: int = _setting(
+        5,
+        minimum=1,
+        doc="How often one task attempt aborts and resumes by itself on non-fatal errors before Spark sees a "
+        "failure.",
+    )
+    state_dir: str = _setting(
+        "",
+        doc="Folder on the executors' own disks for the files of RocksDB stores, left from run to run so "
+        "that a store need not be replayed from the beginning. Empty means the executor's scratch folder, "
+        "from which nothing survives the task: a run must work on machines it has never seen.",
+    )
+    internal_replication_factor: int = _setting(
+        -1,
+        minimum=-1,
+        doc="Replicas of topics the engine creates; -1 takes the broker's default.",
+    )
 
     @property
     def continuous(self) -> bool:
@@ -240,10 +206,8 @@ class ApplicationSettings:
         :raises ConfigError: a name is unknown (the nearest known one is named), or a value does not fit.
         """
         check_application_id(application_id)
-        values = {name: setting.default for name, setting in SETTINGS.items()}
-        values |= {name: _checked(name, value) for name, value in (settings or {}).items()}
-        attributes: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
-        checked = cls(application_id=application_id, **attributes)
+        given = {name.replace(".", "_"): _checked(name, value) for name, value in (settings or {}).items()}
+        checked = cls(application_id=application_id, **given)
         _outputs(checked.output_topics)
         return checked
 
@@ -255,6 +219,17 @@ class ApplicationSettings:
             if value != setting.default:
                 result[name] = value
         return result
+
+
+_TYPES = get_type_hints(ApplicationSettings)
+#: Every setting by its dotted name.
+SETTINGS: Mapping[str, Setting] = {
+    each.name.replace("_", "."): Setting(
+        default=each.default, kind=get_args(_TYPES[each.name]) or _TYPES[each.name], **each.metadata
+    )
+    for each in fields(ApplicationSettings)
+    if each.metadata
+}
 
 
 def check_application_id(application_id: str) -> None:
