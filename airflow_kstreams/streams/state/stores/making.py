@@ -1,6 +1,12 @@
-"""State stores: one instance per store and task, logged to a changelog topic."""
+"""Makes stores: one instance per store and task, of the form that belongs to its spec.
+
+A form is a class of specs and the class of stores that is registered for it; a new one registers itself where
+it is defined: ``make_store.register(ItsSpec, ItsStore)``.
+"""
 
 from __future__ import annotations
+
+from functools import singledispatch
 
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import (
@@ -35,19 +41,15 @@ __all__ = [
 ]
 
 
+@singledispatch
 def make_store(spec: StoreSpec, record_context: RecordContext) -> StateStore:
-    """Make a task's instance of a store: for a window or session spec, a store of that kind.
+    """Make a task's instance of a store: of the form that is registered for the spec's class, else a
+    key-value store.
 
     :param spec: what to make.
     :param record_context: the task's; entries that users put take their timestamp from it.
     :raises ConfigError: a package that the store's storage needs is not installed.
     """
-    if isinstance(spec, JoinStoreSpec):
-        return JoinStore(spec)
-    if isinstance(spec, WindowStoreSpec):
-        return WindowStore(spec, record_context)
-    if isinstance(spec, SessionStoreSpec):
-        return SessionStore(spec, record_context)
     return make_key_value_store(spec, record_context)
 
 
@@ -61,8 +63,14 @@ def make_key_value_store(spec: StoreSpec, record_context: RecordContext) -> KeyV
     return InMemoryKeyValueStore(spec, record_context)
 
 
+@singledispatch
 def changelog_keys(spec: StoreSpec) -> Serde:
     """Return the serde of a store's changelog keys: its keys, or ``(key, start_ms)``, or ``Windowed``."""
-    if isinstance(spec, WindowStoreSpec):
-        return window_store_keys(spec.key_serde)
-    return session_windowed(spec.key_serde) if isinstance(spec, SessionStoreSpec) else spec.key_serde
+    return spec.key_serde
+
+
+make_store.register(JoinStoreSpec, lambda spec, _: JoinStore(spec))
+make_store.register(WindowStoreSpec, WindowStore)
+make_store.register(SessionStoreSpec, SessionStore)
+changelog_keys.register(WindowStoreSpec, lambda spec: window_store_keys(spec.key_serde))
+changelog_keys.register(SessionStoreSpec, lambda spec: session_windowed(spec.key_serde))
