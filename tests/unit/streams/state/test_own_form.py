@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorContext, ProcessorRecord, serdes
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
@@ -14,9 +14,7 @@ from airflow_kstreams.testing import TopologyTestDriver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TallySpec(StoreSpec):
-    @property
-    def type(self) -> str:
-        return "tally"
+    type: ClassVar[str] = "tally"
 
 
 class Tally(InMemoryKeyValueStore):
