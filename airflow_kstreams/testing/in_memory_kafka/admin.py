@@ -11,20 +11,6 @@ from airflow_kstreams.testing.in_memory_kafka.log import PartitionLog
 
 _TIMEOUT_SECONDS = 60.0
 
-#: What the engine and its tests ask for.
-_DEFAULTS: Mapping[str, str] = {
-    "cleanup.policy": "delete",
-    "delete.retention.ms": "86400000",
-    "max.message.bytes": "1048588",
-    "message.timestamp.after.max.ms": "3600000",
-    "message.timestamp.before.max.ms": str(2**63 - 1),
-    "message.timestamp.type": "CreateTime",
-    "min.insync.replicas": "1",
-    "retention.bytes": "-1",
-    "retention.ms": "604800000",
-    "unclean.leader.election.enable": "false",
-}
-
 #: As a broker of one node, made for development, has them.
 _BROKER: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
@@ -61,7 +47,7 @@ class InMemoryAdmin:
         return self._broker.describe(names)
 
     def topic_configs(self, name: str) -> dict[str, str]:
-        """Return the settings of a topic that were given, and the broker's defaults of some others.
+        """Return the settings of a topic as they are in force, those that the engine asks for.
 
         :raises KafkaClientError: there is no such topic.
         """
@@ -73,7 +59,7 @@ class InMemoryAdmin:
                 fix="create the topic, or correct its name",
                 code="UNKNOWN_TOPIC_OR_PART",
             )
-        return {**_DEFAULTS, **topic.spec.configs}
+        return self._broker.configs_of(topic)
 
     def broker_configs(self) -> dict[str, str]:
         """Return the broker's settings, those that the engine asks for."""

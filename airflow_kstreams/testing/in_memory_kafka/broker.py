@@ -69,6 +69,29 @@ class Topic:
         return self.keyless % len(self.logs)
 
 
+#: Settings of topics that the engine and its tests ask for.
+_TOPIC_DEFAULTS: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "delete.retention.ms": "86400000",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+#: Where a topic takes a setting from that it was not given itself: topic's name -> broker's name.
+_INHERITED: Mapping[str, str] = {
+    "cleanup.policy": "log.cleanup.policy",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+}
+
+
 class Broker:
     """See the module.
 
@@ -159,6 +182,18 @@ class Broker:
         """Change settings of a topic."""
         topic = self.topics[name]
         topic.spec = replace(topic.spec, configs={**topic.spec.configs, **configs})
+
+    def configs_of(self, topic: Topic) -> dict[str, str]:
+        """Return the settings of a topic as they are in force."""
+        inherited = {name: self.configs[of] for name, of in _INHERITED.items() if of in self.configs}
+        return {**_TOPIC_DEFAULTS, **inherited, **topic.spec.configs}
+
+    def dated(self, content: Content, topic: Topic) -> Content:
+        """Return a record's content as the broker dates it: by its own clock under LogAppendTime."""
+        if self.configs_of(topic)["message.timestamp.type"] != "LogAppendTime":
+            return content
+        key, value, _, headers = content
+        return key, value, self.clock.now_ms(), headers
 
     def delete(self, name: str) -> None:
         """Delete a topic, if it exists, and what groups had committed of it."""
