@@ -44,11 +44,11 @@ from airflow_kstreams.batch.protocol.stops import unfinished_groups
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.run.assignment import AskGroups
-from airflow_kstreams.batch.run.begin import build_slice
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.intervals import check_interval
 from airflow_kstreams.batch.run.lease import CoordinatorLease
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
+from airflow_kstreams.batch.run.new_slice import build_slice
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest
