@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from airflow_kstreams.batch.protocol.replay_records import replay_owner
+from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource, transactional_permission
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -35,8 +36,6 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
             found += [_topic(topic, "intermediate topic", each) for each in (Operation.READ, Operation.WRITE)]
     for topic in sorted(plan.changelogs):
         found += _owned(topic, "changelog")
-        if settings.state_dir:
-            found.append(_checkpoint(topic))
     if settings.dead_letters:
         topic = settings.dead_letter_topic
         if not settings.errors_dead_letter_queue_topic_name:
@@ -45,6 +44,8 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     own = ProtocolTopics(app)
     found += _owned(own.metadata, "metadata topic")
     found += _owned(own.ledger, "run ledger")
+    kept_locally = plan.changelogs if settings.state_dir else ()
+    found += [_settings(topic, kept_locally=topic in kept_locally) for topic in internal_settings(plan)]
     group = Permission(
         operation=Operation.READ, resource=Resource.GROUP, name=app, reason="committed offsets"
     )
@@ -101,13 +102,7 @@ def continuous_permissions(application_id: str) -> tuple[Permission, ...]:
 
 def doctor_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     """Return what the checks of ``airflow-kstreams doctor`` need besides :func:`run_permissions`."""
-    app = plan.application_id
-    topics = {
-        *plan.sources,
-        *plan.outputs,
-        *plan.changelogs,
-        *ProtocolTopics(app).protocol,
-    }
+    topics = {*plan.sources, *plan.outputs} - internal_settings(plan).keys()
     return (
         *(_topic(topic, "settings of topics", Operation.DESCRIBE_CONFIGS) for topic in sorted(topics)),
         *(
@@ -147,13 +142,19 @@ def _owned(topic: str, reason: str) -> list[Permission]:
     return [_topic(topic, reason, each) for each in (Operation.CREATE, Operation.READ, Operation.WRITE)]
 
 
-def _checkpoint(topic: str) -> Permission:
+def _settings(topic: str, *, kept_locally: bool) -> Permission:
+    """Return what looking at an internal topic's settings needs.
+
+    :param kept_locally: whether the topic is the changelog of a store with local files.
+    """
     return Permission(
         operation=Operation.DESCRIBE_CONFIGS,
         resource=Resource.TOPIC,
         name=topic,
-        reason="whether local files of state.dir are still good",
-        without="stores are replayed from their changelogs",
+        reason="whether its settings would lose records or their times"
+        + (", and whether local files of state.dir are still good" if kept_locally else ""),
+        without="begin does not check the settings of internal topics"
+        + (", and stores are replayed from their changelogs" if kept_locally else ""),
     )
 
 

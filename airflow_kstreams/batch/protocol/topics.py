@@ -6,17 +6,11 @@ from collections.abc import Collection, Mapping
 
 from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss, replaced, state_replaced
 from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.topic_settings import PROTOCOL
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import AdminPort, TopicSpec
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
-
-#: Small segments, cleaned early, because every task reads these topics from their beginning.
-PROTOCOL_CONFIGS: Mapping[str, str] = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.1",
-    "segment.bytes": str(16 * 1024 * 1024),
-}
 
 
 def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
@@ -43,7 +37,7 @@ def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: Applic
                 fix="choose another application id, or delete that topic if it is not in use",
             )
     admin.create_topics(
-        [topic_spec(name, 1, PROTOCOL_CONFIGS, settings) for name in wanted if name not in found],
+        [topic_spec(name, 1, PROTOCOL, settings) for name in wanted if name not in found],
     )
 
 

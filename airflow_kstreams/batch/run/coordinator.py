@@ -41,6 +41,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
 )
 from airflow_kstreams.batch.protocol.model import BeginResult, RunState, RunSummary, Slice
 from airflow_kstreams.batch.protocol.stops import unfinished_groups
+from airflow_kstreams.batch.protocol.topic_settings import refuse_harmful_settings
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.run.assignment import AskGroups
@@ -265,6 +266,7 @@ class Coordinator:
         """Take over an unfinished slice, this run's own or an older one's."""
         refuse_other_topology(slice_, plan)
         refuse_other_topics(self.session.admin, slice_, slice_.plan.topology.sources)
+        refuse_harmful_settings(self.session.admin, plan)
         if not caller.hold_lease:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.permissions import naming_permissions, run_permissions
-from airflow_kstreams.batch.protocol.topics import PROTOCOL_CONFIGS, topic_spec
+from airflow_kstreams.batch.protocol.topic_settings import (
+    REPARTITION,
+    changelog_settings,
+    refuse_harmful_settings,
+)
+from airflow_kstreams.batch.protocol.topics import topic_spec
 from airflow_kstreams.batch.run.assignment import (
     AskGroups,
     group_sources,
@@ -23,29 +28,8 @@ from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.settings import ApplicationSettings
-
-#: Records may be dated long ago or ahead: neither must they be refused, nor expired by their own time.
-_ANY_TIMESTAMP: Mapping[str, str] = {
-    "message.timestamp.before.max.ms": str(2**63 - 1),
-    "message.timestamp.after.max.ms": str(2**63 - 1),
-}
-_REPARTITION: Mapping[str, str] = {
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    **_ANY_TIMESTAMP,
-}
-#: A local checkpoint counts for half the time that tombstones are kept: with seven days, the checkpoint of a
-#: daily run is of use, with the broker's one day it would not be.
-_CHANGELOG: Mapping[str, str] = {
-    "cleanup.policy": "compact",
-    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
-    **_ANY_TIMESTAMP,
-}
-
 
 #: Raises if what the broker says of the topics means that something is lost.
 RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]
@@ -92,12 +76,14 @@ def ensure_topics(
     :param refuse_loss: called with what the broker says of the topics, before anything else is checked.
     :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, an internal topic
         does not fit the number of tasks, or the topology does not fit the state of earlier runs.
+    :raises ConfigError: with the settings of an internal topic records would be lost, or their times.
     """
     with naming_permissions(run_permissions(plan, settings)):
         found, counts, grouped = check_topics(
             admin, plan, groups=groups, recorded=recorded, refuse_loss=refuse_loss
         )
         tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
+        refuse_harmful_settings(admin, plan)
         _create_internal(admin, plan, found, (counts, tasks), settings)
         _ensure_dead_letter_topic(admin, plan, settings)
         # Deletes nothing, and is refused if finish could not delete either: better known now than after
@@ -141,18 +127,6 @@ def check_topics(
     return found, counts, grouped
 
 
-def internal_configs(plan: TopologyPlan) -> dict[str, Mapping[str, str]]:
-    """Return the settings that the engine creates its own topics of a topology with."""
-    wanted: dict[str, Mapping[str, str]] = dict.fromkeys(plan.repartition_topics, _REPARTITION)
-    wanted |= {changelog: _changelog_configs(plan, changelog) for changelog in plan.changelogs}
-    return wanted | dict.fromkeys(ProtocolTopics(plan.application_id).protocol, PROTOCOL_CONFIGS)
-
-
-def _changelog_configs(plan: TopologyPlan, changelog: str) -> Mapping[str, str]:
-    given = plan.subtopology(plan.changelogs[changelog]).changelog_configs.get(changelog, {})
-    return {**_CHANGELOG, **given}
-
-
 def _refuse_other_count(
     plan: TopologyPlan, changelog: str, description: TopicDescription, tasks: int
 ) -> None:
@@ -187,7 +161,7 @@ def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: Ap
             fix=f"create it with: kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} "
             "--partitions <count>; or leave errors.dead.letter.queue.topic.name out",
         )
-    admin.create_topics([topic_spec(topic, 1, _REPARTITION, settings)])
+    admin.create_topics([topic_spec(topic, 1, REPARTITION, settings)])
 
 
 def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, TopicDescription]) -> None:
@@ -224,12 +198,12 @@ def _create_internal(
 ) -> None:
     counts, tasks = sizes
     wanted = [
-        topic_spec(topic, counts[topic], _REPARTITION, settings)
+        topic_spec(topic, counts[topic], REPARTITION, settings)
         for topic in plan.repartition_topics
         if topic not in found
     ]
     wanted += [
-        topic_spec(changelog, tasks[subtopology], _changelog_configs(plan, changelog), settings)
+        topic_spec(changelog, tasks[subtopology], changelog_settings(plan, changelog), settings)
         for changelog, subtopology in plan.changelogs.items()
         if changelog not in found
     ]

@@ -14,12 +14,11 @@ from airflow_kstreams.streams.ports import (
     Clock,
     CommittedOffset,
     GroupMember,
-    Headers,
     TopicDescription,
     TopicPartition,
     TopicSpec,
 )
-from airflow_kstreams.testing.in_memory_kafka.log import LogRecord, PartitionLog, Transaction
+from airflow_kstreams.testing.in_memory_kafka.log import Content, LogRecord, PartitionLog, Transaction
 from airflow_kstreams.testing.in_memory_kafka.transactions import TransactionCoordinator
 
 #: Pause of a client before it asks again.
@@ -69,6 +68,7 @@ class Topic:
         return self.keyless % len(self.logs)
 
 
+_TIMESTAMP_TYPE = "message.timestamp.type"
 #: Settings of topics that the engine and its tests ask for.
 _TOPIC_DEFAULTS: Mapping[str, str] = {
     "cleanup.policy": "delete",
@@ -76,7 +76,7 @@ _TOPIC_DEFAULTS: Mapping[str, str] = {
     "max.message.bytes": "1048588",
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": str(2**63 - 1),
-    "message.timestamp.type": "CreateTime",
+    _TIMESTAMP_TYPE: "CreateTime",
     "min.insync.replicas": "1",
     "retention.bytes": "-1",
     "retention.ms": "604800000",
@@ -86,7 +86,7 @@ _TOPIC_DEFAULTS: Mapping[str, str] = {
 _INHERITED: Mapping[str, str] = {
     "cleanup.policy": "log.cleanup.policy",
     "max.message.bytes": "message.max.bytes",
-    "message.timestamp.type": "log.message.timestamp.type",
+    _TIMESTAMP_TYPE: "log.message.timestamp.type",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
 }
@@ -188,13 +188,6 @@ class Broker:
         inherited = {name: self.configs[of] for name, of in _INHERITED.items() if of in self.configs}
         return {**_TOPIC_DEFAULTS, **inherited, **topic.spec.configs}
 
-    def dated(self, content: Content, topic: Topic) -> Content:
-        """Return a record's content as the broker dates it: by its own clock under LogAppendTime."""
-        if self.configs_of(topic)["message.timestamp.type"] != "LogAppendTime":
-            return content
-        key, value, _, headers = content
-        return key, value, self.clock.now_ms(), headers
-
     def delete(self, name: str) -> None:
         """Delete a topic, if it exists, and what groups had committed of it."""
         if self.topics.pop(name, None) is not None:
@@ -229,11 +222,17 @@ class Broker:
             )
         return topic.logs[partition.partition]
 
-    def append(
-        self, log: PartitionLog, content: tuple[bytes | None, bytes | None, int, Headers | None]
-    ) -> LogRecord:
+    def dated(self, log: PartitionLog, content: Content) -> Content:
+        """Return a record's content as the broker dates it: by its own clock under LogAppendTime."""
+        default = self.configs.get(_INHERITED[_TIMESTAMP_TYPE])
+        if self.topics[log.at.topic].spec.configs.get(_TIMESTAMP_TYPE, default) != "LogAppendTime":
+            return content
+        key, value, _, headers = content
+        return key, value, self.clock.now_ms(), headers
+
+    def append(self, log: PartitionLog, content: Content) -> LogRecord:
         """Append a record outside any transaction."""
-        record = log.append(content)
+        record = log.append(self.dated(log, content))
         if self.observer is not None:
             self.observer(
                 Commit(at_ms=self.clock.now_ms(), transactional_id=None, records=(record,), offsets={})

@@ -14,6 +14,8 @@ from typing import Any
 
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, Isolation, TopicPartition
 
+#: Key, value, timestamp in epoch milliseconds, headers.
+Content = tuple[bytes | None, bytes | None, int, Headers | None]
 #: Kafka's timestamp type "create time".
 _CREATE_TIME = 1
 
@@ -48,7 +50,7 @@ class LogRecord:
         self,
         at: TopicPartition,
         position: int,
-        content: tuple[bytes | None, bytes | None, int, Headers | None],
+        content: Content,
         transaction: Transaction | None,
     ) -> None:
         self._at = at
@@ -125,7 +127,7 @@ class PartitionLog:
 
     def append(
         self,
-        content: tuple[bytes | None, bytes | None, int, Headers | None],
+        content: Content,
         transaction: Transaction | None = None,
     ) -> LogRecord:
         """Append a record.

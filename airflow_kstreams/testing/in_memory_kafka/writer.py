@@ -19,7 +19,7 @@ from airflow_kstreams.streams.errors import (
 )
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker, Topic
-from airflow_kstreams.testing.in_memory_kafka.log import PartitionLog
+from airflow_kstreams.testing.in_memory_kafka.log import Content, PartitionLog
 from airflow_kstreams.testing.in_memory_kafka.transactions import (
     Claim,
     ConcurrentError,
@@ -30,9 +30,6 @@ from airflow_kstreams.testing.in_memory_kafka.transactions import (
 #: What the client itself refuses, whatever the topic takes.
 _CLIENT_MAX_BYTES = 1_000_000
 _SENT_EARLY = 0.25
-
-#: Key, value, timestamp in epoch milliseconds, headers.
-Content = tuple[bytes | None, bytes | None, int, Headers | None]
 
 
 @runtime_checkable
@@ -339,7 +336,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
             del self._waiting[0]
             refusal = None if topic is None else _refusal(topic, content)
             if refusal is None:
-                log.append(content, transaction)
+                log.append(self._broker.dated(log, content), transaction)
             else:
                 self._failure = record_refused(at.topic, at.partition, refusal)
             self._let_copy_arrive()

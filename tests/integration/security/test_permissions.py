@@ -114,7 +114,26 @@ def test_runs_pass_when_the_user_has_exactly_the_listed_permissions(
     assert len(consume_all(f"{application.application_id}-dead-letter")) == 2
 
 
-EACH = needed(stateful, APP, deserialization_exception_handler="dead-letter")
+ALL = needed(stateful, APP, deserialization_exception_handler="dead-letter")
+EACH = [each for each in ALL if not each.without]
+
+
+def test_runs_pass_and_say_what_is_not_checked_when_optional_permissions_are_missing(
+    make: Callable[..., Application],
+    allow: Allow,
+    produce: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    application = make(stateful)
+    listed = permissions_of(application)
+    optional = [each for each in listed if each.without]
+    assert optional
+    allow(each for each in listed if each not in optional)
+
+    two_runs(application, produce)
+
+    assert "the settings of internal topics are not checked" in caplog.text
+    assert f"needs the permission {optional[0].operation} on topic" in caplog.text
 
 
 @pytest.mark.parametrize("missing", EACH, ids=map(str, EACH))

@@ -11,7 +11,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import Finding, not_permitte
 from airflow_kstreams.batch.inspect.doctor.seen import Seen, Subject
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
-from airflow_kstreams.batch.run.topics import internal_configs
+from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort
 
@@ -35,7 +35,7 @@ def diagnose(cluster: ClusterPort, subject: Subject, *, clock: Clock | None = No
 
 def _findings(cluster: ClusterPort, admin: AdminPort, subject: Subject, clock: Clock) -> Iterator[Finding]:
     plan = subject.plan
-    found = dict(admin.describe_topics({*plan.sources, *plan.outputs, *internal_configs(plan)}))
+    found = dict(admin.describe_topics({*plan.sources, *plan.outputs, *internal_settings(plan)}))
     yield ok("broker", "answers")
     try:
         found |= admin.describe_topics(BROKERS_OWN)

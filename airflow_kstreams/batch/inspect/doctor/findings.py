@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.protocol.topic_settings import alter_command
 from airflow_kstreams.streams.errors import KafkaClientError
 
 _NAMED = 4
@@ -92,13 +93,4 @@ def set_topic(topic: str, **configs: str) -> str:
 
     :param configs: dots as underscores.
     """
-    return set_topic_configs(topic, {name.replace("_", "."): value for name, value in configs.items()})
-
-
-def set_topic_configs(topic: str, configs: Mapping[str, str]) -> str:
-    """Return the command that changes a topic's settings."""
-    wanted = ",".join(f"{name}={value}" for name, value in sorted(configs.items()))
-    return (
-        "kafka-configs.sh --bootstrap-server <broker> --alter --entity-type topics "
-        f"--entity-name {topic} --add-config {wanted}"
-    )
+    return alter_command(topic, {name.replace("_", "."): value for name, value in configs.items()})

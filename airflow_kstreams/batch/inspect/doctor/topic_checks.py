@@ -14,12 +14,12 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     number,
     ok,
     set_topic,
-    set_topic_configs,
     warning,
 )
 from airflow_kstreams.batch.inspect.doctor.seen import Seen
 from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
-from airflow_kstreams.batch.run.topics import check_topics, internal_configs
+from airflow_kstreams.batch.protocol.topic_settings import alter_command, harmful, internal_settings
+from airflow_kstreams.batch.run.topics import check_topics
 from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
 from airflow_kstreams.streams.ports import TopicDescription
 
@@ -53,7 +53,7 @@ class Topics:
     @property
     def internal(self) -> Mapping[str, Mapping[str, str]]:
         """The engine's own: name -> settings that it creates them with."""
-        return internal_configs(self.seen.plan)
+        return internal_settings(self.seen.plan)
 
     @property
     def all(self) -> list[str]:
@@ -288,7 +288,7 @@ def _internal(topics: Topics) -> Iterator[Finding]:
         }
         if differing:
             wrong.append(topic)
-            fatal = differing.keys() & {"cleanup.policy", "retention.ms", "retention.bytes"}
+            fatal = harmful(wanted, configs)
             listed = ", ".join(
                 f"{name}={configs[name]}, expected {value}" for name, value in sorted(differing.items())
             )
@@ -296,8 +296,8 @@ def _internal(topics: Topics) -> Iterator[Finding]:
             yield level(
                 "internal topics",
                 f"{topic} has {listed}"
-                + (": state, or records between two tasks, get lost" if fatal else ""),
-                set_topic_configs(topic, differing),
+                + (": records or their times get lost, so no run begins" if fatal else ""),
+                alter_command(topic, differing),
             )
     present = [topic for topic in topics.internal if topic in topics.found]
     if present and not wrong:

@@ -452,7 +452,7 @@ def test_run_is_refused_when_its_changelog_is_created_again(
     scene.publish(8)
     scene.settle(running)
     scene.kafka.admin().delete_topics([f"{APP}-counts-changelog"])
-    scene.kafka.create_topic(f"{APP}-counts-changelog", partitions=2)
+    scene.kafka.create_topic(f"{APP}-counts-changelog", partitions=2, cleanup_policy="compact")
     scene.publish(8)
     with pytest.raises(DataLossError, match=f"changelog {APP}-counts-changelog is not the one") as caught:
         for _ in range(10):

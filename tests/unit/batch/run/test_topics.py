@@ -32,6 +32,9 @@ class Topics:
             if name in self.partitions
         }
 
+    def topic_configs(self, name: str) -> dict[str, str]:
+        return {}
+
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         assert not any(before.values())
 

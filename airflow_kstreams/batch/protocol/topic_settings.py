@@ -1,0 +1,118 @@
+"""Which settings the engine's own topics have, and which of them decide whether records keep what they mean.
+
+The topics are created with these settings, and looked at again before every run: an administrator may change
+a topic, and one that an earlier version created took what it does not name from the broker, such as
+``log.message.timestamp.type``. What would lose records, or their times, is refused with the command that
+mends it. Everything else about a topic is the administrator's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import AdminPort
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+
+log = logging.getLogger(__name__)
+
+#: Records may be dated long ago or ahead: neither must they be refused, nor expired by their own time, nor
+#: get the broker's time in the place of their own.
+_ANY_TIMESTAMP: Mapping[str, str] = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
+#: Of repartition topics and the dead-letter topic.
+REPARTITION: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    **_ANY_TIMESTAMP,
+}
+#: A local checkpoint counts for half the time that tombstones are kept: with seven days, the checkpoint of a
+#: daily run is of use, with the broker's one day it would not be.
+_CHANGELOG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
+    **_ANY_TIMESTAMP,
+}
+#: Of the metadata topic and the ledger: small segments, cleaned early, because every task reads these topics
+#: from their beginning. Their records' times mean nothing.
+PROTOCOL: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(16 * 1024 * 1024),
+}
+
+#: Setting -> what is lost under another value.
+_LOSSES: Mapping[str, str] = {
+    "cleanup.policy": "the broker would delete records that are still needed",
+    "retention.ms": "the broker would delete records that are still needed",
+    "retention.bytes": "the broker would delete records that are still needed",
+    "message.timestamp.type": "records would get the broker's time, and event time would be lost",
+}
+
+
+def changelog_settings(plan: TopologyPlan, changelog: str) -> Mapping[str, str]:
+    """Return the settings of a changelog, those that its store asks for included."""
+    given = plan.subtopology(plan.changelogs[changelog]).changelog_configs.get(changelog, {})
+    return {**_CHANGELOG, **given}
+
+
+def internal_settings(plan: TopologyPlan) -> dict[str, Mapping[str, str]]:
+    """Return the settings that the engine creates its own topics of a topology with, by topic."""
+    wanted: dict[str, Mapping[str, str]] = dict.fromkeys(plan.repartition_topics, REPARTITION)
+    wanted |= {changelog: changelog_settings(plan, changelog) for changelog in plan.changelogs}
+    return wanted | dict.fromkeys(ProtocolTopics(plan.application_id).protocol, PROTOCOL)
+
+
+def harmful(wanted: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a topic with which something is lost, with the values that they must have.
+
+    :param wanted: as the engine creates the topic.
+    :param found: as they are in force; what is not among them is taken to be right.
+    """
+    return {
+        name: value for name, value in wanted.items() if name in _LOSSES and found.get(name, value) != value
+    }
+
+
+def refuse_harmful_settings(admin: AdminPort, plan: TopologyPlan) -> None:
+    """Refuse to run on internal topics whose settings would lose records or their times.
+
+    A topic that does not exist is not looked at. Settings that this user may not see are not either, with a
+    line in the log.
+
+    :raises ConfigError: with the commands that mend the topics.
+    """
+    causes: list[str] = []
+    commands: list[str] = []
+    internal = internal_settings(plan)
+    for topic in admin.describe_topics(internal):
+        wanted = internal[topic]
+        try:
+            found = admin.topic_configs(topic)
+        except AccessDeniedError as refused:
+            log.warning("the settings of internal topics are not checked: %s", refused)
+            return
+        mended = harmful(wanted, found)
+        causes += [
+            f"{topic} has {name}={found[name]}, it must be {value}: {_LOSSES[name]}"
+            for name, value in mended.items()
+        ]
+        if mended:
+            commands.append(alter_command(topic, mended))
+    if causes:
+        raise ConfigError("; ".join(causes), fix=f"run {'; '.join(commands)}; then retry the run")
+
+
+def alter_command(topic: str, settings: Mapping[str, str]) -> str:
+    """Return the command that changes a topic's settings."""
+    wanted = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
+    return (
+        "kafka-configs.sh --bootstrap-server <broker> --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {wanted}"
+    )
