@@ -56,7 +56,6 @@ UNCALLED = frozenset(
         "admin.delete_topics",
         "admin.group_ids",
         "admin.group_members",
-        "admin.topic_configs",
         "admin.topic_names",
         "reader.commit",
     }
