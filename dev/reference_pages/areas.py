@@ -97,7 +97,15 @@ AREAS = (
         page="airflow.md",
         title="Airflow",
         about="The three steps of a run as operators, waiting for a run, and looking at what it left.",
-        modules=("operators.incremental_batch", "operators", "sensors", "triggers", "hooks", "batch.report"),
+        modules=(
+            "operators.incremental_batch",
+            "operators",
+            "sensors",
+            "triggers",
+            "hooks",
+            "batch.report",
+            "batch.inspect",
+        ),
     ),
     Area(
         page="spark.md",

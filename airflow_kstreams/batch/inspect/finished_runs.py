@@ -15,14 +15,18 @@ sure that nothing is missed.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
 from typing import Self
 
 import msgspec
 
 from airflow_kstreams.batch.protocol.ledger import decode_summary
 from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
-from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, TopicPartition
+from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 #: A group's offsets expire when nothing is committed for days.
@@ -114,8 +118,29 @@ class FinishedRuns:
         if time.monotonic() - self._committed_at > _RECOMMIT_SECONDS:
             self.take(self._cursor)
         fetched = self._open().poll(max_records=_MAX_RECORDS, timeout_seconds=timeout_seconds)
+        return self._finished(fetched.records.get(self._partition, ()))
+
+    def until_now(self) -> list[tuple[int, RunSummary]]:
+        """Return the runs that have finished by now and are not taken care of; wait for no others.
+
+        :return: as :meth:`poll`.
+        :raises KafkaClientError: as :meth:`poll`, or the ledger's end cannot be reached.
+        """
+        admin = self._cluster.admin()
+        try:
+            end = admin.end_offsets([self._partition], isolation="read_committed")[self._partition]
+        finally:
+            admin.close()
+        read = BoundedRead(self._open(), {self._partition: (self._cursor, end)})
+        records = [record for fetched in read for record in chain.from_iterable(fetched.values())]
+        # What follows is for the next poll.
+        self.rewind(max(self._cursor, end))
+        return self._finished(records)
+
+    def _finished(self, records: Iterable[Record]) -> list[tuple[int, RunSummary]]:
+        """Decode what was read; stop before what cannot be decoded."""
         found: dict[bytes, tuple[int, RunSummary]] = {}
-        for record in fetched.records.get(self._partition, ()):
+        for record in records:
             try:
                 summary = decode_summary(record)
             except KafkaClientError:
@@ -155,6 +180,30 @@ class FinishedRuns:
         if self._reader is None:
             raise ValueError("the runs are followed only within the context")
         return self._reader
+
+
+@contextmanager
+def new_runs(cluster: ClusterPort, application_id: str, *, name: str) -> Iterator[list[RunSummary]]:
+    """Give the runs of an application that have finished since the last time; a context manager.
+
+    They count as seen when the block ends without an error, so a process that dies in it gets them again. A
+    new name begins with the first run that the ledger still has. A run that a reset took back comes once
+    more when it has finished anew.
+
+    :param cluster: where the application runs.
+    :param application_id: the application.
+    :param name: of who asks; each name has a cursor of its own, kept in Kafka as a consumer group's offset
+        (``APPLICATION-finished-runs-NAME``), and one process at a time.
+    :return: the ledger's entries, in the order in which the runs finished; empty if there is nothing new.
+    :raises ConfigError: the application has no ledger yet.
+    :raises KafkaClientError: the broker does not answer, or the ledger holds a record that no run wrote,
+        right behind what was seen.
+    """
+    with FinishedRuns(cluster, application_id, name=name, from_start=True) as runs:
+        found = runs.until_now()
+        yield [summary for _, summary in found]
+        if found:
+            runs.take(found[-1][0] + 1)
 
 
 def _topic_id_in(metadata: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
 
-from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
+from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns, new_runs
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunSummary
 from airflow_kstreams.batch.report.asset_events import MAX_EXTRA_BYTES, event_extra
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
@@ -200,6 +200,59 @@ def test_record_that_no_run_wrote_is_named_and_hides_no_run_before_it(applicatio
                 ) as refused:
                     runs.poll(0.1)
                 assert refused.value.code == "BAD_LEDGER"
+
+
+def _new(application: Application) -> list[str]:
+    with new_runs(application.cluster, "app", name="report") as runs:
+        return [run.run_id for run in runs]
+
+
+def test_new_runs_are_given_once_and_without_waiting_for_more(application: Application) -> None:
+    application.run("one")
+    application.run("two")
+    assert _new(application) == ["one", "two"]
+    assert _new(application) == []
+    application.run("three")
+    assert _new(application) == ["three"]
+
+
+def test_new_runs_are_given_again_when_the_work_on_them_failed(application: Application) -> None:
+    application.run("one")
+    with (
+        pytest.raises(ZeroDivisionError),
+        new_runs(application.cluster, "app", name="report") as runs,
+    ):
+        application.run("meanwhile")
+        assert [run.run_id for run in runs] == ["one"]
+        raise ZeroDivisionError
+    with new_runs(application.cluster, "app", name="report") as runs:
+        application.run("later")
+        assert [run.run_id for run in runs] == ["one", "meanwhile"]
+    assert _new(application) == ["later"], "only what was given counts as seen"
+
+
+def test_new_run_before_a_record_that_no_run_wrote_is_given_and_the_record_is_named(
+    application: Application,
+) -> None:
+    kafka = application.on
+    assert isinstance(kafka, InMemoryKafka)
+    application.run("one")
+    kafka.append("app-runs", b"not json", b"stranger")
+    assert _new(application) == ["one"]
+    for _ in range(2):
+        with pytest.raises(KafkaClientError, match="is not a ledger record"):
+            _new(application)
+
+
+def test_runs_that_finish_after_those_by_now_are_polled(
+    application: Application, following: Callable[..., FinishedRuns]
+) -> None:
+    application.run("before")
+    with following() as runs:
+        application.run("one")
+        assert [summary.run_id for _, summary in runs.until_now()] == ["one"]
+        application.run("two")
+        assert _ids(runs) == ["two"]
 
 
 def _finished(application: Application, runs: FinishedRuns, run_id: str) -> list[tuple[int, RunSummary]]:
