@@ -44,6 +44,8 @@ _DEFAULTS: Mapping[str, str] = {
     "check.crcs": "true",
 }
 _SERVED_AT_ONCE = 1
+#: The client's default; it refuses one below ``session.timeout.ms``. Neither means anything without a group.
+_MAX_POLL_INTERVAL_MS = 300_000
 _COORDINATOR_MOVING = frozenset(
     {
         "NOT_COORDINATOR",
@@ -96,6 +98,10 @@ class BoundedReader:
                 "enable.auto.offset.store": "false",
                 "enable.partition.eof": "true",
                 "auto.offset.reset": "error",
+                # How long the client keeps a commit that finds no coordinator. Kept longer than we wait, it
+                # could reach the broker after a later commit of another client, and take that back.
+                "session.timeout.ms": str(timeout_ms),
+                "max.poll.interval.ms": str(max(timeout_ms, _MAX_POLL_INTERVAL_MS)),
                 **self._events.callbacks(),
             },
         )

@@ -4,6 +4,7 @@ guessed, and no result is missing or doubled.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -185,10 +186,13 @@ def test_commit_of_a_reader_ends_in_time_when_nobody_says_where_the_group_is(
     partition = TopicPartition(create_topic(topic_name()), 0)
     proxy.add(Rule(action="cut", apis=(Api.FIND_COORDINATOR,), times=0))
     with closing(proxied.reader(group_id=application_id)) as stuck:
-        with pytest.raises(KafkaClientError, match="committing offsets: no answer within 1 s") as raised:
+        with pytest.raises(KafkaClientError, match="committing offsets") as raised:
             stuck.commit({partition: CommittedOffset(1)})
         assert raised.value.is_retriable
-    proxy.clear()
-    with closing(KafkaCluster({"bootstrap.servers": kafka}).reader(group_id=application_id)) as following:
-        following.commit({partition: CommittedOffset(2)})
-        assert following.committed([partition]) == {partition: CommittedOffset(2)}
+        direct = KafkaCluster({"bootstrap.servers": kafka})
+        with closing(direct.reader(group_id=application_id)) as following:
+            following.commit({partition: CommittedOffset(2)})
+            proxy.clear()
+            # Long enough for the client to ask twice where the group is.
+            time.sleep(2.5)
+            assert following.committed([partition]) == {partition: CommittedOffset(2)}
