@@ -77,11 +77,11 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
     yield "state", state if run is None else f"{state}, run {run.run_id}, generation {run.generation}"
     if found.slice is not None:
         yield "begun", _time(found.slice.plan.begun_ms)
-    if found.lease is None or not found.lease_live:
+    if found.lease is None:
         yield "lease", "not held"
     else:
-        until = _time(found.lease.expires_ms)
-        yield "lease", f"{found.lease.owner} for run {found.lease.owner_run_id}, until {until} unless renewed"
+        renewed = _time(found.lease_renewed_ms)
+        yield "lease", f"{found.lease.owner} for run {found.lease.owner_run_id}, last renewed {renewed}"
     if found.reset is not None:
         yield "last reset", f"{found.reset.stage.value}, {_time(found.reset.begun_ms)}: {found.reset.command}"
 

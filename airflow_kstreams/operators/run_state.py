@@ -7,12 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.model import Lease, RunState, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.protocol.model import RunState, RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice
 from airflow_kstreams.streams.errors import ConfigError, RunError, UpstreamNotDoneError
 
 if TYPE_CHECKING:
+    from airflow_kstreams.batch.protocol.ledger import Ledger
     from airflow_kstreams.batch.protocol.metadata import Folded
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.ports import Isolation
@@ -25,9 +25,9 @@ class Standing:
     :param finished: its summary; None if it is not finished.
     :param slice: its slice; None if it is finished, or has not begun as far as can be seen.
     :param folded: what the metadata topic says.
-    :param held: whether a driver of this run has not let go of its lease, which has not run out either: it is
-        at work, or it has died. Drivers of other Airflow tasks of the run would have to wait for that lease,
-        so a driver of a higher try has to relieve it.
+    :param held: whether a driver of this run has not let go of its lease: it is at work, or it has died.
+        Drivers of other Airflow tasks of the run would have to wait for that lease, so a driver of a higher
+        try has to relieve it.
     """
 
     folded: Folded
@@ -63,7 +63,7 @@ class Standing:
             folded = read_metadata(cluster, application_id, admin=admin, reader=reader, wait_ms=wait_ms)
         found = folded.slice
         ours = folded.state is RunState.RUNNING and found is not None and found.run_id == run_id
-        return cls(folded=folded, slice=found if ours else None, held=_is_held(ledger.lease, run_id))
+        return cls(folded=folded, slice=found if ours else None, held=_is_held(ledger, run_id))
 
     def unfinished(
         self, cluster: KafkaCluster, subtopologies: Sequence[int], *, certain: bool = False
@@ -100,10 +100,9 @@ class Standing:
             return False
 
 
-def _is_held(lease: Lease | None, run_id: str) -> bool:
-    if lease is None or lease.continuous or lease.owner_run_id != run_id:
-        return False
-    return lease.expires_ms > SystemClock().now_ms()
+def _is_held(ledger: Ledger, run_id: str) -> bool:
+    lease = ledger.held_lease
+    return lease is not None and not lease.continuous and lease.owner_run_id == run_id
 
 
 def subtopologies_of(slice_: Slice, subtopology: int | None) -> Sequence[int]:

@@ -13,7 +13,12 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
-from airflow_kstreams.batch.inspect.conditions import Condition, RunFinished, StopOffsetsReached
+from airflow_kstreams.batch.inspect.conditions import (
+    Condition,
+    RunFinished,
+    StopOffsetsReached,
+    owner_at_work,
+)
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
 from airflow_kstreams.streams.errors import ConfigError, ReportedError
@@ -78,8 +83,9 @@ class ConditionSensor(BaseSensorOperator):
             condition = self.condition()
             with ClusterView(KafkaHook(self.kafka_conn_id).cluster()) as view:
                 result = condition.evaluate(view)
+                owner = owner_at_work(condition, view) if result is None else ""
         if result is None:
-            self.log.info("Not yet: %s", condition)
+            self.log.info("Not yet: %s%s", condition, f"; {owner}" if owner else "")
             return PokeReturnValue(is_done=False)
         self.log.info("There is %s", condition)
         return PokeReturnValue(is_done=True, xcom_value=result)

@@ -187,12 +187,12 @@ class RunError(KStreamsError):
 
 
 class RunBusyError(RunError):
-    """Another owner holds a live lease on this application.
+    """Another owner works on this application: it was seen to take or renew the lease.
 
     :param run_id: the run that was refused.
     :param owner: who holds the lease.
     :param owner_run_id: the run the owner works on.
-    :param lease_expires_ms: when its lease ends unless renewed, epoch milliseconds.
+    :param lease_expires_ms: when its lease ends unless renewed, epoch milliseconds by its own clock.
     """
 
     owner: str

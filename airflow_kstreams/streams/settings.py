@@ -123,7 +123,8 @@ class ApplicationSettings:
         30_000,
         minimum=3_000,
         doc="Milliseconds a driver's lease lasts unless renewed (every third of it). Long enough to survive "
-        "a garbage collection, short enough that the next run need not wait a minute after a crash.",
+        "a garbage collection, short enough that the next run need not wait a minute after a crash: another "
+        "run that meets the lease watches for so long whether it is renewed.",
     )
     transaction_timeout_ms: int = _setting(
         120_000,

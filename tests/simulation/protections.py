@@ -21,7 +21,7 @@ from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notifica
 from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.batch.protocol.stops import slice_starts
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.lease import CoordinatorLease
+from airflow_kstreams.batch.run.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.task.attempt import TaskAttempt
@@ -154,8 +154,8 @@ def _stops_move() -> SwitchedOff:
 
 
 def _lease_is_ignored() -> SwitchedOff:
-    """A live lease of another owner stops nobody."""
-    return mock.patch.object(CoordinatorLease, "refuse_busy", lambda *_, **__: None)
+    """The lease of another owner stops nobody."""
+    return mock.patch.object(LeaseObservation, "is_free", lambda *_: True)
 
 
 def _suspects_go_on() -> SwitchedOff:

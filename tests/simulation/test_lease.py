@@ -1,4 +1,4 @@
-"""The lease of a driver whose threads renew it side by side."""
+"""The lease of a driver whose threads renew it side by side, or whose start takes longer than it lasts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
+from unittest import mock
 
 import pytest
 
 from airflow_kstreams.batch.protocol.ledger import LEASE_KEY
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.streams.errors import RunSupersededError
+from airflow_kstreams.streams.errors import RunBusyError, RunSupersededError
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
@@ -58,3 +59,36 @@ def test_lease_stays_with_its_new_owner_when_threads_of_the_old_one_renew_it_at_
         if r.key() == LEASE_KEY.encode()
     ]
     assert [json.loads(lease or b"")["order"] for lease in leases] == [[0, 1], [0, 2], [0, 2]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_driver_that_takes_over_keeps_its_lease_when_fencing_lasts_longer_than_it(seed: int) -> None:
+    world = World(Random(seed))
+    kafka = InMemoryKafka(clock=world)
+    for topic in ("a", "b", "out"):
+        kafka.create_topic(topic)
+    kafka.append("a", b"v", b"k")
+    plan = APPLICATIONS["chain"].build().plan(APPLICATION_ID)
+    settings = ApplicationSettings.parse(APPLICATION_ID, {"lease.ms": 10_000, "settle.ms": 0})
+
+    def begin(run_id: str, order: tuple[int, int]) -> None:
+        coordinator = Coordinator(kafka, settings, clock=world)
+        coordinator.begin(run_id, plan, order=order, owner=f"driver of {run_id} {order}", hold_lease=True)
+
+    def main() -> None:
+        begin("run", (0, 1))
+        taking = world.start("takes over", "driver", lambda: begin("run", (0, 2)))
+        world.sleep(1.0)
+        while world.seconds < 40.0:
+            with pytest.raises(RunBusyError) as refused:
+                begin("next", (0, 1))
+            assert refused.value.owner == "driver of run (0, 2)"
+        assert taking.wait().error is None
+        assert world.seconds >= 45.0
+
+    slow = mock.patch("airflow_kstreams.batch.run.session.fence", lambda *_, **__: world.sleep(45.0))
+    with running_in(world, seed), slow:
+        process = world.start("scheduler", "scheduler", main)
+        world.run(process)
+    assert process.ending is not None
+    assert process.ending.error is None

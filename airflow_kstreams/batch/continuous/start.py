@@ -7,7 +7,7 @@ plan, and a generation. Its start writes, in one transaction of the coordinator,
     the lease - that record - the start offset of every partition, as a committed offset - partition groups
 
 and then deletes the metadata topic, as the holder of the lease, and before any task may start. What comes
-before that transaction (a look for a live lease, the claim, another look) is the same for every run: see
+before that transaction (a wait for the lease, the claim, another look) is the same for every run: see
 :mod:`airflow_kstreams.batch.run.coordinator`.
 
 Rule: a record under ``__continuous__`` makes void what the metadata topic holds; the begin of a batch
@@ -72,7 +72,7 @@ def begin_continuous(
     :param groups: as for :meth:`Coordinator.begin`.
     :raises ConfigError: transactions could not last as long as the settings say, or the run id cannot be
         used.
-    :raises RunBusyError: another owner holds a live lease, or won a race.
+    :raises RunBusyError: another owner is alive, as its renewals show, or won a race.
     :raises TopologyError: topics or partition groups do not fit, or an unfinished batch belongs to another
         topology.
     :raises DataLossError: what a partition would start at is gone.

@@ -275,6 +275,18 @@ def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None)
     return sorted({part.topic for part in last.inputs})
 
 
+def owner_at_work(condition: Condition, view: View) -> str:
+    """Say who holds the application's lease and when it was renewed last, for a person who waits; empty when
+    it is not held. No condition depends on it: whether the owner is alive, one look cannot say.
+    """
+    ledger = view.ledger(condition.application_id)
+    lease = ledger.held_lease
+    if lease is None:
+        return ""
+    renewed = iso_of(ledger.lease_written_ms)
+    return f"{lease.owner} holds the lease for run {lease.owner_run_id} and renewed it last at {renewed}"
+
+
 def condition_to_json(condition: Condition) -> Json:
     """Return a condition as a trigger carries it."""
     data: Json = msgspec.to_builtins(condition)

@@ -40,7 +40,8 @@ class RunStatus:
     :param slice: the running slice, or the last finished one; None when there is none.
     :param continuous: the continuous run that was started last, if nothing else has run since.
     :param committed: committed offset of every source partition of the slice.
-    :param lease: the last lease written; ``lease_live`` says whether it is in force.
+    :param lease: the lease that was not released; whether its owner is alive, one look cannot say.
+    :param lease_renewed_ms: when it was renewed last, epoch milliseconds by its owner's clock; 0 without one.
     :param runs: the last finished runs, oldest first.
     :param metadata: the metadata topic's records as readable lines, in log order.
     :param taken_back: runs that a reset took back and that have not finished again.
@@ -56,7 +57,7 @@ class RunStatus:
     continuous: ContinuousRun | None = None
     committed: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     lease: Lease | None = None
-    lease_live: bool = False
+    lease_renewed_ms: int = 0
     runs: tuple[RunSummary, ...] = ()
     metadata: tuple[str, ...] = ()
     taken_back: tuple[RunSummary, ...] = ()
@@ -102,15 +103,14 @@ def read_status(
             committed = reader.committed(partitions)
             positions |= {tp: offset.offset for tp, offset in committed.items()}
         ends = _ends(admin, positions)
-    lease = ledger.lease
     return RunStatus(
         application_id=application_id,
         state=folded.state,
         slice=folded.slice,
         continuous=ledger.current_continuous,
         committed=committed,
-        lease=lease,
-        lease_live=lease is not None and lease.expires_ms > clock.now_ms(),
+        lease=ledger.held_lease,
+        lease_renewed_ms=ledger.lease_written_ms if ledger.held_lease is not None else 0,
         runs=tuple(ledger.runs.values())[-last_runs:],
         metadata=tuple(_line(record) for record in content.records),
         taken_back=tuple(ledger.taken_back.values()),

@@ -44,12 +44,16 @@ class Ledger:
     """What the ledger says.
 
     :param runs: summary by run id, in the order in which they finished.
-    :param lease: the last lease, whether live, expired or released; None when there never was one.
+    :param lease: the last lease, whether renewed, abandoned or released; None when there never was one, or a
+        reset has taken it away.
     :param assignment: the partition groups that state depends on; None before the first run with records.
     :param taken_back: summaries of runs that a reset took back and that have not finished again.
     :param reset: the last reset; None when a run has finished, or a continuous one has begun since, or there
         never was one.
     :param continuous: the continuous run that was started last; None when there never was one.
+    :param lease_offset: of the lease's record, which every renewal moves; -1 without a lease.
+    :param lease_written_ms: when that record was written, epoch milliseconds by the owner's or the broker's
+        clock: to be shown, never compared with another clock; 0 without a lease.
     """
 
     runs: Mapping[str, RunSummary] = field(default_factory=dict)
@@ -58,6 +62,13 @@ class Ledger:
     taken_back: Mapping[str, RunSummary] = field(default_factory=dict)
     reset: ResetRecord | None = None
     continuous: ContinuousRun | None = None
+    lease_offset: int = -1
+    lease_written_ms: int = 0
+
+    @property
+    def held_lease(self) -> Lease | None:
+        """The lease that was not released. Its owner may be at work, or dead."""
+        return self.lease if self.lease is not None and self.lease.expires_ms else None
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
@@ -187,6 +198,7 @@ def read_ledger(
         cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
     )
     lease: Lease | None = None
+    lease_offset, lease_written_ms = -1, 0
     assignment: Assignment | None = None
     reset: ResetRecord | None = None
     continuous: ContinuousRun | None = None
@@ -197,6 +209,9 @@ def read_ledger(
         key, value = (record.key() or b"").decode(errors="replace"), record.value()
         if key == LEASE_KEY:
             lease = None if value is None else _decode(value, Lease, topic, record.offset())
+            lease_offset, lease_written_ms = (
+                (-1, 0) if lease is None else (record.offset(), record.timestamp()[1])
+            )
         elif key == ASSIGNMENT_KEY:
             assignment = None if value is None else _decode(value, Assignment, topic, record.offset())
         elif key == RESET_KEY:
@@ -225,6 +240,8 @@ def read_ledger(
         taken_back=taken_back,
         reset=reset,
         continuous=continuous,
+        lease_offset=lease_offset,
+        lease_written_ms=lease_written_ms,
     )
 
 

@@ -221,9 +221,12 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     :param order: (clear number, try number) of the owner.
     :param owner: text naming it in messages.
     :param generation: of the slice, or of the continuous run, that the owner works on.
-    :param expires_ms: epoch milliseconds; 0 = released.
+    :param expires_ms: when it ends unless renewed, epoch milliseconds by the owner's clock; 0 = released.
+        To others, whose clocks may differ, only this 0 means anything.
     :param continuous: whether the owner runs the application continuously.
     :param stopping: whether the tasks of a continuous run are to end cleanly.
+    :param lease_ms: milliseconds that it lasts from a renewal, the owner's ``lease.ms``; 0 in leases of
+        earlier versions: not known.
     """
 
     owner_run_id: str
@@ -233,6 +236,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     expires_ms: int
     continuous: bool = False
     stopping: bool = False
+    lease_ms: int = 0
 
 
 class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -121,12 +121,6 @@ class Survey:
     now_ms: int
 
     @property
-    def live_lease(self) -> Lease | None:
-        """The lease, if a driver holds it."""
-        lease = self.ledger.lease
-        return lease if lease is not None and lease.expires_ms > self.now_ms else None
-
-    @property
     def unfinished_run(self) -> str | None:
         """Id of the run whose slice is unfinished; empty when another program wrote it; None if there is
         none.
@@ -163,7 +157,7 @@ class ResetPlan:
     :param dropped_run: id of the run whose unfinished slice is dropped; empty when another program wrote it.
     :param metadata_keys: how many keys of the metadata topic are deleted.
     :param groups_dropped: whether recorded partition groups go with their changelogs.
-    :param lease: that a driver holds and that is taken away.
+    :param lease: that a driver has not released, at work or dead, and that is taken away.
     :param members: of the group; they stay, and may overwrite offsets.
     :param interrupted: command of an earlier reset that is completed first.
     :param done_before: whether the reset of this name was done already.
@@ -272,7 +266,7 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         dropped_run=seen.unfinished_run,
         metadata_keys=len(seen.metadata_keys),
         groups_dropped=_groups_depend(seen.ledger, deleted),
-        lease=seen.live_lease,
+        lease=seen.ledger.held_lease,
         members=seen.members,
         interrupted="" if pending is None else pending.command,
     )

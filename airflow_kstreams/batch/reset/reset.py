@@ -48,6 +48,7 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.ledger import (
+    Ledger,
     assignment_record,
     no_lease_record,
     reset_record,
@@ -66,6 +67,7 @@ from airflow_kstreams.batch.reset.plan import (
     survey,
 )
 from airflow_kstreams.batch.run.fence import fence, last_tasks
+from airflow_kstreams.batch.run.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
@@ -104,6 +106,7 @@ class ApplicationReset:
         self._app = request.application_id
         self._clock = clock or SystemClock()
         self._session = CoordinatorSession(cluster, self._settings, clock=clock)
+        self._leases = LeaseObservation(self._session)
         self._written: ResetRecord | None = None
         self._done = ResetPlan(request=request)
 
@@ -122,17 +125,27 @@ class ApplicationReset:
         return self._planned(survey(self._session, self._request, Look.ASIDE))
 
     def refuse(self, plan: ResetPlan) -> None:
-        """Refuse what must not be done now.
+        """Refuse what must not be done now. A lease that is held is watched first, for as long as it lasts:
+        only its renewals say whether a driver is alive.
 
         :raises RunBusyError: the application is at work, and force was not asked for.
         :raises RunError: a slice is unfinished, and it was not asked for to drop it.
         """
+        ledger = Ledger()
+        if plan.lease is not None and not self._request.force:
+            ledger = self._leases.watch(self._session.read_ledger(wait_ms=0), waiting="a reset")
+        self._refuse(plan, ledger)
+
+    def _refuse(self, plan: ResetPlan, ledger: Ledger) -> None:
+        """Refuse what must not be done now.
+
+        :param ledger: as it is now.
+        """
         force = self._request.force
-        if plan.lease is not None and not force:
-            seconds = (plan.lease.expires_ms - self._clock.now_ms()) / 1000
+        lease = ledger.held_lease
+        if lease is not None and not force and not self._leases.is_free(ledger):
             raise self._busy(
-                f"{plan.lease.owner} works on run {plan.lease.owner_run_id!r}, its lease ends in "
-                f"{seconds:.0f} s unless renewed",
+                f"{lease.owner} works on run {lease.owner_run_id!r} and has just renewed its lease",
                 fix="stop it first, or take the application from it with --force",
             )
         if plan.members and not force:
@@ -216,7 +229,7 @@ class ApplicationReset:
         """Leave no slice and no lease."""
         pending = seen.ledger.unfinished_reset
         self._done = dataclasses.replace(self._planned(seen), interrupted=self._done.interrupted)
-        self.refuse(self._done)
+        self._refuse(self._done, seen.ledger)
         ids = last_tasks(self._app, seen.folded, seen.ledger).transactional_ids or ()
         record = ResetRecord(
             stage=ResetStage.STOPPING,

@@ -9,9 +9,11 @@ decision is seen.
 The order in ``begin``, where each line may be the last one that runs:
 
 0. Ledger says finished -> its summary. Read without waiting; a summary, once there, stays.
-1. A live lease of another owner -> RunBusyError, before any claim, so that the owner is not disturbed.
+1. A lease of another owner -> wait until it is free, at most for as long as it lasts; its owner turns out to
+   be alive -> RunBusyError. Before any claim, so that the owner is not disturbed.
 2. Claim; read ledger and metadata again, to their ends. Repeat 0 and 1 on what is now certain.
-3. RUNNING -> keep every frozen fact; a driver takes it over with generation + 1 and its lease.
+3. RUNNING -> keep every frozen fact; a driver takes it over with generation + 1 and its lease, renewed
+   while it fences.
 4. NEW or FINISHED -> fence, freeze, and write tombstones, stop offsets, completed marker (and partition
    groups, and lease).
 """
@@ -108,8 +110,8 @@ class Coordinator:
             is read if ``autostop.at`` says so.
         :raises ConfigError: transactions could not last as long as the settings say, the run id cannot be
             used, or the run goes by its data interval and has none.
-        :raises RunBusyError: another owner holds a live lease, or won a race; or the application is being
-            reset.
+        :raises RunBusyError: another owner is alive, as its renewals show, or won a race; or the application
+            is being reset.
         :raises TopologyError: topics or partition groups do not fit, or the unfinished slice belongs to
             another topology.
         :raises DataLossError: what the run would start at is gone, or a topic of the unfinished slice was
@@ -150,9 +152,9 @@ class Coordinator:
         :param ledger: as it was read without waiting.
         :param ensure_topics: creates the protocol's topics that the run needs.
         :raises ConfigError: transactions could not last as long as the settings say.
-        :raises RunBusyError: another owner holds a live lease, or won a race.
+        :raises RunBusyError: another owner is alive, as its renewals show, or won a race.
         """
-        self.lease.refuse_busy_for_certain(ledger, caller)
+        ledger = self.lease.await_turn(ledger, caller)
         refuse_unfit_timeouts(self._settings, self.session.admin)
         ensure_topics(self.session.admin, self._settings)
         with self.lease.racing(caller, ledger):
@@ -171,7 +173,7 @@ class Coordinator:
     def finish(self, run_id: str) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
 
-        :raises RunBusyError: another run's owner holds a live lease.
+        :raises RunBusyError: another run's owner is alive, as its renewals show.
         :raises UpstreamNotDoneError: done notifications are missing.
         :raises RunError: the run has no slice, or a partition is not at its stop offset.
         :raises DataLossError: a topic is not the one the run began with.
@@ -181,7 +183,7 @@ class Coordinator:
         if run_id in ledger.runs:
             return ledger.runs[run_id]
         caller = Caller(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
-        self.lease.refuse_busy_for_certain(ledger, caller, same_run_may_wait=False)
+        self.lease.await_turn(ledger, caller, same_run_may_wait=False)
         try:
             return self._finish_claimed(run_id, caller)
         except TaskFencedError:
@@ -276,7 +278,8 @@ class Coordinator:
         # Tasks of the former owner may hold offsets in open transactions: how far they are could not be read
         # until those have timed out.
         if slice_.generation and not slice_.plan.empty:
-            self.session.fence(slice_)
+            with self.lease.renewing():
+                self.session.fence(slice_)
         log.info("application %s: %s took over the slice of run %s", self._app, caller.owner, slice_.run_id)
         return taken
 

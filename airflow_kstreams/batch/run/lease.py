@@ -2,7 +2,8 @@
 
 A lease is a record of the ledger, written under the coordinator's transactional id together with what begins.
 Its holder renews it in time; a holder that finds the id claimed by another coordinator reads the ledger, and
-goes on only if the lease is still its own. A caller that meets the lease of another owner is refused here.
+goes on only if the lease is still its own. A caller that meets the lease of another owner waits here until
+it is free, and is refused if the owner turns out to be alive (:mod:`.lease_observation`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 from airflow_kstreams.batch.protocol.ledger import Ledger, lease_record
 from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.batch.run.lease_errors import Caller, busy, lost_race, resetting, superseded
+from airflow_kstreams.batch.run.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import (
@@ -45,6 +47,7 @@ class CoordinatorLease:
         self._app = session.application_id
         self._clock = session.clock
         self._lease_ms = session.settings.lease_ms
+        self._others = LeaseObservation(session)
         self._held: Lease | None = None
         self._superseded: RunSupersededError | None = None
 
@@ -62,6 +65,7 @@ class CoordinatorLease:
             generation=generation,
             expires_ms=self._clock.now_ms() + self._lease_ms,
             continuous=caller.continuous,
+            lease_ms=self._lease_ms,
         )
 
     def take(self, lease: Lease | None) -> None:
@@ -76,12 +80,18 @@ class CoordinatorLease:
         """
         if self._held is None:
             raise _none_held()
-        return LeaseRenewal(
-            renew=self.renew,
-            release=self.release,
-            interval_seconds=self._lease_ms / 1000 / _RENEWALS_PER_LEASE,
-            on_superseded=on_superseded,
-        )
+        return self._renewal(self.release, on_superseded)
+
+    @contextmanager
+    def renewing(self) -> Iterator[None]:
+        """Renew the lease while a block runs that may last longer than it, and hold it still afterwards.
+
+        :raises RunSupersededError: another driver has taken over meanwhile.
+        """
+        with self._renewal(lambda: None) as renewal:
+            yield
+        if renewal.superseded:
+            renewal.check()
 
     def renew(self, *, stopping: bool = False) -> None:
         """Renew the lease.
@@ -153,30 +163,37 @@ class CoordinatorLease:
     def refuse_busy(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True) -> None:
         """Refuse a caller that meets a live lease of another owner, or a reset that is not done.
 
+        :param ledger: as it is now; after :meth:`await_turn`, so that a lease was looked at for long enough.
         :param same_run_may_wait: whether an owner of the same run and order is one to wait for.
         :raises RunBusyError: it must wait.
         """
         if ledger.unfinished_reset is not None:
             raise resetting(self._app, caller, ledger.unfinished_reset)
-        lease = ledger.lease
-        now_ms = self._clock.now_ms()
-        if lease is None or lease.expires_ms <= now_ms or self._is_mine(lease):
-            return
-        same_run = lease.owner_run_id == caller.run_id and lease.continuous == caller.continuous
-        if same_run and (not same_run_may_wait or caller.order > lease.order):
-            return
-        raise busy(self._app, caller, lease, now_ms=now_ms)
+        lease = self._in_the_way(ledger, caller, same_run_may_wait=same_run_may_wait)
+        if lease is not None:
+            raise busy(self._app, caller, lease)
 
-    def refuse_busy_for_certain(
-        self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True
-    ) -> None:
-        """Refuse a caller that meets a live lease, after a second look that waits for open transactions: the
-        lease may have been released a moment ago, and a commit returns before readers see it.
+    def await_turn(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True) -> Ledger:
+        """Wait until the lease of another owner is free, at most for as long as it lasts.
+
+        Before that comes a second look, which waits for open transactions: the lease may have been released a
+        moment ago, and a commit returns before readers see it.
+
+        :return: the ledger as it is then.
+        :raises RunBusyError: the owner is alive, or the application is being reset.
         """
-        try:
-            self.refuse_busy(ledger, caller, same_run_may_wait=same_run_may_wait)
-        except RunBusyError:
-            self.refuse_busy(self._session.read_ledger(), caller, same_run_may_wait=same_run_may_wait)
+        if (
+            ledger.unfinished_reset is not None
+            or self._in_the_way(ledger, caller, same_run_may_wait=same_run_may_wait) is not None
+        ):
+            ledger = self._session.read_ledger()
+            if (
+                ledger.unfinished_reset is None
+                and self._in_the_way(ledger, caller, same_run_may_wait=same_run_may_wait) is not None
+            ):
+                ledger = self._others.watch(ledger, waiting=f"run {caller.run_id}")
+        self.refuse_busy(ledger, caller, same_run_may_wait=same_run_may_wait)
+        return ledger
 
     @contextmanager
     def racing(self, caller: Caller, ledger: Ledger) -> Iterator[None]:
@@ -200,6 +217,26 @@ class CoordinatorLease:
     def lost_race(self, caller: Caller) -> RunBusyError:
         """Build the error for a caller whose claim was overtaken."""
         return lost_race(self._app, caller, self._session.read_ledger().lease)
+
+    def _in_the_way(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool) -> Lease | None:
+        """Return the lease of another owner that a caller has to wait for."""
+        lease = ledger.held_lease
+        if lease is None or self._others.is_free(ledger) or self._is_mine(lease):
+            return None
+        same_run = lease.owner_run_id == caller.run_id and lease.continuous == caller.continuous
+        if same_run and (not same_run_may_wait or caller.order > lease.order):
+            return None
+        return lease
+
+    def _renewal(
+        self, release: Callable[[], None], on_superseded: Callable[[], None] | None = None
+    ) -> LeaseRenewal:
+        return LeaseRenewal(
+            renew=self.renew,
+            release=release,
+            interval_seconds=self._lease_ms / 1000 / _RENEWALS_PER_LEASE,
+            on_superseded=on_superseded,
+        )
 
     def _is_mine(self, lease: Lease) -> bool:
         mine = self._held

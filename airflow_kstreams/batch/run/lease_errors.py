@@ -29,14 +29,13 @@ class Caller:
     continuous: bool = False
 
 
-def busy(application_id: str, caller: Caller, lease: Lease, *, now_ms: int) -> RunBusyError:
-    """Build the error for a caller that meets a live lease of another owner."""
+def busy(application_id: str, caller: Caller, lease: Lease) -> RunBusyError:
+    """Build the error for a caller that has seen the owner of a lease take or renew it."""
     if lease.continuous:
-        return _busy_continuously(application_id, caller, lease, now_ms=now_ms)
+        return _busy_continuously(application_id, caller, lease)
     return RunBusyError(
-        f"application {application_id!r} is busy: {lease.owner} works on run {lease.owner_run_id!r}, its "
-        f"lease ends in {(lease.expires_ms - now_ms) / 1000:.0f} s unless renewed; run "
-        f"{caller.run_id!r} must wait",
+        f"application {application_id!r} is busy: {lease.owner} works on run {lease.owner_run_id!r} and has "
+        f"just renewed its lease; run {caller.run_id!r} must wait",
         fix=_WAIT,
         run_id=caller.run_id,
         owner=lease.owner,
@@ -45,13 +44,12 @@ def busy(application_id: str, caller: Caller, lease: Lease, *, now_ms: int) -> R
     )
 
 
-def _busy_continuously(application_id: str, caller: Caller, lease: Lease, *, now_ms: int) -> RunBusyError:
+def _busy_continuously(application_id: str, caller: Caller, lease: Lease) -> RunBusyError:
     doing = "stops it" if lease.stopping else "runs it continuously"
     return RunBusyError(
-        f"application {application_id!r} is busy: {lease.owner} {doing} as {lease.owner_run_id!r}, its lease "
-        f"ends in {(lease.expires_ms - now_ms) / 1000:.0f} s unless renewed; run {caller.run_id!r} must wait",
-        fix=f"stop it by sending SIGTERM to {lease.owner}, wait for its end, then retry; if it is gone "
-        "already, retry when its lease has ended",
+        f"application {application_id!r} is busy: {lease.owner} {doing} as {lease.owner_run_id!r} and has "
+        f"just renewed its lease; run {caller.run_id!r} must wait",
+        fix=f"stop it by sending SIGTERM to {lease.owner}, wait for its end, then retry",
         run_id=caller.run_id,
         owner=lease.owner,
         owner_run_id=lease.owner_run_id,

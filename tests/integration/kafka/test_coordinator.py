@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from airflow_kstreams.streams.errors import (
     UpstreamNotDoneError,
 )
 from tests.support.kafka.slice_tasks import SECONDS, TwoStageApplication
+from tests.support.kafka.waiting import WaitingClock
 
 Produce = Callable[..., None]
 
@@ -235,7 +237,7 @@ def test_second_run_is_refused_with_names_when_the_first_ones_lease_is_live(
     produce(app.source, rows(1))
     first = coordinators(app)
     slice_ = begin(first, app, "run-1", hold_lease=True, owner="driver one", order=(0, 1))
-    other = coordinators(app)
+    other = Coordinator(app.cluster, app.settings, clock=WaitingClock(SystemClock(), first.lease.renew))
     for attempt in (
         lambda: other.begin("run-2", app.plan, hold_lease=False),
         lambda: other.begin("run-2", app.plan, hold_lease=True, order=(9, 9)),
@@ -247,6 +249,7 @@ def test_second_run_is_refused_with_names_when_the_first_ones_lease_is_live(
         assert caught.value.is_retriable
         assert caught.value.owner_run_id == "run-1"
         assert caught.value.lease_expires_ms > 0
+    other.close()
     # The owner was not disturbed: it renews and finishes with the clients it has.
     with first.lease.keep() as lease:
         lease.check()
@@ -267,7 +270,7 @@ def test_slice_is_taken_over_when_the_same_run_comes_with_a_higher_try(
             lease.check()
     assert taken.generation == taken_from.generation + 1
     assert taken.inputs == taken_from.inputs
-    assert read_status(app.cluster, app.application_id).lease_live
+    assert read_status(app.cluster, app.application_id).lease is not None
 
 
 def test_older_slice_is_handed_out_first_when_its_owner_is_gone(
@@ -275,16 +278,17 @@ def test_older_slice_is_handed_out_first_when_its_owner_is_gone(
 ) -> None:
     produce(app.source, rows(1))
     crashed = begin(coordinators(app), app, "run-1", hold_lease=True)
-    with pytest.raises(RunBusyError):
-        coordinators(app).begin("run-2", app.plan, hold_lease=True)
-    released = read_status(app.cluster, app.application_id)
-    assert released.lease is not None
-    expired = Coordinator(app.cluster, app.settings, clock=_Later(app.settings.lease_ms))
+    left = read_status(app.cluster, app.application_id)
+    assert left.lease is not None
+    assert left.lease_renewed_ms > 0
+    patient = WaitingClock(_Quick())
+    expired = Coordinator(app.cluster, app.settings, clock=patient)
     try:
         produce(app.source, rows(4))
         found = begin(expired, app, "run-2", hold_lease=True)
         assert (found.run_id, found.inputs) == ("run-1", crashed.inputs)
         assert found.generation == crashed.generation + 1
+        assert patient.waited_seconds >= app.settings.lease_ms / 1000
         app.play(found)
         assert expired.finish("run-1").run_id == "run-1"
         own = begin(expired, app, "run-2", hold_lease=True)
@@ -293,21 +297,22 @@ def test_older_slice_is_handed_out_first_when_its_owner_is_gone(
         expired.close()
 
 
-class _Later:
-    """The machine's clock, ahead by a lease."""
+class _Quick:
+    """The machine's clock; a wait takes a tenth of its time."""
 
-    def __init__(self, ahead_ms: int) -> None:
+    def __init__(self) -> None:
         self._clock = SystemClock()
-        self._ahead_ms = ahead_ms
+        self._skipped = 0.0
 
     def now_ms(self) -> int:
-        return self._clock.now_ms() + self._ahead_ms
+        return self._clock.now_ms()
 
     def monotonic_seconds(self) -> float:
-        return self._clock.monotonic_seconds()
+        return self._clock.monotonic_seconds() + self._skipped
 
     def sleep(self, seconds: float) -> None:
-        self._clock.sleep(seconds)
+        self._clock.sleep(seconds / 10)
+        self._skipped += seconds * 9 / 10
 
 
 def test_one_slice_exists_when_several_begins_race(
@@ -315,20 +320,24 @@ def test_one_slice_exists_when_several_begins_race(
 ) -> None:
     produce(app.source, rows(3))
     outcomes: list[BeginResult | KStreamsError] = []
-    barrier = threading.Barrier(4)
+    barrier, ended = threading.Barrier(4), threading.Barrier(4)
 
     def contend(number: int, coordinator: Coordinator) -> None:
         barrier.wait(SECONDS)
+        keeping: AbstractContextManager[object] = nullcontext()
         try:
             outcomes.append(coordinator.begin(f"run-{number}", app.plan, hold_lease=True))
+            keeping = coordinator.lease.keep()
         except KStreamsError as error:
             outcomes.append(error)
+        with keeping:
+            ended.wait(2 * SECONDS)
 
     threads = [threading.Thread(target=contend, args=(n, coordinators(app))) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(2 * SECONDS)
+        thread.join(3 * SECONDS)
     won = [outcome for outcome in outcomes if isinstance(outcome, BeginResult)]
     lost = [outcome for outcome in outcomes if isinstance(outcome, KStreamsError)]
     assert len(outcomes) == 4
@@ -350,7 +359,7 @@ def test_owner_keeps_its_lease_when_a_loser_of_a_race_fenced_it(
     intruder.close()
     owner.lease.renew()
     owner.lease.renew()
-    assert read_status(app.cluster, app.application_id).lease_live
+    assert read_status(app.cluster, app.application_id).lease is not None
 
 
 def test_unfinished_tasks_are_told_until_offsets_and_notifications_are_committed(
@@ -535,13 +544,12 @@ def test_status_tells_state_lease_and_log_when_a_run_is_under_way(
     begin(coordinator, app, "run-1", hold_lease=True, owner="driver one")
     status = read_status(app.cluster, app.application_id)
     assert status.state is RunState.RUNNING
-    assert status.lease_live
     assert status.lease is not None
     assert status.lease.owner == "driver one"
     assert f"<{app.source}_0:5>" in status.metadata[0]
     assert "stop of run run-1" in status.metadata[0]
     coordinator.lease.release()
-    assert not read_status(app.cluster, app.application_id).lease_live
+    assert read_status(app.cluster, app.application_id).lease is None
 
 
 def test_new_owner_keeps_the_lease_when_the_superseded_one_leaves(

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
 from airflow_kstreams.cli.app import app
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, ports
@@ -256,7 +257,8 @@ def test_driver_at_work_is_refused_and_superseded_when_forced(
         )
         assert begun.slice is not None
         options = ["--input-topics", source_of(counts), "--delete-stopoffsets"]
-        refused = reset(kafka, counts.application_id, *options)
+        with LeaseRenewal(renew=driver.lease.renew, release=lambda: None, interval_seconds=0.5):
+            refused = reset(kafka, counts.application_id, *options)
         assert refused.exit_code == 1
         assert "a driver works on run 'r1'" in refused.stderr
         driver.lease.renew()

@@ -30,7 +30,7 @@ def test_second_run_is_refused_when_the_first_is_at_work(
 ) -> None:
     scene.publish(0, 500)
     marker = scene.arm("first", 200)
-    first = scene.start("run-1")
+    first = scene.start("run-1", lease_ms="3000")
     wait_until(reached(marker, first), "gate first", seconds=120)
     second = scene.start("run-2")
     assert second.wait() == 1
@@ -44,7 +44,7 @@ def test_second_run_is_refused_when_the_first_is_at_work(
     assert error["type"] == "RunBusyError"
     assert "'run-1'" in error["cause"]
     assert f"process {first.pid}" in error["cause"]
-    assert "lease ends in" in error["cause"]
+    assert "just renewed its lease" in error["cause"]
     scene.open_gates()
     assert first.wait() == 0, first.output()[-6000:]
     assert scene.results() == scene.sums(scene.sent), "the first run was not disturbed"

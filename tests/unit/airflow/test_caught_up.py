@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import Context
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import CaughtUp, NewData
+from airflow_kstreams.batch.report.results import iso_of
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.sensors.caught_up import CaughtUpSensor
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.reset_scene import APP, ResetScene
+from tests.support.kafka.waiting import WaitingClock
 
 
 @pytest.fixture
@@ -115,3 +121,27 @@ def test_condition_has_what_templates_gave() -> None:
 def test_number_is_refused_when_it_is_negative() -> None:
     with pytest.raises(ConfigError, match="max_records=-1 is not a whole number of 0 or more"):
         CaughtUpSensor(task_id="wait", application_id="orders", max_records=-1).condition()
+
+
+@pytest.mark.parametrize("ahead_hours", [12, -12])
+def test_log_shows_the_last_renewal_of_the_lease_when_a_sensor_waits(
+    scene: ResetScene, monkeypatch: pytest.MonkeyPatch, ahead_hours: int
+) -> None:
+    monkeypatch.setattr(KafkaHook, "cluster", lambda self: scene.kafka)
+    scene.send("a")
+    driver = Coordinator(
+        scene.kafka, scene.checked, clock=WaitingClock(scene.clock, ahead_ms=ahead_hours * 3_600_000)
+    )
+    scene.begin("r1", coordinator=driver)
+    renewed = iso_of(scene.ledger.lease_written_ms)
+    sensor = CaughtUpSensor(task_id="wait", application_id=APP)
+    lines: list[str] = []
+    monkeypatch.setattr(type(sensor), "log", SimpleNamespace(info=lambda text, *of: lines.append(text % of)))
+
+    assert not sensor.poke(Context()).is_done
+    driver.lease.release()
+    assert not sensor.poke(Context()).is_done
+
+    waiting = "Not yet: application app with 0 records left, or fewer"
+    held = f"; driver of r1 holds the lease for run r1 and renewed it last at {renewed}"
+    assert lines == [waiting + held, waiting]

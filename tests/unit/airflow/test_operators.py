@@ -42,6 +42,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.reset_scene import APP, ResetScene
+from tests.support.kafka.waiting import WaitingClock
 
 
 def _operators(**arguments: Any) -> list[BaseOperator]:
@@ -450,12 +451,19 @@ def test_spark_is_started_to_relieve_a_driver_that_died_with_its_lease_when_its_
     assert scenes.execute(_run_operator(subtopology), try_number=2)["records_in"] > 0
 
 
-def test_spark_is_not_started_when_the_lease_of_a_driver_that_died_has_run_out(scenes: Scenes) -> None:
+@pytest.mark.parametrize("ahead_hours", [12, -12])
+def test_driver_that_died_is_relieved_when_its_clock_differs_from_the_workers(
+    scenes: Scenes, ahead_hours: int
+) -> None:
     scene = scenes.scene
     scene.send("a")
-    scene.tasks(scene.begin("r", coordinator=scene.coordinator()), [0])
-    scene.clock.sleep(scene.checked.lease_ms / 1000)
+    clock = WaitingClock(scene.clock, ahead_ms=ahead_hours * 3_600_000)
+    killed = Coordinator(scene.kafka, scene.checked, clock=clock)
+    scene.tasks(scene.begin("r", coordinator=killed), [0])
 
+    with pytest.raises(AirflowFailException, match=SPARK_IS_STARTED):
+        scenes.execute(_run_operator(0), try_number=2)
+    scene.begin("r", order=2)
     assert scenes.execute(_run_operator(0), try_number=2)["records_in"] == 1
 
 

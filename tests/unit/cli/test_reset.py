@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import ManualClock
@@ -167,19 +168,23 @@ def test_error_is_one_line_when_there_is_no_such_application(
     assert re.fullmatch(rf"error: {message}[^\n]*\n", result.stderr)
 
 
-def test_plan_is_shown_and_the_refusal_too_when_run_dry_on_an_application_at_work(scene: ResetScene) -> None:
+def test_plan_is_shown_and_the_refusal_too_when_run_dry_on_an_application_at_work(
+    scene: ResetScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver = scene.coordinator()
     scene.send("d")
     scene.begin("r3", coordinator=driver)
     scene.kafka.join_group(APP, "a-consumer")
     arguments = ["--application-id", APP, *BROKER, "--input-topics", "in", "--delete-stopoffsets"]
-    refused = invoke("reset", *arguments, "--dry-run")
+    monkeypatch.setattr("airflow_kstreams.batch.run.lease_observation._POLL_SECONDS", 0.1)
+    renewing = LeaseRenewal(renew=driver.lease.renew, release=lambda: None, interval_seconds=0.02)
+    with renewing:
+        refused = invoke("reset", *arguments, "--dry-run")
+        assert invoke("reset", *arguments).exit_code == 1
     assert refused.exit_code == 1
     assert "application 'app' cannot be reset: driver of r3 works on run 'r3'" in refused.stderr
     assert "lease of driver of r3 for run r3" in refused.stdout
     assert "In the consumer group, and not removed: a-consumer at 127.0.0.1" in refused.stdout
-    driver.lease.renew()
-    assert invoke("reset", *arguments).exit_code == 1
     driver.lease.renew()
     assert invoke("reset", *arguments, "--force", "--dry-run").exit_code == 0
     driver.lease.renew()
@@ -234,7 +239,7 @@ def test_status_says_what_the_topics_say_and_changes_nothing(scene: ResetScene) 
     assert scene.dump() == before
     shown = lines(result.stdout)
     assert ["state", "running,", "run", "r3,", "generation", "1"] in shown
-    assert "driver of r3 for run r3, until" in result.stdout
+    assert "driver of r3 for run r3, last renewed 20" in result.stdout
     assert ["in", "0", "3", "3", "3", "0"] in shown
     assert ["in", "1", "2", "2", "2", "0"] in shown
     assert f"reset --bootstrap-server <broker> --application-id {APP} --input-topics in" in " ".join(

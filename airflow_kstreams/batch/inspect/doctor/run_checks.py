@@ -18,6 +18,7 @@ from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
+from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished
 from airflow_kstreams.batch.run.prior_runs import recall, unless_void, with_committed
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
@@ -60,15 +61,15 @@ def check(seen: Seen) -> Iterator[Finding]:
 
 def _state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
     """Say who works on the application and what is unfinished."""
-    lease = ledger.lease
-    if lease is not None and lease.expires_ms > now_ms:
+    lease = ledger.held_lease
+    if lease is not None:
         yield ok(
             "lease",
-            f"{lease.owner} works on run {lease.owner_run_id!r}; its lease ends in "
-            f"{duration(lease.expires_ms - now_ms)} unless renewed",
+            f"{lease.owner} holds it for run {lease.owner_run_id!r} and renewed it last at "
+            f"{iso_of(ledger.lease_written_ms)}; if it is dead, the next run waits as long as a lease lasts",
         )
     else:
-        yield ok("lease", "no driver works on the application")
+        yield ok("lease", "no driver holds it")
     slice_ = folded.slice
     if folded.state is RunState.RUNNING and slice_ is not None:
         age = duration(max(0, now_ms - slice_.plan.begun_ms))

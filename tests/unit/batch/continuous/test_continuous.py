@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import ToLatest
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import (
     KStreamBuilder,
     Processor,
@@ -40,6 +42,7 @@ from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.continuous_scene import APP, Running, SwitchingApplication
 from tests.support.kafka.in_process import tasks_of
 from tests.support.kafka.printed_commands import accept_in_memory
+from tests.support.kafka.waiting import WaitingClock
 
 T = TypeVar("T")
 WORDS = ("ant", "bee", "cat", "dog", "elk")
@@ -114,6 +117,13 @@ class Scene:
 
     def wait(self, seconds: float) -> None:
         self.kafka.clock.sleep(seconds)
+
+    @contextmanager
+    def alive(self, owner: Coordinator) -> Iterator[None]:
+        """Let a driver renew its lease while others wait."""
+        self.application.clock = WaitingClock(self.kafka.clock, owner.lease.renew)
+        yield
+        self.application.clock = self.kafka.clock
 
     def outlive(self, running: Running) -> None:
         """Let the lease of a driver that was killed run out."""
@@ -319,14 +329,15 @@ def test_nothing_is_missing_when_a_run_without_transactions_is_killed() -> None:
 
 def test_batch_is_refused_and_told_how_to_stop_the_owner_when_a_continuous_run_is_live(scene: Scene) -> None:
     running = scene.application.run_continuously("c-1")
-    for hold_lease in (True, False):
-        with pytest.raises(RunBusyError, match="runs it continuously as 'c-1'") as caught:
-            scene.application.coordinator().begin(
-                "b-1", scene.application.topology.plan(APP), hold_lease=hold_lease
-            )
-        assert "SIGTERM to process of c-1" in caught.value.fix
-    with pytest.raises(RunBusyError):
-        scene.application.finish("b-1")
+    with scene.alive(running.coordinator):
+        for hold_lease in (True, False):
+            with pytest.raises(RunBusyError, match="runs it continuously as 'c-1'") as caught:
+                scene.application.coordinator().begin(
+                    "b-1", scene.application.topology.plan(APP), hold_lease=hold_lease
+                )
+            assert "SIGTERM to process of c-1" in caught.value.fix
+        with pytest.raises(RunBusyError):
+            scene.application.finish("b-1")
     scene.publish(1)
     scene.settle(running)
     scene.check()
@@ -335,23 +346,24 @@ def test_batch_is_refused_and_told_how_to_stop_the_owner_when_a_continuous_run_i
 
 def test_batch_of_the_same_run_id_is_refused_when_a_continuous_run_is_live(scene: Scene) -> None:
     running = scene.application.run_continuously("same", order=(0, 1))
-    with pytest.raises(RunBusyError):
+    with scene.alive(running.coordinator), pytest.raises(RunBusyError):
         scene.application.begin("same", order=(9, 9))
     running.stop()
 
 
 def test_continuous_run_is_refused_when_a_batch_is_live(scene: Scene) -> None:
     scene.publish(1)
-    scene.application.begin("b-1", release=False)
+    driver = scene.application.coordinator()
+    scene.application.batches.begin("b-1", coordinator=driver)
     for run_id in ("c-1", "b-1"):
-        with pytest.raises(RunBusyError, match="works on run 'b-1'"):
+        with scene.alive(driver), pytest.raises(RunBusyError, match="works on run 'b-1'"):
             scene.application.run_continuously(run_id, order=(9, 9))
     assert ProtocolTopics(APP).metadata in scene.kafka.topics(), "nothing was touched"
 
 
 def test_second_continuous_run_is_refused_when_one_is_live(scene: Scene) -> None:
     running = scene.application.run_continuously("c-1")
-    with pytest.raises(RunBusyError):
+    with scene.alive(running.coordinator), pytest.raises(RunBusyError):
         scene.application.run_continuously("c-2")
     running.stop()
     scene.application.run_continuously("c-2").stop()
@@ -537,7 +549,7 @@ def test_turn_ends_when_a_task_with_slow_functions_has_more_to_do() -> None:
 
 def reset(scene: Scene, **request: Any) -> None:
     wanted = ResetRequest(application_id=APP, **request)
-    with ApplicationReset(scene.kafka, wanted, clock=scene.kafka.clock) as one:
+    with ApplicationReset(scene.kafka, wanted, clock=scene.application.clock) as one:
         one.run()
 
 
@@ -586,7 +598,7 @@ def test_live_continuous_run_is_refused_by_a_reset_and_its_zombie_writes_nothing
     scene.publish(4)
     running = scene.application.run_continuously("c-1")
     scene.settle(running)
-    with pytest.raises(RunBusyError, match="c-1"):
+    with scene.alive(running.coordinator), pytest.raises(RunBusyError, match="c-1"):
         reset(scene, input_topics=("in",))
     scene.publish(3)
 

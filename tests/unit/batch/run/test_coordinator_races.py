@@ -26,6 +26,7 @@ from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+from tests.support.kafka.waiting import WaitingClock
 
 T = TypeVar("T")
 APP = "app"
@@ -226,8 +227,9 @@ def test_nobody_is_refused_when_the_lease_was_released_a_moment_ago(
     assert found is not None
     assert found.run_id == "run", "the unfinished run comes first"
     assert not steps.left
+    waiting = WaitingClock(kafka.clock, next_one.lease.renew)
     with pytest.raises(RunBusyError):
-        Coordinator(kafka, SETTINGS, clock=kafka.clock).begin("third", topology.plan(APP), hold_lease=True)
+        Coordinator(kafka, SETTINGS, clock=waiting).begin("third", topology.plan(APP), hold_lease=True)
 
 
 def _lost() -> None:
@@ -264,6 +266,7 @@ def test_lease_of_a_new_owner_stays_when_the_old_one_releases_late(
 
     owner.lease.release()
 
+    waiting = WaitingClock(kafka.clock, retry.lease.renew)
     with pytest.raises(RunBusyError):
-        Coordinator(kafka, SETTINGS, clock=kafka.clock).begin("next", topology.plan(APP), hold_lease=True)
+        Coordinator(kafka, SETTINGS, clock=waiting).begin("next", topology.plan(APP), hold_lease=True)
     retry.lease.renew()

@@ -9,6 +9,9 @@ import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.report.results import iso_of
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition, TopicSpec
@@ -17,6 +20,7 @@ from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka.clock import ManualClock
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
+from tests.support.kafka.waiting import WaitingClock
 
 T = TypeVar("T")
 APP = "app"
@@ -331,6 +335,18 @@ def test_unfinished_slice_and_live_lease_are_told(rig: Rig) -> None:
     found = rig.only()
     assert (found.level, found.check) == (Level.WARNING, "slice")
     assert "run 'run-2' began" in found.text
+
+
+@pytest.mark.parametrize("ahead_hours", [12, -12])
+def test_last_renewal_of_a_lease_is_shown_whatever_the_drivers_clock_says(rig: Rig, ahead_hours: int) -> None:
+    clock = WaitingClock(rig.kafka.clock, ahead_ms=ahead_hours * 3_600_000)
+    driver = Coordinator(rig.kafka, rig.app.checked, clock=clock)
+    rig.app.begin("run-1", coordinator=driver)
+    renewed = iso_of(read_ledger(rig.kafka, APP, clock=rig.kafka.clock).lease_written_ms)
+    rig.kafka.clock.sleep(3_600)
+    (found,) = [finding for finding in rig.diagnose() if finding.check == "lease"]
+    assert found.level is Level.OK
+    assert found.text.startswith(f"driver of run-1 holds it for run 'run-1' and renewed it last at {renewed}")
 
 
 class Forbidding:

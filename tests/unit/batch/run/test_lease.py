@@ -1,0 +1,261 @@
+"""Who may take an application over: judged by renewals that are seen, whatever the machines' clocks say."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from airflow_kstreams.batch.inspect.status import read_status
+from airflow_kstreams.batch.protocol.ledger import LEASE_KEY, read_ledger
+from airflow_kstreams.batch.protocol.model import Lease
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.streams import KStreamBuilder, Topology
+from airflow_kstreams.streams.errors import RunBusyError
+from airflow_kstreams.streams.ports import Clock
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.reset_scene import ResetScene
+from tests.support.kafka.waiting import WaitingClock
+
+APP = "app"
+LEASE_SECONDS = 30.0
+HALF_A_DAY_MS = 12 * 3_600_000
+CLOCKS = pytest.mark.parametrize(
+    "ahead_ms", [HALF_A_DAY_MS, 0, -HALF_A_DAY_MS], ids=["fast", "equal", "slow"]
+)
+
+
+@pytest.fixture
+def topology() -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("in").send_to("out")
+    return builder.build()
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    kafka.create_topic("in")
+    kafka.create_topic("out")
+    kafka.append("in", b"v", b"k")
+    return kafka
+
+
+def coordinator(kafka: InMemoryKafka, clock: Clock | None = None, **settings: Any) -> Coordinator:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    checked = ApplicationSettings.parse(APP, {"settle.ms": 0, **named})
+    return Coordinator(kafka, checked, clock=clock or kafka.clock)
+
+
+def dead_owner(kafka: InMemoryKafka, topology: Topology, *, ahead_ms: int = 0, **settings: Any) -> None:
+    """Begin a run whose driver is never heard of again."""
+    clock = WaitingClock(kafka.clock, ahead_ms=ahead_ms)
+    begun = coordinator(kafka, clock, **settings).begin(
+        "first", topology.plan(APP), order=(0, 1), owner="a dead driver", hold_lease=True
+    )
+    assert begun.created
+
+
+def as_if_written_by_an_earlier_version(kafka: InMemoryKafka, *, expires_ms: int) -> None:
+    """Write a lease in the form that had no duration."""
+    text = (
+        '{"owner_run_id":"first","order":[0,1],"owner":"a dead driver","generation":1,'
+        f'"expires_ms":{expires_ms},"continuous":false,"stopping":false}}'
+    )
+    kafka.append(ProtocolTopics(APP).ledger, text.encode(), LEASE_KEY.encode())
+
+
+@CLOCKS
+def test_run_waits_one_lease_and_goes_on_when_the_owner_is_dead_whatever_its_clock_says(
+    kafka: InMemoryKafka, topology: Topology, caplog: pytest.LogCaptureFixture, ahead_ms: int
+) -> None:
+    dead_owner(kafka, topology, ahead_ms=ahead_ms)
+    clock = WaitingClock(kafka.clock)
+
+    with caplog.at_level(logging.WARNING):
+        begun = coordinator(kafka, clock).begin("second", topology.plan(APP), hold_lease=True)
+
+    assert begun.slice is not None
+    assert (begun.slice.run_id, begun.slice.generation) == ("first", 2)
+    assert clock.waited_seconds == LEASE_SECONDS
+    waits, goes_on = [record.getMessage() for record in caplog.records if "lease" in record.getMessage()]
+    assert "run second waits up to 30 s: a dead driver has not released its lease for run first" in waits
+    assert "run second goes on: the lease of a dead driver for run first was not renewed for 30 s" in goes_on
+
+
+@CLOCKS
+@pytest.mark.parametrize("hold_lease", [True, False], ids=["driver", "capture"])
+def test_run_is_refused_when_the_owner_renews_its_lease_whatever_its_clock_says(
+    kafka: InMemoryKafka, topology: Topology, ahead_ms: int, hold_lease: bool
+) -> None:
+    owner = coordinator(kafka, WaitingClock(kafka.clock, ahead_ms=ahead_ms))
+    owner.begin("first", topology.plan(APP), owner="a driver", hold_lease=True)
+    kafka.clock.sleep(LEASE_SECONDS - 1)
+    clock = WaitingClock(kafka.clock, owner.lease.renew)
+
+    with pytest.raises(RunBusyError, match="a driver works on run 'first' and has just renewed its lease"):
+        coordinator(kafka, clock).begin("second", topology.plan(APP), hold_lease=hold_lease)
+
+    assert clock.waited_seconds <= LEASE_SECONDS / 3
+    owner.lease.renew()
+
+
+def test_run_waits_for_a_lease_again_when_it_was_renewed_between_the_wait_and_the_claim(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    owner = coordinator(kafka)
+    owner.begin("first", topology.plan(APP), hold_lease=True)
+    late = coordinator(kafka)
+    ensure: Callable[..., Any] = late.session.claim
+
+    def claim() -> None:
+        owner.lease.renew()
+        ensure()
+
+    late.session.claim = claim  # type: ignore[method-assign]
+    with pytest.raises(RunBusyError):
+        late.begin("second", topology.plan(APP), hold_lease=True)
+    owner.lease.renew()
+
+
+def test_nothing_is_waited_for_when_the_lease_was_released(kafka: InMemoryKafka, topology: Topology) -> None:
+    owner = coordinator(kafka, WaitingClock(kafka.clock, ahead_ms=HALF_A_DAY_MS))
+    owner.begin("first", topology.plan(APP), hold_lease=True)
+    owner.lease.release()
+    clock = WaitingClock(kafka.clock)
+    assert coordinator(kafka, clock).begin("second", topology.plan(APP), hold_lease=True).slice is not None
+    assert not clock.waited_seconds
+
+
+def test_nothing_is_waited_for_when_a_higher_try_of_the_same_run_takes_over(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    dead_owner(kafka, topology, ahead_ms=HALF_A_DAY_MS)
+    clock = WaitingClock(kafka.clock)
+    begun = coordinator(kafka, clock).begin("first", topology.plan(APP), order=(0, 2), hold_lease=True)
+    assert begun.slice is not None
+    assert not clock.waited_seconds
+
+
+@pytest.mark.parametrize(("owners_ms", "own_ms"), [(120_000, 3_000), (3_000, 120_000)])
+def test_wait_lasts_as_long_as_the_owners_lease_when_the_settings_differ(
+    kafka: InMemoryKafka, topology: Topology, owners_ms: int, own_ms: int
+) -> None:
+    dead_owner(kafka, topology, lease_ms=owners_ms)
+    clock = WaitingClock(kafka.clock)
+    coordinator(kafka, clock, lease_ms=own_ms).begin("second", topology.plan(APP), hold_lease=True)
+    assert clock.waited_seconds == owners_ms / 1000
+
+
+@pytest.mark.parametrize("expires_in_ms", [-HALF_A_DAY_MS, HALF_A_DAY_MS])
+def test_wait_lasts_one_lease_of_ones_own_when_an_earlier_version_wrote_the_lease(
+    kafka: InMemoryKafka, topology: Topology, expires_in_ms: int
+) -> None:
+    dead_owner(kafka, topology, lease_ms=120_000)
+    as_if_written_by_an_earlier_version(kafka, expires_ms=HALF_A_DAY_MS * 2 + expires_in_ms)
+    clock = WaitingClock(kafka.clock)
+    begun = coordinator(kafka, clock).begin("second", topology.plan(APP), hold_lease=True)
+    assert begun.slice is not None
+    assert clock.waited_seconds == LEASE_SECONDS
+
+
+def test_nothing_is_waited_for_when_an_earlier_version_released_the_lease(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    dead_owner(kafka, topology)
+    as_if_written_by_an_earlier_version(kafka, expires_ms=0)
+    clock = WaitingClock(kafka.clock)
+    coordinator(kafka, clock).begin("second", topology.plan(APP), hold_lease=True)
+    assert not clock.waited_seconds
+
+
+def test_lease_is_read_by_an_earlier_version_when_it_says_how_long_it_lasts(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    class EarlierLease(msgspec.Struct, frozen=True, kw_only=True):
+        owner_run_id: str
+        order: tuple[int, int]
+        owner: str
+        generation: int
+        expires_ms: int
+        continuous: bool = False
+        stopping: bool = False
+
+    dead_owner(kafka, topology)
+    lease = read_ledger(kafka, APP, clock=kafka.clock).lease
+    assert lease is not None
+    assert lease.lease_ms == 30_000
+    earlier = msgspec.json.decode(msgspec.json.encode(lease), type=EarlierLease)
+    assert msgspec.convert(msgspec.to_builtins(earlier), Lease) == msgspec.structs.replace(lease, lease_ms=0)
+
+
+@CLOCKS
+def test_finish_waits_for_the_lease_of_another_run_likewise(
+    kafka: InMemoryKafka, topology: Topology, ahead_ms: int
+) -> None:
+    owner = coordinator(kafka, WaitingClock(kafka.clock, ahead_ms=ahead_ms))
+    owner.begin("first", topology.plan(APP), owner="a driver", hold_lease=True)
+    with pytest.raises(RunBusyError, match="a driver works on run 'first'"):
+        coordinator(kafka, WaitingClock(kafka.clock, owner.lease.renew)).finish("second")
+    clock = WaitingClock(kafka.clock)
+    with pytest.raises(Exception, match="'second' of application 'app' cannot be finished: it has no slice"):
+        coordinator(kafka, clock).finish("second")
+    assert clock.waited_seconds == LEASE_SECONDS
+
+
+@CLOCKS
+def test_last_renewal_is_shown_and_nothing_decided_when_the_owner_is_dead(
+    kafka: InMemoryKafka, topology: Topology, ahead_ms: int
+) -> None:
+    dead_owner(kafka, topology, ahead_ms=ahead_ms)
+    begun_ms = kafka.clock.now_ms()
+    kafka.clock.sleep(86_400.0)
+    status = read_status(kafka, APP, clock=kafka.clock)
+    assert status.lease is not None
+    assert status.lease.owner == "a dead driver"
+    assert abs(status.lease_renewed_ms - begun_ms) <= 1_000
+
+
+# == resets
+
+
+@pytest.fixture
+def scene() -> ResetScene:
+    scene = ResetScene()
+    scene.send("a")
+    scene.run("r1")
+    scene.send("b")
+    return scene
+
+
+def owned(scene: ResetScene, *, ahead_ms: int) -> Coordinator:
+    """Begin a run under a driver on a machine of another time."""
+    owner = Coordinator(scene.kafka, scene.checked, clock=WaitingClock(scene.clock, ahead_ms=ahead_ms))
+    scene.begin("r2", coordinator=owner)
+    return owner
+
+
+@CLOCKS
+def test_reset_waits_one_lease_and_goes_on_when_the_driver_is_dead(scene: ResetScene, ahead_ms: int) -> None:
+    owned(scene, ahead_ms=ahead_ms)
+    began = scene.clock.monotonic_seconds()
+    done = scene.reset(inputs="in", delete_stop_offsets=True)
+    assert done.dropped_run == "r2"
+    assert LEASE_SECONDS <= scene.clock.monotonic_seconds() - began < LEASE_SECONDS + 5
+    assert scene.ledger.lease is None
+
+
+@CLOCKS
+def test_reset_is_refused_when_the_driver_renews_its_lease(scene: ResetScene, ahead_ms: int) -> None:
+    owner = owned(scene, ahead_ms=ahead_ms)
+    scene.clock = WaitingClock(scene.clock, owner.lease.renew)  # type: ignore[assignment]
+    with pytest.raises(RunBusyError, match="driver of r2 works on run 'r2' and has just renewed its lease"):
+        scene.reset(inputs="in", delete_stop_offsets=True)
+    owner.lease.renew()
+    scene.reset(inputs="in", delete_stop_offsets=True, force=True)
