@@ -29,6 +29,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     :param interval_ms: data interval of the run, epoch milliseconds; None if it has none.
     :param finish: whether the driver also writes the finished marker (no finish operator follows).
     :param subtopology: the only one to run of the run's own slice; None for all.
+    :param dag_id: the DAG whose run it is; empty if none.
     :param version: of this format.
     """
 
@@ -41,6 +42,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     finish: bool = False
     interval_ms: tuple[int, int] | None = None
     subtopology: int | None = None
+    dag_id: str = ""
     version: int = VERSION
 
     def to_json(self) -> str:

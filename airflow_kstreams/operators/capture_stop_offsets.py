@@ -103,6 +103,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, BaseOperator):
                     owner=identity.owner,
                     hold_lease=False,
                     groups=lambda counts: loader.groups(plan, counts),
+                    dag_id=identity.dag_id,
                 )
             finally:
                 coordinator.close()
@@ -110,9 +111,11 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, BaseOperator):
             return self._report(identity.run_id, begun)
 
     def _report(self, run_id: str, begun: BeginResult) -> RunResult:
+        from airflow_kstreams.batch.run.finished_before import nothing_processed
+
         if begun.finished is not None:
-            self.log.info("Run %s is already finished: nothing was changed", run_id)
-            return result_of_summary(begun.finished)
+            self.log.info("%s", nothing_processed(begun.finished))
+            return result_of_summary(begun.finished, already=True)
         if begun.slice is None:
             raise ValueError("begin returned neither a slice nor a summary")
         result = result_of_slice(begun.slice)

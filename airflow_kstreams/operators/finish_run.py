@@ -65,6 +65,7 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
     def execute(self, context: Context) -> RunResult:
         """Finish the run."""
         from airflow_kstreams.batch.run.coordinator import Coordinator
+        from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
@@ -72,14 +73,23 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
             cluster = work.cluster()
             coordinator = Coordinator(cluster, work.settings)
             try:
-                summary = coordinator.finish(identity.run_id)
+                before = coordinator.finished(identity.run_id)
+                if before is not None:
+                    check_finished(
+                        before,
+                        work.settings,
+                        plan=None,
+                        dag_id=identity.dag_id,
+                        interval_ms=identity.interval_ms,
+                    )
+                summary = before or coordinator.finish(identity.run_id)
             finally:
                 coordinator.close()
         self.remember(summary, cluster)
         self.outlets = announced(
             context, self.outlets, summary, work.settings, for_backfills=self.backfill_in_order
         )
-        result = result_of_summary(summary)
+        result = result_of_summary(summary, already=before is not None)
         for warning in summary.warnings:
             self.log.warning("Run %s: %s", summary.run_id, warning)
         self.log.info(
@@ -94,4 +104,6 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
                 work.settings.application_id,
                 result["records_skipped"],
             )
+        if before is not None:
+            self.log.info("%s", nothing_processed(before))
         return result

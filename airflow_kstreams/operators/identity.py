@@ -28,6 +28,7 @@ class RunIdentity:
     :param interval_ms: data interval of the dag run, epoch milliseconds; None if it has none.
     :param task: names the Airflow task among all, with its map index.
     :param backfill: whether the dag run belongs to a backfill.
+    :param dag_id: the DAG.
     :param backfill_name: what the backfill's dag run conf calls it under ``backfill``; empty if it does not.
     """
 
@@ -39,6 +40,7 @@ class RunIdentity:
     task: str = ""
     backfill: bool = False
     backfill_name: str = ""
+    dag_id: str = ""
 
     @classmethod
     def of(cls, context: Context) -> RunIdentity:
@@ -60,6 +62,7 @@ class RunIdentity:
             interval_ms=_interval_ms(dag_run),
             backfill=getattr(dag_run, "run_type", None) == _BACKFILL,
             backfill_name=str((getattr(dag_run, "conf", None) or {}).get(CONF_KEY, "")),
+            dag_id=airflow_task.dag_id,
             task=f"{airflow_task.dag_id}.{airflow_task.task_id}[{getattr(airflow_task, 'map_index', -1)}]",
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -25,7 +26,7 @@ from airflow_kstreams.operators.run_state import (
     subtopologies_of,
     subtopology_id,
 )
-from airflow_kstreams.streams.errors import ConfigError, RunError
+from airflow_kstreams.streams.errors import ConfigError, ReportedError, RunError, TopologyError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.protocol.model import RunSummary
     from airflow_kstreams.hooks.spark import TopologySubmitHook
     from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.plan import TopologyPlan
     from airflow_kstreams.streams.settings import ApplicationSettings
 
 __all__ = ["RunTopologyOperator"]
@@ -140,8 +142,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
             slice_ = standing.slice
             self.remember(standing.finished or slice_, cluster)
             if standing.finished is not None:
-                self.log.info("Run %s is already finished: Spark is not started", identity.run_id)
-                return self._finished(context, standing.finished, settings)
+                return self._finished_before(context, standing.finished, work)
             if slice_ is not None and not self.finish:
                 wanted = subtopologies_of(slice_, subtopology)
                 if slice_.plan.empty or standing.nothing_left(cluster, wanted):
@@ -160,6 +161,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
                 topology_hash=slice_.plan.topology.topology_hash if slice_ is not None else "",
                 finish=self.finish,
                 subtopology=subtopology,
+                dag_id=identity.dag_id,
             )
             self._submit(context, spec, work.hook.client_config())
             return self._result(context, cluster, spec, settings)
@@ -276,6 +278,42 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     def _finished(self, context: Context, summary: RunSummary, settings: ApplicationSettings) -> RunResult:
         self.outlets = announced(context, self.outlets, summary, settings, for_backfills=self._for_backfills)
         return result_of_summary(summary)
+
+    def _finished_before(self, context: Context, summary: RunSummary, work: ApplicationWork) -> RunResult:
+        """Return a run that needs no driver, if it is the work that is asked for.
+
+        :raises ConfigError: it was other work.
+        :raises TopologyError: it ran by another topology, and the settings forbid that.
+        """
+        from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
+
+        identity = work.identity
+        check_finished(
+            summary,
+            work.settings,
+            plan=self._plan_here(work),
+            dag_id=identity.dag_id,
+            interval_ms=identity.interval_ms,
+        )
+        self._finished(context, summary, work.settings)
+        self.log.info("Spark is not started")
+        self.log.info("%s", nothing_processed(summary))
+        return result_of_summary(summary, already=True)
+
+    def _plan_here(self, work: ApplicationWork) -> TopologyPlan | None:
+        """Load the topology, to compare it with the one that ran; None where this worker cannot: the file, or
+        what it imports, may be on the driver's machine only.
+        """
+        if not Path(str(self.application)).is_file():
+            return None
+        loader = work.loader(str(self.application), log=self.log, was_killed=self.was_killed)
+        try:
+            return loader.plan(work.settings.application_id)
+        except (ReportedError, TopologyError) as error:
+            if work.settings.finished_with_other_topology == "fail":
+                raise
+            self.log.warning("The topology is not compared with the one that ran: %s", error.cause)
+            return None
 
     def _result(
         self, context: Context, cluster: KafkaCluster, spec: RunSpec, settings: ApplicationSettings

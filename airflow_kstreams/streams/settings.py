@@ -114,6 +114,12 @@ class ApplicationSettings:
         doc="Where the very first run starts on a partition without a committed offset. earliest loses "
         "nothing.",
     )
+    finished_with_other_topology: Literal["warn", "fail"] = _setting(
+        "warn",
+        doc="What to do with a run that is asked for again, as by clearing it, and has finished by another "
+        "topology of the same DAG: warn, and process nothing (a cleared run must not fail because the file "
+        "was mended since), or fail without retry. The text names the ways to process its records again.",
+    )
     settle_ms: int = _setting(
         5_000,
         doc="Milliseconds begin waits for the last stable offset to reach the high watermark it first read: "

@@ -65,6 +65,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
         processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
     :param changelog_ids: topic id of every changelog; empty in plans of earlier versions.
+    :param dag_id: the DAG whose run it is; empty if none, and in plans of earlier versions.
+    :param autostop_at: the setting by which the stop offsets were frozen; empty in plans of earlier versions.
     """
 
     topology: TopologyPlan
@@ -81,6 +83,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms: tuple[int, int] | None = None
     kept_ms: tuple[int, int] | None = None
     changelog_ids: dict[str, str] = {}
+    dag_id: str = ""
+    autostop_at: str = ""
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +177,9 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         a run is not finished any more: it may run again under its id.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
     :param topics: what each subtopology read and wrote; empty in entries of earlier versions.
+    :param dag_id: the DAG whose run it was; empty if none, and in entries of earlier versions.
+    :param autostop_at: the setting by which the stop offsets were frozen; empty in entries of earlier
+        versions.
     """
 
     run_id: str
@@ -191,6 +198,14 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     taken_back_ms: int = 0
     interval_ms: tuple[int, int] | None = None
     topics: tuple[SubtopologyTopics, ...] = ()
+    dag_id: str = ""
+    autostop_at: str = ""
+
+    @property
+    def outputs(self) -> set[str]:
+        """Topics that it wrote and did not read; empty where the entry does not say."""
+        read = {topic for sub in self.topics for topic in sub.sources}
+        return {topic for sub in self.topics for topic in sub.sinks} - read
 
     @property
     def stops(self) -> dict[TopicPartition, int]:

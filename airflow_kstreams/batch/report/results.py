@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.run.finished_before import finished_at, short_hash, topology_of
 from airflow_kstreams.streams.ports import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class RunResult(TypedDict):
     :param records_in: records that the tasks have consumed, from intermediate topics, too.
     :param records_out: records that the tasks have sent.
     :param records_skipped: records that the tasks have left out because a backfill keeps to its interval.
+    :param already_finished: whether it had finished before the operator came: nothing was processed now.
+    :param finished_at: when it finished, ISO 8601; empty if it has not.
+    :param topology: first digits of the hash of its topology; ``unknown`` where the ledger does not say.
     """
 
     run_id: str
@@ -48,6 +52,9 @@ class RunResult(TypedDict):
     records_in: int
     records_out: int
     records_skipped: int
+    already_finished: bool
+    finished_at: str
+    topology: str
 
 
 class NewDataResult(TypedDict):
@@ -211,13 +218,19 @@ def result_of_slice(slice_: Slice, tasks: Iterable[TaskReport] = ()) -> RunResul
         records_in=sum(report.records_in for report in reports),
         records_out=sum(report.records_out for report in reports),
         records_skipped=sum(report.records_skipped for report in reports),
+        already_finished=False,
+        finished_at="",
+        topology=short_hash(slice_.plan.topology.topology_hash),
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, _per_topic(slice_.inputs))
     return result
 
 
-def result_of_summary(summary: RunSummary) -> RunResult:
-    """Describe a finished run."""
+def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResult:
+    """Describe a finished run.
+
+    :param already: whether it had finished before, so that nothing was processed now.
+    """
     per_topic = _per_topic(summary.inputs)
     result = RunResult(
         run_id=summary.run_id,
@@ -231,6 +244,9 @@ def result_of_summary(summary: RunSummary) -> RunResult:
         records_in=summary.records_in,
         records_out=summary.records_out,
         records_skipped=summary.records_skipped,
+        already_finished=already,
+        finished_at=finished_at(summary),
+        topology=topology_of(summary),
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, per_topic)
     return result

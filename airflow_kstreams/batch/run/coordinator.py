@@ -8,7 +8,8 @@ decision is seen.
 
 The order in ``begin``, where each line may be the last one that runs:
 
-0. Ledger says finished -> its summary. Read without waiting; a summary, once there, stays.
+0. Ledger says finished -> its summary, if it is the same work. Read without waiting; a summary, once there,
+   stays.
 1. A lease of another owner -> wait until it is free, at most for as long as it lasts; its owner turns out to
    be alive -> RunBusyError. Before any claim, so that the owner is not disturbed.
 2. Claim; read ledger and metadata again, to their ends. Repeat 0 and 1 on what is now certain.
@@ -48,6 +49,7 @@ from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refus
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
+from airflow_kstreams.batch.run.finished_before import check_finished
 from airflow_kstreams.batch.run.intervals import check_interval
 from airflow_kstreams.batch.run.lease import CoordinatorLease
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
@@ -87,7 +89,7 @@ class Coordinator:
         self.session = CoordinatorSession(cluster, settings, clock=clock)
         self.lease = CoordinatorLease(self.session)
 
-    def begin(
+    def begin(  # noqa: PLR0913 - all but three have defaults
         self,
         run_id: str,
         plan: TopologyPlan,
@@ -97,6 +99,7 @@ class Coordinator:
         hold_lease: bool,
         groups: AskGroups | None = None,
         interval_ms: tuple[int, int] | None = None,
+        dag_id: str = "",
     ) -> BeginResult:
         """Begin a run, or find what it, or an older one, has begun already.
 
@@ -108,12 +111,13 @@ class Coordinator:
             needed only by a plan that names one, and called only when a new slice is made.
         :param interval_ms: data interval of the run, epoch milliseconds; kept in the ledger, and decides what
             is read if ``autostop.at`` says so.
+        :param dag_id: the DAG whose run it is; kept in the ledger.
         :raises ConfigError: transactions could not last as long as the settings say, the run id cannot be
-            used, or the run goes by its data interval and has none.
+            used, the run goes by its data interval and has none, or it is finished and was other work.
         :raises RunBusyError: another owner is alive, as its renewals show, or won a race; or the application
             is being reset.
-        :raises TopologyError: topics or partition groups do not fit, or the unfinished slice belongs to
-            another topology.
+        :raises TopologyError: topics or partition groups do not fit, the unfinished slice belongs to another
+            topology, or the finished run does and the settings forbid that.
         :raises DataLossError: what the run would start at is gone, or a topic of the unfinished slice was
             created again.
         """
@@ -127,10 +131,11 @@ class Coordinator:
             generation=1 if hold_lease else 0,
             groups=groups,
             interval_ms=interval_ms,
+            dag_id=dag_id,
         )
         ledger = self.session.read_ledger(wait_ms=0)
         if run_id in ledger.runs:
-            return BeginResult(finished=ledger.runs[run_id])
+            return self._finished(request, ledger)
         waiting = self._waiting_slice(caller, plan, ledger)
         if waiting is not None:
             return BeginResult(slice=waiting)
@@ -170,6 +175,10 @@ class Coordinator:
         with self.session.reading:
             return unfinished_groups(slice_, subtopology_id, folded=folded, reader=self.session.reader)
 
+    def finished(self, run_id: str) -> RunSummary | None:
+        """Return the summary of a run that has finished, as far as can be seen without waiting."""
+        return self.session.read_ledger(wait_ms=0).runs.get(run_id)
+
     def finish(self, run_id: str) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
 
@@ -207,6 +216,17 @@ class Coordinator:
         finally:
             self.session.close()
 
+    def _finished(self, request: SliceRequest, ledger: Ledger) -> BeginResult:
+        summary = ledger.runs[request.run_id]
+        check_finished(
+            summary,
+            self._settings,
+            plan=request.plan,
+            dag_id=request.dag_id,
+            interval_ms=request.interval_ms,
+        )
+        return BeginResult(finished=summary)
+
     def _waiting_slice(self, caller: Caller, plan: TopologyPlan, ledger: Ledger) -> Slice | None:
         """Return the run's own slice to a caller that takes no lease: there is nothing to write, and no owner
         to disturb.
@@ -223,7 +243,7 @@ class Coordinator:
     def _begin_claimed(self, caller: Caller, request: SliceRequest, ledger: Ledger) -> BeginResult:
         plan = request.plan
         if caller.run_id in ledger.runs:
-            return BeginResult(finished=ledger.runs[caller.run_id])
+            return self._finished(request, ledger)
         self.lease.refuse_busy(ledger, caller)
         folded = unless_void(self.session.read_fenced(plan), ledger)
         if folded.state is RunState.RUNNING and folded.slice is not None:

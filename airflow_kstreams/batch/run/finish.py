@@ -102,6 +102,8 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
                 SubtopologyTopics(id=sub.id, sources=sub.sources, sinks=sub.sinks)
                 for sub in plan.topology.subtopologies
             ),
+            dag_id=plan.dag_id,
+            autostop_at=plan.autostop_at,
         ),
         offsets={**committed, **moved},
         purge={

@@ -105,6 +105,8 @@ def run_plan(
         groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
         warnings=warnings,
         changelog_ids=topics.changelog_ids,
+        dag_id=request.dag_id,
+        autostop_at=session.settings.autostop_at,
     )
 
 

@@ -17,6 +17,7 @@ class SliceRequest:
     :param generation: 1 when a driver begins it, 0 when it waits for its first driver.
     :param groups: asks the user's own partition grouper; None when the plan has none.
     :param interval_ms: the data interval of the run, epoch milliseconds; None if it has none.
+    :param dag_id: the DAG whose run it is; empty if none.
     """
 
     run_id: str
@@ -24,6 +25,7 @@ class SliceRequest:
     generation: int
     groups: AskGroups | None = None
     interval_ms: tuple[int, int] | None = None
+    dag_id: str = ""
 
 
 def refuse_losses(losses: Sequence[Loss], request: SliceRequest) -> None:

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from airflow_kstreams.batch.run.finished_before import nothing_processed
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
@@ -100,6 +101,8 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
     summary = driver.run()
     if summary is None:
         return ""
+    if driver.finished_before:
+        return nothing_processed(summary)
     return (
         f"run {summary.run_id} finished: {summary.records_in} records in, {summary.records_out} out, "
         f"{len(summary.tasks)} tasks"

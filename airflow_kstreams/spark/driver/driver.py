@@ -63,6 +63,8 @@ class Driver:
         self._cluster = cluster
         self._executors = executors
         self._clock = clock or SystemClock()
+        #: Whether the run was finished before: nothing was processed now.
+        self.finished_before = False
 
     def run(self) -> RunSummary | None:
         """Run until this run's slice is processed, finishing any older unfinished slice first.
@@ -86,12 +88,13 @@ class Driver:
                     plan,
                     order=self._spec.order,
                     interval_ms=self._spec.interval_ms,
+                    dag_id=self._spec.dag_id,
                     owner=self._spec.owner,
                     hold_lease=True,
                     groups=self._groups,
                 )
                 if begun.finished is not None:
-                    log.info("run %s is already finished", self._spec.run_id)
+                    self.finished_before = True
                     return begun.finished
                 if begun.slice is None:
                     raise KStreamsError(

@@ -225,7 +225,9 @@ def test_owner_run_and_lease_are_named_and_the_owner_not_disturbed_when_another_
     words: WordTotals, run_dag: RunDag, kafka: str, consume_all: Callable[..., Any]
 ) -> None:
     words.publish(10)
-    settings = ApplicationSettings.parse(words.application_id, {"processing.guarantee": "exactly_once"})
+    settings = ApplicationSettings.parse(
+        words.application_id, {"processing.guarantee": "exactly_once", "lease.ms": 3_000}
+    )
     owner = Coordinator(KafkaCluster({"bootstrap.servers": kafka}, settings=settings), settings)
     plan = load_topology(words.file).plan(words.application_id)
     try:

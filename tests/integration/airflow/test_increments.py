@@ -73,7 +73,9 @@ def test_nothing_is_processed_and_its_asset_event_is_the_same_when_a_finished_ru
 
     assert second.run_id == first.run_id
     assert second.state == "success", second.error_text()
-    assert second.results["batch.finish_run"] == first.results["batch.finish_run"]
+    finished = first.results["batch.finish_run"]
+    assert second.results["batch.finish_run"] == {**finished, "already_finished": True}
+    assert all(result["already_finished"] for result in second.results.values())
     assert consume_all(words.sink) == before
     event, repeated = _asset_events(first.run_id)
     assert event == repeated

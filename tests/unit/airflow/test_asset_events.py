@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk import DAG, Asset, BaseOperator, Context, task
 
 from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.incremental_batch import incremental_batch
@@ -45,6 +46,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     made.kafka.send("a")
     monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: made.kafka.kafka)
     monkeypatch.setattr(KafkaHook, "client_config", lambda self: {})
+    # The real one loads the file in a process of its own, see test_loader.py.
+    monkeypatch.setattr(ApplicationLoader, "plan", lambda self, app: made.kafka.topology.plan(app))
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
     return made
 

@@ -41,7 +41,7 @@ from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.testing import InMemoryKafka
-from tests.support.kafka.reset_scene import APP, ResetScene
+from tests.support.kafka.reset_scene import APP, ResetScene, counting
 from tests.support.kafka.waiting import WaitingClock
 
 
@@ -563,3 +563,64 @@ def test_warnings_of_a_run_are_in_the_log_when_it_is_finished(
     FinishRunOperator(task_id="finish", application_id="app").execute(Context())
 
     assert f"[warning  ] Run r: {WARNING}" in capsys.readouterr().out
+
+
+def _all_operators(application: str) -> list[BaseOperator]:
+    return [
+        CaptureStopOffsetsOperator(task_id="capture", application_id=APP, application=application),
+        RunTopologyOperator(task_id="run", application_id=APP, application=application),
+        RunTopologyOperator(task_id="run_all", application_id=APP, application=application, finish=True),
+        FinishRunOperator(task_id="finish", application_id=APP),
+    ]
+
+
+@pytest.fixture
+def finished(scenes: Scenes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scenes:
+    """The run of dag ``d`` has finished, and its topology was mended since."""
+    scene = scenes.scene
+    scene.send("a")
+    scene.run("r")
+    mended = ResetScene(topology=counting("counts-2"))
+    monkeypatch.setattr(ApplicationLoader, "plan", lambda self, app: mended.topology.plan(app))
+    (tmp_path / "app.py").touch()
+    return scenes
+
+
+def test_last_line_and_result_say_that_nothing_was_processed_now_when_a_run_is_cleared(
+    finished: Scenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = finished.scene.ledger.runs["r"]
+    shown = summary.topology_hash[:12]
+    for operator in _all_operators(str(tmp_path / "app.py")):
+        lines: list[str] = []
+        log = SimpleNamespace(
+            **{level: lambda text, *of: lines.append(text % of) for level in ("info", "warning")}  # noqa: B023
+        )
+        monkeypatch.setattr(type(operator), "log", log)
+        result = finished.execute(operator, clear_number=1)
+        assert (result["already_finished"], result["topology"]) == (True, shown)
+        assert lines[-1] == (
+            "Run r was already finished: nothing was processed now, finished at "
+            f"{result['finished_at']} by topology {shown}"
+        )
+
+
+def test_cleared_run_fails_without_retry_when_the_topology_was_mended_and_the_settings_say_so(
+    finished: Scenes, tmp_path: Path
+) -> None:
+    for operator in _all_operators(str(tmp_path / "app.py"))[:3]:
+        operator.settings = {"finished.with.other.topology": "fail"}
+        with pytest.raises(AirflowFailException, match="by which nothing was processed"):
+            finished.execute(operator, clear_number=1)
+
+
+def test_run_is_refused_without_retry_when_another_dag_has_finished_one_of_its_name(scenes: Scenes) -> None:
+    scene = scenes.scene
+    scene.send("a")
+    coordinator = scene.coordinator()
+    begun = coordinator.begin("r", scene.topology.plan(APP), hold_lease=False, dag_id="another")
+    assert begun.slice is not None
+    scene.tasks(begun.slice)
+    coordinator.finish("r")
+    with pytest.raises(AirflowFailException, match="it belonged to DAG 'another', this one to 'd'"):
+        scenes.execute(_run_operator(None))

@@ -1,0 +1,200 @@
+"""A run that has finished and is asked for again: the same work is found done, other work is refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.model import BeginResult, RunSummary
+from airflow_kstreams.batch.report.results import result_of_summary
+from airflow_kstreams.batch.run.finished_before import nothing_processed
+from airflow_kstreams.streams import KStreamBuilder, Topology
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.kafka.in_process import Application
+
+APP = "app"
+HOUR_MS = 3_600_000
+INTERVAL = (1_699_999_200_000, 1_699_999_200_000 + HOUR_MS)
+NEXT = (INTERVAL[1], INTERVAL[1] + HOUR_MS)
+
+
+def topology(source: str = "in", target: str = "out", *, mended: bool = False) -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    stream = builder.stream(source)
+    (stream.map_values(str.upper) if mended else stream).send_to(target)
+    return builder.build()
+
+
+class Scene:
+    """An application whose run ``r`` has finished."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.kafka = InMemoryKafka(clock=ManualClock(now_ms=1_700_000_000_000))
+        for topic in ("in", "in-2", "out", "out-2"):
+            self.kafka.create_topic(topic)
+        self.kafka.append("in", b"v", b"k", timestamp_ms=INTERVAL[0])
+        self.settings = {"autostop.at": "eol", **settings}
+        first = self.application(topology())
+        slice_ = self._begin(first, dag_id="daily", interval_ms=INTERVAL).slice
+        assert slice_ is not None
+        first.tasks(slice_)
+        self.summary = first.finish("r")
+        self.kafka.append("in", b"later", b"k")
+
+    def application(self, built: Topology, **settings: Any) -> Application:
+        return Application(
+            application_id=APP,
+            topology=built,
+            on=self.kafka,
+            clock=self.kafka.clock,
+            settings={"settle.ms": 0, **self.settings, **settings},
+        )
+
+    def begin(
+        self,
+        built: Topology | None = None,
+        *,
+        dag_id: str = "daily",
+        interval_ms: tuple[int, int] | None = INTERVAL,
+        **settings: Any,
+    ) -> BeginResult:
+        """Ask for the run again."""
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        return self._begin(self.application(built or topology(), **named), dag_id, interval_ms)
+
+    def forget(self, **known: Any) -> None:
+        """Write the run's entry as an earlier version did."""
+        entry = msgspec.to_builtins(msgspec.structs.replace(self.summary, **known))
+        text = msgspec.json.encode({key: entry[key] for key in entry.keys() - {"dag_id", "autostop_at"}})
+        self.kafka.append(ProtocolTopics(APP).ledger, text, b"r")
+
+    @staticmethod
+    def _begin(application: Application, dag_id: str, interval_ms: tuple[int, int] | None) -> BeginResult:
+        coordinator = application.coordinator()
+        try:
+            return coordinator.begin(
+                "r", application.topology.plan(APP), hold_lease=False, dag_id=dag_id, interval_ms=interval_ms
+            )
+        finally:
+            coordinator.close()
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_run_is_found_finished_when_it_is_the_same_work(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    with caplog.at_level(logging.WARNING):
+        assert scene.begin().finished == scene.summary
+        assert scene.begin(dag_id="").finished == scene.summary, "by hand"
+        assert scene.begin(interval_ms=NEXT).finished == scene.summary, "the interval cuts nothing"
+    assert not warnings_in(caplog)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda scene: scene.begin(dag_id="hourly"), "it belonged to DAG 'daily', this one to 'hourly'"),
+        (lambda scene: scene.begin(topology("in-2")), "it read in, this one reads in-2"),
+        (lambda scene: scene.begin(topology(target="out-2")), "it wrote out, this one writes out-2"),
+        (
+            lambda scene: scene.begin(autostop_at="interval_end"),
+            "its cut was autostop.at=eol, this one is interval_end",
+        ),
+    ],
+    ids=["DAG", "inputs", "outputs", "cut"],
+)
+def test_finished_run_is_refused_for_good_when_it_was_other_work(
+    ask: Callable[[Scene], object], said: str
+) -> None:
+    scene = Scene()
+    with pytest.raises(ConfigError, match="run 'r' of application 'app' is already finished") as caught:
+        ask(scene)
+    assert said in caught.value.cause
+    assert not caught.value.is_retriable
+    assert f"reset --bootstrap-server <broker> --application-id {APP} --input-topics in" in caught.value.fix
+    assert "(in,0,0, a line of FILE each)" in caught.value.fix
+    assert "backfill" in caught.value.fix
+
+
+@pytest.mark.parametrize("cut", ["interval_end", "interval"])
+def test_finished_run_is_refused_when_its_data_interval_was_another(cut: str) -> None:
+    scene = Scene(**{"autostop.at": cut})
+    assert scene.begin().finished == scene.summary
+    with pytest.raises(ConfigError, match="its cut was the data interval"):
+        scene.begin(interval_ms=NEXT)
+
+
+def test_other_topology_is_warned_of_when_the_run_has_finished_by_an_earlier_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    with caplog.at_level(logging.WARNING):
+        assert scene.begin(topology(mended=True)).finished == scene.summary
+    (warning,) = warnings_in(caplog)
+    assert f"by topology {scene.summary.topology_hash[:12]}" in warning
+    assert f"now builds {topology(mended=True).topology_hash()[:12]}" in warning
+    assert "reset --bootstrap-server" in warning and "by a backfill" in warning
+
+
+def test_other_topology_is_refused_for_good_when_the_settings_say_so() -> None:
+    scene = Scene()
+    with pytest.raises(TopologyError, match="by which nothing was processed") as caught:
+        scene.begin(topology(mended=True), finished_with_other_topology="fail")
+    assert not caught.value.is_retriable
+    assert "reset --bootstrap-server" in caught.value.fix
+    assert scene.begin(finished_with_other_topology="fail").finished == scene.summary
+
+
+def test_topology_is_the_same_when_partitions_were_added(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    for topic in ("in", "out"):
+        scene.kafka.add_partitions(topic, 5)
+    with caplog.at_level(logging.WARNING):
+        assert scene.begin(finished_with_other_topology="fail").finished == scene.summary
+    assert not warnings_in(caplog)
+    assert scene.application(topology()).run("next").topology_hash == scene.summary.topology_hash
+
+
+def test_nothing_is_compared_that_an_entry_of_an_earlier_version_does_not_say() -> None:
+    scene = Scene()
+    scene.forget(topics=(), topology_hash="")
+    entry = read_ledger(scene.kafka, APP, clock=scene.kafka.clock).runs["r"]
+    assert (entry.dag_id, entry.autostop_at) == ("", "")
+    for found in (
+        scene.begin(dag_id="hourly", autostop_at="interval_end", interval_ms=NEXT),
+        scene.begin(topology(target="out-2"), finished_with_other_topology="fail"),
+    ):
+        assert found.finished == entry
+
+
+def test_summary_is_read_by_an_earlier_version_when_it_says_more() -> None:
+    class EarlierSummary(msgspec.Struct, frozen=True, kw_only=True):
+        run_id: str
+        topology_hash: str = ""
+
+    scene = Scene()
+    text = msgspec.json.encode(scene.summary)
+    assert msgspec.json.decode(text, type=EarlierSummary).run_id == "r"
+    assert msgspec.json.decode(text, type=RunSummary) == scene.summary
+    assert (scene.summary.dag_id, scene.summary.autostop_at) == ("daily", "eol")
+
+
+def test_it_is_said_that_nothing_was_processed_now() -> None:
+    scene = Scene()
+    shown = scene.summary.topology_hash[:12]
+    result = result_of_summary(scene.summary, already=True)
+    assert result["already_finished"]
+    assert result["topology"] == shown
+    said = f"nothing was processed now, finished at {result['finished_at']} by topology {shown}"
+    assert nothing_processed(scene.summary) == f"Run r was already finished: {said}"
+    assert not result_of_summary(scene.summary)["already_finished"]
