@@ -12,8 +12,9 @@ with state             ``<app>-backfill-<name>``: one per          in order, in 
                        backfill, named in its dag run conf
 =====================  ==========================================  =======================================
 
-The hexadecimal digits are of the hash of the run id, and of the name if there is one: Airflow keeps the run
-id when it processes a date again, so a new name is what makes a finished run run again.
+The hexadecimal digits are of the hash of the run id, of the name if there is one, and of the topics that are
+written: Airflow keeps the run id when it processes a date again, so a new name is what makes a finished run
+run again; and two tasks that write different topics for one interval are two runs.
 """
 
 from __future__ import annotations
@@ -72,18 +73,24 @@ def settings_of_run(
     letters = live.errors_dead_letter_queue_topic_name
     if letters:
         given[_DEAD_LETTERS] = written.get(letters, "")
-    return ApplicationSettings.parse(backfill_id(identity, application_id, in_order=in_order), given)
+    own_id = backfill_id(identity, application_id, in_order=in_order, written=written)
+    return ApplicationSettings.parse(own_id, given)
 
 
-def backfill_id(identity: RunIdentity, application_id: str, *, in_order: bool) -> str:
+def backfill_id(
+    identity: RunIdentity, application_id: str, *, in_order: bool, written: Mapping[str, str] | None
+) -> str:
     """Return the application id of a backfill run.
 
     :param application_id: of the live application.
+    :param written: topics that it writes, by the topology's name for them; None for the id that earlier
+        versions gave, which did not cover them.
     :raises ConfigError: the backfill needs a name and has none, or one that cannot name topics.
     """
     name = identity.backfill_name
     if not in_order:
-        text = "\n".join((identity.run_id, *([name] if name else [])))
+        outputs = [] if written is None else [f"outputs {_text(written)}"]
+        text = "\n".join((identity.run_id, *([name] if name else []), *outputs))
         digits = hashlib.sha256(text.encode()).hexdigest()[:_HEX_DIGITS]
         return f"{application_id}-backfill-{digits}"
     if not name:

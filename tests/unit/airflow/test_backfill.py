@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -102,7 +103,7 @@ def test_runs_of_a_stateful_backfill_share_the_application_that_the_conf_names()
 @pytest.mark.parametrize(("name", "said"), [("", "has no name"), ("no/topic", "cannot name Kafka topics")])
 def test_stateful_backfill_is_refused_without_a_name_that_fits(name: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        backfill_id(identity(name=name), "app", in_order=True)
+        backfill_id(identity(name=name), "app", in_order=True, written=OUTPUTS)
 
 
 def test_backfill_is_refused_when_nothing_says_what_it_may_write() -> None:
@@ -390,7 +391,8 @@ def test_one_interval_is_processed_once_more_by_one_task(
     (spec,) = told.specs
     assert spec.finish
 
-    assert _again(made, 1).execute(context) == first, "a task that is cleared finds it finished"
+    again: Any = _again(made, 1).execute(context)
+    assert again == {**first, "already_finished": True}, "a task that is cleared finds it finished"
     other_hour: Any = _again(made, 2).execute(context)
     other_dag_run: Any = _again(made, 1).execute(made.context(8, run_type="manual"))
     assert made.values("out-again") == [b"b", b"late b", b"c", b"b", b"late b"]
@@ -498,3 +500,43 @@ def test_run_operator_says_that_an_unfinished_run_comes_first(
     assert said[-1] == "Run scheduled__0 is unfinished: it is finished before run scheduled__1 begins"
     (spec,) = submitted
     assert spec.interval_ms == RunIdentity.of(made.context(1, run_type="scheduled")).interval_ms
+
+
+def test_tasks_that_write_other_topics_for_one_interval_are_two_runs(scene: Callable[[str], Scene]) -> None:
+    made = scene(STATELESS)
+    made.kafka.create_topic("out-2")
+    made.publish(("a", 0.5))
+    context = made.context(0, run_type="backfill")
+    other = {"backfill_outputs": {"out": "out-2"}}
+    first = made.process(made.capture(context), context)
+    second = made.process(made.capture(context, **other), context, **other)
+    assert (made.values("out-again"), made.values("out-2")) == ([b"a"], [b"a"])
+    assert first["application_id"] != second["application_id"]
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_backfill_of_an_earlier_version_keeps_its_id_and_another_output_gets_its_own(
+    scene: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch, finished: bool
+) -> None:
+    made = scene(STATELESS)
+    made.kafka.create_topic("out-2")
+    made.publish(("a", 0.5))
+    context = made.context(0, run_type="backfill")
+    with monkeypatch.context() as before:
+        earlier_id = partial(backfill_id, written=None)
+        before.setattr(
+            "airflow_kstreams.operators.backfill_settings.backfill_id",
+            lambda who, app, *, in_order, written: earlier_id(who, app, in_order=in_order),
+        )
+        begun = made.capture(context)
+        if finished:
+            made.process(begun, context)
+    assert begun["application_id"] == earlier_id(RunIdentity.of(context), "app", in_order=False)
+
+    found = made.capture(context)
+    assert (found["application_id"], found["finished"]) == (begun["application_id"], finished)
+    if not finished:
+        made.process(found, context)
+    other = {"backfill_outputs": {"out": "out-2"}}
+    made.process(made.capture(context, **other), context, **other)
+    assert (made.values("out-again"), made.values("out-2")) == ([b"a"], [b"a"])
