@@ -51,6 +51,10 @@ class InMemoryRecord:
         """Return the headers in order."""
         return self.header_list
 
+    def leader_epoch(self) -> int | None:
+        """Return None: there are no leaders."""
+        return None
+
 
 class InMemoryTopics:
     """Gives records their partition and offset; does not keep them.

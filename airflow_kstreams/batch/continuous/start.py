@@ -45,6 +45,7 @@ from airflow_kstreams.batch.run.groundwork import Groundwork, lay_groundwork, ru
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.offsets import find_losses, start_of
 from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.batch.run.rewritten import find_rewritten
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
@@ -142,6 +143,9 @@ def _starts(
     # Nothing is frozen, so nothing needs to settle.
     bounds = log_bounds(session.admin, ground.partitions, settle_ms=0, clock=session.clock)
     refuse_losses(find_losses(bounds, prior, ground.topics.topic_ids), request)
+    with session.reading:
+        others = find_rewritten(session.admin, session.reader, bounds, prior, clock=session.clock)
+    refuse_losses(others, request)
     starts = {
         tp: _capped(start_of(tp, log_of, prior, session.settings), tp, folded)
         for tp, log_of in bounds.items()

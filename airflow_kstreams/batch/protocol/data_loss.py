@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.records.record_queue import LastRecord
 from airflow_kstreams.streams.reset_command import drop_slice_command
 
 #: Stands for the bootstrap servers in every command.
@@ -80,6 +81,33 @@ def truncated(partition: TopicPartition, *, expected: int, log_end: int, why: st
         scenario="--to-latest",
         advice="this goes on at the log's end; --to-earliest instead reads again what is left of it, so that "
         "what was processed comes twice and what was written since the truncation comes at all",
+    )
+
+
+def rewritten(
+    partition: TopicPartition, *, position: int, expected: LastRecord, found: LastRecord | None
+) -> Loss:
+    """Describe a log that was truncated before an offset that it had reached, and has grown again.
+
+    :param position: offset to read next.
+    :param expected: the last record that runs have read before it.
+    :param found: the first record from that offset on that is another one, None when there is none.
+    """
+    if found is None:
+        now = f"there is no record at offset {expected.offset}"
+    elif found.offset == expected.offset:
+        now = f"the record at offset {found.offset} is of leader epoch {found.epoch}"
+    else:
+        now = f"there is a record of leader epoch {found.epoch} at offset {found.offset}"
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: runs have read the record at offset {expected.offset} under leader epoch "
+        f"{expected.epoch} as the last one before offset {position}, but now {now}: the log was truncated "
+        "and has grown again, so that records which were read are gone, and others that took their offsets were "
+        "not read; how many cannot be known",
+        scenario=f"--to-offset {position}",
+        advice="this goes on where runs have read to and leaves out what took the offsets before it; "
+        "--to-earliest instead reads again all that is there, so that what was processed comes twice",
     )
 
 

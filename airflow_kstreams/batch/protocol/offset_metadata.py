@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from airflow_kstreams.batch.protocol.model import TaskReport
-from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 
 #: The broker's default ``offset.metadata.max.bytes``.
 LIMIT_BYTES = 4096
@@ -27,6 +27,9 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param task_id: the task, ``<subtopology>_<group>``.
     :param records_in: records the task consumed since the slice's start; the other counters as in
         ``TaskReport``.
+    :param last_offset: of the last record before the committed offset, -1 when unknown; with the next one,
+        ``LastRecord``.
+    :param last_epoch: leader epoch under which that record was written.
     """
 
     run_id: str = msgspec.field(default="", name="run")
@@ -45,6 +48,8 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     seconds: float = 0.0
     peak_memory_bytes: int = msgspec.field(default=0, name="memory")
     version: int = msgspec.field(default=0, name="v")
+    last_offset: int = msgspec.field(default=-1, name="last")
+    last_epoch: int = msgspec.field(default=-1, name="epoch")
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room."""
@@ -58,6 +63,16 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             latest_ms=times.latest_ms,
             stream_time_ms=times.stream_time_ms,
         )
+
+    def behind(self, last: LastRecord) -> OffsetMetadata:
+        """Return a copy for an offset behind this record."""
+        known = last if last.known else LastRecord()
+        return msgspec.structs.replace(self, last_offset=known.offset, last_epoch=known.epoch)
+
+    @property
+    def last_record(self) -> LastRecord:
+        """The last record before the offset."""
+        return LastRecord(self.last_offset, self.last_epoch)
 
     @property
     def times(self) -> PartitionTimes:

@@ -34,6 +34,7 @@ from airflow_kstreams.batch.run.offsets import (
     start_of,
 )
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
+from airflow_kstreams.batch.run.rewritten import find_rewritten
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.streams.bounded_read import Spans
@@ -82,8 +83,10 @@ def freeze(
     interval = Interval(*request.interval_ms) if request.interval_ms is not None else None
     if settings.keeps_to_interval and interval is not None:
         inputs = _dated_inside(session, interval, outside, inside, prior, request, topic_ids)
+        _refuse_rewritten(session, inside, prior, request)
     else:
         refuse_losses([*_lost_slice(prior, request), *find_losses(bounds, prior, topic_ids)], request)
+        _refuse_rewritten(session, bounds, prior, request)
         inputs = freeze_inputs(outside, prior, settings)
     if folded.state is RunState.RUNNING:
         inputs = _with_foreign_stops(inputs, folded, prior, request)
@@ -108,6 +111,17 @@ def freeze(
 
 def _lost_slice(prior: PriorRuns, request: SliceRequest) -> list[Loss]:
     return find_lost_slice(prior, request.plan.application_id, run_id=request.run_id)
+
+
+def _refuse_rewritten(
+    session: CoordinatorSession,
+    bounds: Mapping[TopicPartition, LogBounds],
+    prior: PriorRuns,
+    request: SliceRequest,
+) -> None:
+    with session.reading:
+        losses = find_rewritten(session.admin, session.reader, bounds, prior, clock=session.clock)
+    refuse_losses(losses, request)
 
 
 def _dated_inside(

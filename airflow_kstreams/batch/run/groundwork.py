@@ -26,6 +26,7 @@ from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicDescription, TopicPartition
+from airflow_kstreams.streams.records.record_queue import LastRecord
 
 log = logging.getLogger(__name__)
 
@@ -113,9 +114,18 @@ def run_plan(
 def start_offsets(
     request: SliceRequest, prior: PriorRuns, starts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return what a start commits: offsets under the run's id, each with its partition's times beside it."""
+    """Return what a start commits: offsets under the run's id, each with its partition's times beside it.
+
+    The last record that was read is kept where the offset goes no further back than it was: between the two
+    lie markers and aborted records only.
+    """
     ours = OffsetMetadata(run_id=request.run_id)
-    return {tp: CommittedOffset(at, ours.at_times(prior.times_of(tp)).encode()) for tp, at in starts.items()}
+    found: dict[TopicPartition, CommittedOffset] = {}
+    for tp, at in starts.items():
+        last = prior.last_record(tp)
+        kept = last if at >= (prior.remembered(tp) or 0) else LastRecord()
+        found[tp] = CommittedOffset(at, ours.at_times(prior.times_of(tp)).behind(kept).encode())
+    return found
 
 
 def _fence_last_tasks(

@@ -24,7 +24,7 @@ from airflow_kstreams.batch.protocol.model import RunState, RunSummary, partitio
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +91,12 @@ class PriorRuns:
             return self._metadata(partition).times
         moved_back = (self.remembered(partition) or 0) < self.last_stops.get(partition, 0)
         return PartitionTimes() if moved_back else self.times.get(partition, PartitionTimes())
+
+    def last_record(self, partition: TopicPartition) -> LastRecord:
+        """Return the last record before a partition's committed offset; unknown without one, after another
+        tool's commit, and of versions that kept none.
+        """
+        return self._metadata(partition).last_record if partition in self.committed else LastRecord()
 
     def _metadata(self, partition: TopicPartition) -> OffsetMetadata:
         return OffsetMetadata.decode(self.committed[partition].metadata)

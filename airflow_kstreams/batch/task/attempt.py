@@ -226,6 +226,10 @@ class TaskAttempt:
                     partition: OffsetMetadata.decode(offset.metadata).times
                     for partition, offset in share.committed.items()
                 },
+                last_records={
+                    partition: OffsetMetadata.decode(offset.metadata).last_record
+                    for partition, offset in share.committed.items()
+                },
             ),
             environment=TaskEnvironment(
                 now_ms=self._clock.now_ms,

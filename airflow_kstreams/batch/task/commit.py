@@ -152,9 +152,12 @@ class TaskCommit:
         """Return what to commit. An offset that a person set beyond an input's stop stays as it is, so that
         finish sees that it was a person.
         """
-        times, stops = task.progress.partition_times, self._input_stops
+        progress, stops = task.progress, self._input_stops
+        times, last = progress.partition_times, progress.last_records
         return {
-            partition: CommittedOffset(position, counters.at_times(times[partition]).encode())
+            partition: CommittedOffset(
+                position, counters.at_times(times[partition]).behind(last[partition]).encode()
+            )
             for partition, position in task.group.positions().items()
             if position <= stops.get(partition, position)
         }

@@ -26,7 +26,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from airflow_kstreams.streams.ports import Record, TopicPartition
-from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps, RecordQueue
+from airflow_kstreams.streams.records.record_queue import (
+    LastRecord,
+    PartitionTimes,
+    ReadTimestamps,
+    RecordQueue,
+)
 from airflow_kstreams.streams.records.timestamp_reading import RecordTimestamps
 
 #: A partition is paused when it is so many full buffers ahead, and resumed when fewer than so many are left:
@@ -56,6 +61,7 @@ class PartitionGroup:
     :param buffered: records an unfinished partition must hold before any record is chosen among several.
     :param timed: whether stream time is asked for; then a partition alone waits for a full buffer, too.
     :param times: what earlier attempts and runs left of each partition's time.
+    :param last_records: the last record before each partition's start, where it is known.
     :param read_timestamps: of the topics whose timestamps are not simply the records' own.
     """
 
@@ -66,6 +72,7 @@ class PartitionGroup:
         buffered: int,
         timed: bool = False,
         times: Mapping[TopicPartition, PartitionTimes] | None = None,
+        last_records: Mapping[TopicPartition, LastRecord] | None = None,
         read_timestamps: Mapping[TopicPartition, ReadTimestamps] | None = None,
     ) -> None:
         known = times or {}
@@ -76,7 +83,12 @@ class PartitionGroup:
             left = known.get(partition, PartitionTimes())
             reading = (read_timestamps or {}).get(partition) or RecordTimestamps(latest_ms=left.latest_ms)
             self._queues[partition] = RecordQueue(
-                partition, start_and_stop, buffered=buffered, times=left, read_timestamps=reading
+                partition,
+                start_and_stop,
+                buffered=buffered,
+                times=left,
+                read_timestamps=reading,
+                last=(last_records or {}).get(partition, LastRecord()),
             )
 
     @property
@@ -126,6 +138,10 @@ class PartitionGroup:
     def partition_times(self) -> dict[TopicPartition, tuple[int, int]]:
         """Return (partition time, largest timestamp processed) of every partition."""
         return {partition: (queue.time_ms, queue.latest_ms) for partition, queue in self._queues.items()}
+
+    def last_records(self) -> dict[TopicPartition, LastRecord]:
+        """Return the last record below the committable offset of every partition."""
+        return {partition: queue.last_record for partition, queue in self._queues.items()}
 
     def unfinished(self) -> list[TopicPartition]:
         """Return the partitions that still have to be fetched."""

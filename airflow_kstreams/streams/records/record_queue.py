@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate, islice
 from operator import le, methodcaller
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.interval_filter import IntervalFilter
+from airflow_kstreams.streams.records.timestamp_reading import as_consumed
 
 _offset_of = methodcaller("offset")
 
@@ -43,6 +44,25 @@ class PartitionTimes(NamedTuple):
     stream_time_ms: int = -1
 
 
+class LastRecord(NamedTuple):
+    """The last record that a reader saw before a committed offset.
+
+    A log that was truncated below that offset and has grown again holds another record there, or none, for
+    an offset is given twice only by leaders of different epochs.
+
+    :param offset: its offset, -1 when it is not known.
+    :param epoch: leader epoch under which it was written, -1 when it is not known.
+    """
+
+    offset: int = -1
+    epoch: int = -1
+
+    @property
+    def known(self) -> bool:
+        """Whether both are."""
+        return self.offset >= 0 and self.epoch >= 0
+
+
 class RecordQueue:
     """The buffered records of one partition up to its stop offset.
 
@@ -51,12 +71,14 @@ class RecordQueue:
     :param buffered: how many records make the buffer whose smallest timestamp is the partition time.
     :param times: what earlier attempts and runs left.
     :param read_timestamps: of its topic.
+    :param last: the last record before the first one to process.
     """
 
     __slots__ = (
         "_buffered",
         "_cursor",
         "_filter",
+        "_last",
         "_minima",
         "_minima_at",
         "_read_timestamps",
@@ -79,6 +101,7 @@ class RecordQueue:
         buffered: int,
         times: PartitionTimes,
         read_timestamps: ReadTimestamps,
+        last: LastRecord = LastRecord(),  # noqa: B008 - immutable
     ) -> None:
         start, self.stop = bounds
         self.partition = partition
@@ -94,6 +117,8 @@ class RecordQueue:
         self._records: list[Record] = []
         self._timestamps: list[int] = []
         self._cursor = 0
+        #: Of the records that were processed and are not kept any more.
+        self._last = last
         #: Partition time at each record of the run that was chosen last.
         self._run_times: Sequence[int] | None = None
         #: Smallest timestamp of the buffers that start at ``_minima_at`` and behind it.
@@ -118,6 +143,13 @@ class RecordQueue:
         """Records below the position that were left out because of their time, by this attempt."""
         return 0 if self._filter is None else self._filter.skipped
 
+    @property
+    def last_record(self) -> LastRecord:
+        """The last record below the position, unknown where records are left out: one of those may be it."""
+        if self._filter is not None:
+            return LastRecord()
+        return last_of(self._records[self._cursor - 1]) if self._cursor else self._last
+
     def keep_only(self, interval_ms: tuple[int, int]) -> None:
         """Leave out every record, from the first one on, that is dated outside an interval."""
         self._filter = IntervalFilter(interval_ms)
@@ -130,6 +162,7 @@ class RecordQueue:
             records = records[: bisect_left(records, self.stop, key=_offset_of)]
             self.complete = True
         if self._cursor:
+            self._last = self.last_record
             del self._records[: self._cursor]
             del self._timestamps[: self._cursor]
             self._cursor = 0
@@ -242,10 +275,20 @@ class RecordQueue:
             self.position = max(self.position, self._filter.pass_rest())
         if self.complete and self._cursor >= len(self._records):
             self.position = max(self.position, self.stop)
+            self._last = self.last_record
             self._records.clear()
             self._timestamps.clear()
             self._cursor = 0
             self._minima, self._minima_at = (), 0
+
+
+def last_of(record: Any) -> LastRecord:
+    """Return what is kept of the last record processed.
+
+    :param record: as the queue holds it: decoded ahead of its turn, perhaps.
+    """
+    epoch = as_consumed(record).leader_epoch()
+    return LastRecord(record.offset(), -1 if epoch is None else epoch)
 
 
 def lookahead_minima(timestamps: Sequence[int], start: int, count: int, window: int) -> Sequence[int]:

@@ -82,6 +82,10 @@ class UndatedRecord:
         """Return the headers."""
         return self.raw.headers()
 
+    def leader_epoch(self) -> int | None:
+        """Return the leader epoch."""
+        return self.raw.leader_epoch()
+
 
 def as_consumed(record: Record | ReadRecord) -> Record:
     """Return a record as the log has it, whose key and value can be asked for."""

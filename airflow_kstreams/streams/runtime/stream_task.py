@@ -23,7 +23,7 @@ from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.error_handling import Produce
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
-from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -61,6 +61,7 @@ class TaskProgress:
     :param records_dropped: records dropped by rule, and those an error handler skipped.
     :param records_dead_lettered: records sent to the dead-letter topic.
     :param partition_times: of each partition.
+    :param last_records: the last record before each committed offset.
     """
 
     records_in: int = 0
@@ -68,6 +69,7 @@ class TaskProgress:
     records_dropped: int = 0
     records_dead_lettered: int = 0
     partition_times: Mapping[TopicPartition, PartitionTimes] = field(default_factory=dict)
+    last_records: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
 
 
 class StreamTask:
@@ -113,6 +115,7 @@ class StreamTask:
             buffered=settings.buffered_records_per_partition,
             timed=self._bound.timed,
             times=times,
+            last_records=progress.last_records,
             read_timestamps=self._bound.read_timestamps(times, list(bounds)),
         )
         for partition, left in times.items():
@@ -154,6 +157,7 @@ class StreamTask:
                 partition: PartitionTimes(time_ms, latest_ms, topics[partition.topic].time_ms)
                 for partition, (time_ms, latest_ms) in self.group.partition_times().items()
             },
+            last_records=self.group.last_records(),
         )
 
     def open(self) -> bool:

@@ -44,7 +44,7 @@ class Transaction:
 class LogRecord:
     """A record in a log, in the shape of the port ``Record``."""
 
-    __slots__ = ("_at", "_headers", "_key", "_timestamp_ms", "_value", "position", "transaction")
+    __slots__ = ("_at", "_headers", "_key", "_timestamp_ms", "_value", "epoch", "position", "transaction")
 
     def __init__(
         self,
@@ -52,8 +52,10 @@ class LogRecord:
         position: int,
         content: Content,
         transaction: Transaction | None,
+        epoch: int = 0,
     ) -> None:
         self._at = at
+        self.epoch = epoch
         self.position = position
         self._key, self._value, self._timestamp_ms, self._headers = content
         self.transaction = transaction
@@ -94,6 +96,10 @@ class LogRecord:
         """Return the headers in order, None when there are none."""
         return self._headers
 
+    def leader_epoch(self) -> int | None:
+        """Return the epoch of the leader that took the record."""
+        return self.epoch
+
 
 class _Marker:
     """A commit or abort marker; it takes an offset and no reader sees it."""
@@ -116,10 +122,11 @@ class PartitionLog:
     :param at: which one.
     """
 
-    __slots__ = ("_entries", "_open", "at", "high_watermark", "start")
+    __slots__ = ("_entries", "_open", "at", "epoch", "high_watermark", "start")
 
     def __init__(self, at: TopicPartition) -> None:
         self.at = at
+        self.epoch = 0
         self.start = 0
         self.high_watermark = 0
         self._entries: list[LogRecord | _Marker] = []
@@ -134,7 +141,7 @@ class PartitionLog:
 
         :param content: key, value, timestamp in epoch milliseconds, headers.
         """
-        record = LogRecord(self.at, self.high_watermark, content, transaction)
+        record = LogRecord(self.at, self.high_watermark, content, transaction, self.epoch)
         if transaction is not None:
             self._open.setdefault(id(transaction), (transaction, record.position))
             transaction.records.append(record)
@@ -195,6 +202,7 @@ class PartitionLog:
 
     def truncate(self, end: int) -> None:
         """Lose what lies at or past an offset, as when a replica that lagged becomes the leader."""
+        self.epoch += 1
         self.high_watermark = min(self.high_watermark, end)
         del self._entries[bisect_left(self._entries, end, key=_position) :]
 

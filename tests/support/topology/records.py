@@ -37,3 +37,6 @@ class FakeRecord:
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
         return self.header_list
+
+    def leader_epoch(self) -> int | None:
+        return None

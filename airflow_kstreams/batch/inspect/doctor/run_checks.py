@@ -21,6 +21,7 @@ from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished
 from airflow_kstreams.batch.run.prior_runs import recall, unless_void, with_committed
+from airflow_kstreams.batch.run.rewritten import find_rewritten
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -131,7 +132,9 @@ def _between_runs(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger
     # What is not there is created by begin; it has no partitions to look at.
     prior = with_committed(prior, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
     losses = find_lost_slice(prior, plan.application_id, run_id="")
-    return losses + find_losses(log_bounds(admin, partitions, settle_ms=0, clock=seen.clock), prior, ids)
+    bounds = log_bounds(admin, partitions, settle_ms=0, clock=seen.clock)
+    losses += find_losses(bounds, prior, ids)
+    return losses or find_rewritten(admin, reader, bounds, prior, clock=seen.clock)
 
 
 def _open_transactions(seen: Seen) -> Iterator[Finding]:
