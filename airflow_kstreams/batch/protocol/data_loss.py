@@ -103,8 +103,8 @@ def rewritten(
         partitions=(partition,),
         text=f"{partition}: runs have read the record at offset {expected.offset} under leader epoch "
         f"{expected.epoch} as the last one before offset {position}, but now {now}: the log was truncated "
-        "and has grown again, so that records which were read are gone, and others that took their offsets were "
-        "not read; how many cannot be known",
+        "and has grown again, so that records which were read are gone, and others that took their offsets "
+        "were not read; how many cannot be known",
         scenario=f"--to-offset {position}",
         advice="this goes on where runs have read to and leaves out what took the offsets before it; "
         "--to-earliest instead reads again all that is there, so that what was processed comes twice",
