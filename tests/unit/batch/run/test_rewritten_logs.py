@@ -186,3 +186,18 @@ def test_partitions_are_looked_at_in_one_read_and_none_is_without_an_epoch(kafka
     app.begin("next")
     inputs = [read for read in seen.assigned if any(tp.topic == "in" for tp in read)]
     assert inputs == [{AT: 0, TopicPartition("in", 1): 0}]
+
+
+def test_epoch_is_kept_when_a_task_commits_another_partition_of_its_group(kafka: InMemoryKafka) -> None:
+    text = serdes.string()
+    kafka.create_topic("more", partitions=2)
+    builder = KStreamBuilder(default_key_serde=text, default_value_serde=text)
+    builder.stream("in").merge(builder.stream("more")).send_to("out")
+    app = Application(application_id=APP, topology=builder.build(), on=kafka, clock=kafka.clock)
+    publish(kafka, "a", "b")
+    app.run("first")
+    kafka.append("more", b"x", b"x", partition=0)
+    app.run("second")
+    kafka.truncate(AT, 0)
+    publish(kafka, "A", "B")
+    assert "the record at offset 1 is of leader epoch 1" in refused(app).cause
