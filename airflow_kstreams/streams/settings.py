@@ -109,6 +109,15 @@ class ApplicationSettings:
     num_stream_threads: int = _setting(
         1, minimum=1, doc="Threads a Spark task slot may use to run its tasks side by side."
     )
+    max_timestamp_ahead_ms: int = _setting(
+        86_400_000,
+        minimum=-1,
+        doc="Milliseconds that a record may be dated ahead of the moment at which the slice was frozen; in a "
+        "backfill, of its interval's end; in continuous mode, and in topics that the topology writes, of the "
+        "wall clock. One dated later never moves stream time nor holds an interval's cut. A task that goes "
+        "by stream time gives it to processing.exception.handler; any other processes and counts it. One day "
+        "leaves room for wrong clocks and time zones, and finds dates in microseconds. -1 = no bound.",
+    )
     first_run_offsets: Literal["earliest", "latest"] = _setting(
         "earliest",
         doc="Where the very first run starts on a partition without a committed offset. earliest loses "

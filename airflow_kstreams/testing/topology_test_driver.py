@@ -24,6 +24,8 @@ from typing import Any, Self
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.ports import Headers, TopicPartition
+from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
+from airflow_kstreams.streams.records.wall_clock import system_clock_ms
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.serde.base import Serde
@@ -48,7 +50,8 @@ class TopologyTestDriver:
     :param settings: application settings by their dotted names, as in a run; those about clients, commits and
         runs have nothing to act on here.
     :param wall_clock_ms: where the wall clock stands, epoch milliseconds; it moves by
-        :meth:`advance_wall_clock` alone.
+        :meth:`advance_wall_clock` alone. ``max.timestamp.ahead.ms`` counts from it, or from the machine's
+        time where that is later.
     :raises ConfigError: the application id, a setting or a partition count is wrong.
     :raises TopologyError: the topology cannot run under this application id, or with these partitions.
     :raises RecordError: a processor's ``init`` failed.
@@ -318,6 +321,7 @@ class TopologyTestDriver:
         self, task_id: TaskId, partitions: Sequence[TopicPartition], settings: ApplicationSettings
     ) -> StreamTask:
         bounds = dict.fromkeys(partitions, (0, 0))
+        ahead_ms = settings.max_timestamp_ahead_ms
         task = StreamTask(
             self._topology,
             task_id=task_id,
@@ -328,10 +332,15 @@ class TopologyTestDriver:
             environment=TaskEnvironment(
                 now_ms=lambda: self._now_ms,
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
+                latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
             ),
         )
         self._readers.update(dict.fromkeys(bounds, task))
         return task
+
+    def _latest_allowed(self, ahead_ms: int) -> LatestAllowed:
+        """Go by the machine's time, or by the driver's where that is later: it starts at 0 unless set."""
+        return lambda: max(self._now_ms, system_clock_ms()) + ahead_ms
 
     def _open(self) -> None:
         """Open every task before any record arrives."""

@@ -252,7 +252,7 @@ def _stop_at_the_high_watermark() -> SwitchedOff:
 def _intervals_do_not_cut() -> SwitchedOff:
     """A run that goes by its data interval stops at the end of the log, whatever lies past that interval."""
 
-    def uncut(admin: Any, reader: Any, inputs: Any, interval: Any, *, clock: Any) -> Any:
+    def uncut(admin: Any, reader: Any, inputs: Any, interval: Any, *, clock: Any, ahead_ms: int) -> Any:
         return tuple(inputs), ()
 
     return mock.patch("airflow_kstreams.batch.run.freeze.cut_by_time", uncut)
@@ -261,7 +261,7 @@ def _intervals_do_not_cut() -> SwitchedOff:
 def _cut_where_the_broker_points() -> SwitchedOff:
     """An interval cuts where ``offsets_for_times`` points, be it an aborted record or a marker."""
 
-    def cut(admin: Any, reader: Any, inputs: Any, interval: Any, *, clock: Any) -> Any:
+    def cut(admin: Any, reader: Any, inputs: Any, interval: Any, *, clock: Any, ahead_ms: int) -> Any:
         hints = admin.offsets_for_times({part.topic_partition: interval.end_ms for part in inputs})
         cuts = [
             min(part.stop_offset, max(part.start_offset, hints.get(part.topic_partition, part.stop_offset)))

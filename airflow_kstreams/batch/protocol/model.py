@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
@@ -125,6 +126,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     :param outcome: ``done``, ``already_done`` when it found its stop reached, or ``stopped`` when it belongs
         to a continuous run.
     :param peak_memory_bytes: of the Python worker.
+    :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that were processed,
+        because nothing in the task goes by stream time; None in entries of earlier versions: unknown.
     """
 
     task_id: str
@@ -139,6 +142,14 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     outcome: str = "done"
     peak_memory_bytes: int = 0
+    records_ahead: int | None = None
+
+
+def ahead_in_all(reports: Iterable[TaskReport]) -> int | None:
+    """Add up the records dated too far ahead; None when a report does not say."""
+    counts = [report.records_ahead for report in reports]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 class SubtopologyTopics(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -227,6 +238,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     def records_skipped(self) -> int:
         """Records left out because they are dated outside the interval that the run kept to."""
         return sum(task.records_skipped for task in self.tasks)
+
+    @property
+    def records_ahead(self) -> int | None:
+        """Records dated too far ahead that were processed; None when an earlier version ran a task."""
+        return ahead_in_all(self.tasks)
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param last_offset: of the last record before the committed offset, -1 when unknown; with the next one,
         ``LastRecord``.
     :param last_epoch: leader epoch under which that record was written.
+    :param records_ahead: as in ``TaskReport``; None when an earlier version committed.
     """
 
     run_id: str = msgspec.field(default="", name="run")
@@ -50,6 +51,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     version: int = msgspec.field(default=0, name="v")
     last_offset: int = msgspec.field(default=-1, name="last")
     last_epoch: int = msgspec.field(default=-1, name="epoch")
+    records_ahead: int | None = msgspec.field(default=None, name="ahead")
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room."""
@@ -90,6 +92,11 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             return cls()
         return decoded if decoded.version == VERSION else cls()
 
+    @property
+    def records_ahead_so_far(self) -> int | None:
+        """The count that the next commit goes on from: 0 when no task has committed for the slice yet."""
+        return self.records_ahead if self.task_id else 0
+
     def report(self) -> TaskReport:
         """Return the counters as the task's report."""
         return TaskReport(
@@ -104,4 +111,5 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             attempts=self.attempts,
             seconds=self.seconds,
             peak_memory_bytes=self.peak_memory_bytes,
+            records_ahead=self.records_ahead_so_far,
         )

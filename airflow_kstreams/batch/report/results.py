@@ -10,7 +10,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
-from airflow_kstreams.batch.protocol.model import FrozenPartition, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.protocol.model import (
+    FrozenPartition,
+    RunSummary,
+    Slice,
+    TaskReport,
+    ahead_in_all,
+)
 from airflow_kstreams.batch.run.finished_before import finished_at, short_hash, topology_of
 from airflow_kstreams.streams.ports import TopicPartition
 
@@ -39,6 +45,8 @@ class RunResult(TypedDict):
     :param already_finished: whether it had finished before the operator came: nothing was processed now.
     :param finished_at: when it finished, ISO 8601; empty if it has not.
     :param topology: first digits of the hash of its topology; ``unknown`` where the ledger does not say.
+    :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that the tasks have
+        processed, because nothing there goes by stream time; None when an earlier version counted none.
     """
 
     run_id: str
@@ -55,6 +63,7 @@ class RunResult(TypedDict):
     already_finished: bool
     finished_at: str
     topology: str
+    records_ahead: int | None
 
 
 class NewDataResult(TypedDict):
@@ -221,6 +230,7 @@ def result_of_slice(slice_: Slice, tasks: Iterable[TaskReport] = ()) -> RunResul
         already_finished=False,
         finished_at="",
         topology=short_hash(slice_.plan.topology.topology_hash),
+        records_ahead=ahead_in_all(reports),
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, _per_topic(slice_.inputs))
     return result
@@ -247,6 +257,7 @@ def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResul
         already_finished=already,
         finished_at=finished_at(summary),
         topology=topology_of(summary),
+        records_ahead=summary.records_ahead,
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, per_topic)
     return result

@@ -5,7 +5,8 @@ Rule: the ends of the logs (E) are read first, and what comes after them belongs
 
 - ``eol``: ``[committed, E)``.
 - ``interval_end``: ``[committed, cut)``, where the cut is the first committed record that is dated at or
-  past the end of the run's data interval, if there is one before E, else E.
+  past the end of the run's data interval, if there is one before E, else E. A record dated further ahead
+  of now than ``max.timestamp.ahead.ms`` is none: it would hold the cut for ever.
 - ``interval``, a backfill: ``[first offset dated at or after the interval's start, E)``, of which the tasks
   process the records that are dated in the interval; see ``RunPlan.kept_ms``.
 
@@ -171,7 +172,14 @@ def _cut(
     """
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
     with _reading(session, spans, request):
-        return cut_by_time(session.admin, session.reader, inputs, interval, clock=session.clock)
+        return cut_by_time(
+            session.admin,
+            session.reader,
+            inputs,
+            interval,
+            clock=session.clock,
+            ahead_ms=session.settings.max_timestamp_ahead_ms,
+        )
 
 
 def _with_foreign_stops(

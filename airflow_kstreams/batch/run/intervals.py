@@ -29,6 +29,8 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 _POLL_RECORDS = 1_000
 _READ_AT_ONCE = 8
+#: Kafka keeps timestamps in signed 64-bit numbers.
+_LATEST_MS = 2**63 - 1
 
 
 class Interval(NamedTuple):
@@ -136,10 +138,13 @@ def cut_by_time(
     interval: Interval,
     *,
     clock: Clock,
+    ahead_ms: int = -1,
 ) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...]]:
     """Stop each partition before the first committed record that is dated at or past the interval's end.
 
     :param inputs: up to the ends of the logs.
+    :param ahead_ms: a record dated so much later than now, and than the interval's end, does not count; -1
+        when every record counts.
     :return: the same up to the cut, and what a person should know: which single records hold a whole
         partition back.
     """
@@ -150,7 +155,8 @@ def cut_by_time(
         for tp, part in ends.items()
         if tp in hints and hints[tp] < part.stop_offset
     }
-    found = first_dated(reader, spans, interval.end_ms, clock=clock)
+    latest_ms = _LATEST_MS if ahead_ms < 0 else max(clock.now_ms(), interval.end_ms) + ahead_ms
+    found = first_dated(reader, spans, (interval.end_ms, latest_ms), clock=clock)
     cut = tuple(
         msgspec.structs.replace(part, stop_offset=found[part.topic_partition].offset)
         if part.topic_partition in found
@@ -166,8 +172,11 @@ def cut_by_time(
     return cut, warnings
 
 
-def first_dated(reader: ReaderPort, spans: Spans, at_ms: int, *, clock: Clock) -> dict[TopicPartition, Dated]:
-    """Return the first visible record dated at or after a time, of each span that has one.
+def first_dated(
+    reader: ReaderPort, spans: Spans, dated_ms: tuple[int, int], *, clock: Clock
+) -> dict[TopicPartition, Dated]:
+    """Return the first visible record dated from one time to another, both included, of each span that has
+    one.
 
     :param spans: partition -> (from, to), where ``to`` is at most the last stable offset.
     """
@@ -177,16 +186,17 @@ def first_dated(reader: ReaderPort, spans: Spans, at_ms: int, *, clock: Clock) -
         some = {tp: spans[tp] for tp in wanted[first : first + _READ_AT_ONCE]}
         read = BoundedRead(reader, some, clock=clock, max_records=_POLL_RECORDS)
         for fetched in read:
-            dated = {tp: _first_of(records, at_ms) for tp, records in fetched.items()}
+            dated = {tp: _first_of(records, dated_ms) for tp, records in fetched.items()}
             found |= {tp: first for tp, first in dated.items() if first is not None}
             read.drop(found)
     return found
 
 
-def _first_of(records: Sequence[Record], at_ms: int) -> Dated | None:
+def _first_of(records: Sequence[Record], dated_ms: tuple[int, int]) -> Dated | None:
+    at_ms, latest_ms = dated_ms
     for index, record in enumerate(records):
         timestamp_ms = record.timestamp()[1]
-        if timestamp_ms >= at_ms:
+        if at_ms <= timestamp_ms <= latest_ms:
             behind = any(later.timestamp()[1] < at_ms for later in records[index + 1 :])
             return Dated(record.offset(), timestamp_ms, behind)
     return None

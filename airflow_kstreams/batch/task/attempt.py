@@ -17,6 +17,7 @@ from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, wri
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.retry_budget import RetryBudget
 from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit
+from airflow_kstreams.batch.task.latest_allowed import latest_allowed
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.read_failures import ReadFailures
 from airflow_kstreams.batch.task.restore import restore_stores
@@ -136,7 +137,7 @@ class TaskAttempt:
         before = committed_progress(slice_, share)
         if share.done:
             return already_done(before, self._task_id)
-        task = self._stream_task(share, before, clients)
+        task = self._stream_task(slice_, share, before, clients)
         state_files = TaskState(
             task,
             topology_hash=slice_.plan.topology.topology_hash,
@@ -209,7 +210,9 @@ class TaskAttempt:
         self._clients.callback(reader.close)
         return reader
 
-    def _stream_task(self, share: TaskSlice, before: OffsetMetadata, clients: TaskClients) -> StreamTask:
+    def _stream_task(
+        self, slice_: Slice, share: TaskSlice, before: OffsetMetadata, clients: TaskClients
+    ) -> StreamTask:
         admin = clients.admin
         return StreamTask(
             self._topology,
@@ -234,6 +237,7 @@ class TaskAttempt:
             environment=TaskEnvironment(
                 now_ms=self._clock.now_ms,
                 partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
+                latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),
             ),
         )
 

@@ -141,12 +141,17 @@ class TaskCommit:
             records_dropped=progress.records_dropped,
             records_dead_lettered=progress.records_dead_lettered,
             records_skipped=self._basis.before.records_skipped + task.group.skipped,
+            records_ahead=self._records_ahead(task),
             restored=self._basis.restored,
             commits=self._basis.before.commits + self.commits + 1,
             attempts=self._basis.attempt,
             seconds=round(now_seconds - self._basis.started, 3),
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         )
+
+    def _records_ahead(self, task: StreamTask) -> int | None:
+        before = self._basis.before.records_ahead_so_far
+        return None if before is None else before + task.group.dated_ahead
 
     def _offsets(self, task: StreamTask, counters: OffsetMetadata) -> dict[TopicPartition, CommittedOffset]:
         """Return what to commit. An offset that a person set beyond an input's stop stays as it is, so that

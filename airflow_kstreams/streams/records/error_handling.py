@@ -24,7 +24,7 @@ from airflow_kstreams.streams.graph.nodes import Forward, Node, SinkNode, Source
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.records.timestamp_reading import as_consumed
+from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError, as_consumed
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -94,13 +94,15 @@ class ErrorHandling:
         return None if policy == "fail" else lambda error, node: self._handle(error, node, policy)
 
     def undecodable(self, error: Exception, node: str) -> None:
-        """Handle what decoding a record raised.
+        """Handle what decoding a record raised, or what its timestamp keeps from being processed.
 
         :raises Exception: the error, if the policy is to fail.
         """
-        if self._deserialization == "fail" or isinstance(error, KStreamsError):
+        ahead = isinstance(error, TimestampAheadError)
+        policy = self._processing if ahead else self._deserialization
+        if policy == "fail" or isinstance(error, KStreamsError):
             raise error
-        self._handle(error, node, self._deserialization)
+        self._handle(error, node, policy)
 
     def record_error(self, error: Exception) -> RecordError:
         """Describe what failed at which node and record."""
@@ -118,7 +120,11 @@ class ErrorHandling:
 
     def _explain(self, error: Exception, name: str) -> tuple[str, str]:
         node = self._nodes.get(name)
-        if isinstance(node, SourceNode):
+        if isinstance(error, TimestampAheadError):
+            what = "windows, joins or timers go by stream time, which does not follow"
+            fix = "mend the producer of the topic, let processing.exception.handler skip or dead-letter such "
+            fix += "records, or raise max.timestamp.ahead.ms (-1 = no bound)"
+        elif isinstance(node, SourceNode):
             what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"
         elif isinstance(node, SinkNode):
             what = f"cannot encode the result for topic {node.topic!r} of"

@@ -22,7 +22,7 @@ the choice once per run and a task with one live partition pays nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from airflow_kstreams.streams.ports import Record, TopicPartition
@@ -32,7 +32,7 @@ from airflow_kstreams.streams.records.record_queue import (
     ReadTimestamps,
     RecordQueue,
 )
-from airflow_kstreams.streams.records.timestamp_reading import RecordTimestamps
+from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, RecordTimestamps, no_bound
 
 #: A partition is paused when it is so many full buffers ahead, and resumed when fewer than so many are left:
 #: a client that pauses a partition drops what it has fetched of it, and fetches it once more.
@@ -63,6 +63,7 @@ class PartitionGroup:
     :param times: what earlier attempts and runs left of each partition's time.
     :param last_records: the last record before each partition's start, where it is known.
     :param read_timestamps: of the topics whose timestamps are not simply the records' own.
+    :param allowed: gives for a partition the latest time that its records may be dated; any unless given.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class PartitionGroup:
         times: Mapping[TopicPartition, PartitionTimes] | None = None,
         last_records: Mapping[TopicPartition, LastRecord] | None = None,
         read_timestamps: Mapping[TopicPartition, ReadTimestamps] | None = None,
+        allowed: Callable[[TopicPartition], LatestAllowed] | None = None,
     ) -> None:
         known = times or {}
         self._timed = timed
@@ -81,7 +83,10 @@ class PartitionGroup:
         self._queues: dict[TopicPartition, RecordQueue] = {}
         for partition, start_and_stop in sorted(bounds.items()):
             left = known.get(partition, PartitionTimes())
-            reading = (read_timestamps or {}).get(partition) or RecordTimestamps(latest_ms=left.latest_ms)
+            latest_allowed = no_bound if allowed is None else allowed(partition)
+            reading = (read_timestamps or {}).get(partition) or RecordTimestamps(
+                latest_ms=left.latest_ms, allowed=latest_allowed, timed=timed
+            )
             self._queues[partition] = RecordQueue(
                 partition,
                 start_and_stop,
@@ -89,6 +94,7 @@ class PartitionGroup:
                 times=left,
                 read_timestamps=reading,
                 last=(last_records or {}).get(partition, LastRecord()),
+                allowed=latest_allowed,
             )
 
     @property
@@ -100,6 +106,11 @@ class PartitionGroup:
     def skipped(self) -> int:
         """Records that were left out because of their time, below the positions, by this attempt."""
         return sum(queue.skipped for queue in self._queues.values())
+
+    @property
+    def dated_ahead(self) -> int:
+        """Records dated too far ahead that were processed, below the positions, by this attempt."""
+        return sum(queue.dated_ahead for queue in self._queues.values())
 
     def keep_only(self, partition: TopicPartition, interval_ms: tuple[int, int]) -> None:
         """Leave out every record of a partition that is dated outside an interval, from the first one on."""

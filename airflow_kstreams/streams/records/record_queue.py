@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.interval_filter import IntervalFilter
-from airflow_kstreams.streams.records.timestamp_reading import as_consumed
+from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, as_consumed, no_bound
 
 _offset_of = methodcaller("offset")
 
@@ -72,9 +72,13 @@ class RecordQueue:
     :param times: what earlier attempts and runs left.
     :param read_timestamps: of its topic.
     :param last: the last record before the first one to process.
+    :param allowed: the latest time that a record may be dated; one dated later is not remembered.
+    :ivar dated_ahead: records below the position that are dated later and were processed, by this attempt.
     """
 
     __slots__ = (
+        "_allowed",
+        "_allowed_ms",
         "_buffered",
         "_cursor",
         "_filter",
@@ -86,6 +90,7 @@ class RecordQueue:
         "_run_times",
         "_timestamps",
         "complete",
+        "dated_ahead",
         "latest_ms",
         "partition",
         "position",
@@ -102,6 +107,7 @@ class RecordQueue:
         times: PartitionTimes,
         read_timestamps: ReadTimestamps,
         last: LastRecord = LastRecord(),  # noqa: B008 - immutable
+        allowed: LatestAllowed = no_bound,
     ) -> None:
         start, self.stop = bounds
         self.partition = partition
@@ -114,6 +120,9 @@ class RecordQueue:
         self._buffered = buffered
         self._filter: IntervalFilter | None = None
         self._read_timestamps = read_timestamps
+        self._allowed = allowed
+        self._allowed_ms = allowed()
+        self.dated_ahead = 0
         self._records: list[Record] = []
         self._timestamps: list[int] = []
         self._cursor = 0
@@ -170,6 +179,7 @@ class RecordQueue:
         if self._filter is not None:
             records = self._filter.keep(records)
         if records:
+            self._allowed_ms = self._allowed()
             kept, timestamps = self._read_timestamps(records)
             self._records.extend(kept)
             self._timestamps.extend(timestamps)
@@ -261,7 +271,13 @@ class RecordQueue:
         if not count:
             return
         end = self._cursor + count
-        self.latest_ms = max(self.latest_ms, max(self._timestamps[self._cursor : end]))
+        timestamps = self._timestamps[self._cursor : end]
+        latest_ms = max(timestamps)
+        if latest_ms > self._allowed_ms:
+            remembered = [timestamp_ms for timestamp_ms in timestamps if timestamp_ms <= self._allowed_ms]
+            self.dated_ahead += count - len(remembered)
+            latest_ms = max(remembered, default=-1)
+        self.latest_ms = max(self.latest_ms, latest_ms)
         if self._run_times is not None:
             self.time_ms = self._run_times[count - 1]
         self.position = self._records[end - 1].offset() + 1

@@ -3,6 +3,10 @@
 A record's own time needs no decoding. Any other extractor looks at the decoded record, so records of such a
 source are decoded here, once, and wait decoded (:class:`ReadRecord`).
 
+A record dated after the latest time that is allowed (``max.timestamp.ahead.ms``) never counts as the largest
+timestamp before another one. In a task that goes by stream time it is treated like a record without a
+timestamp, so that it moves nothing; elsewhere it keeps its time.
+
 What cannot be read is not an error yet: it waits in the queue under the largest timestamp before it, and
 fails, is skipped or goes to the dead-letter topic when its turn comes, so that everything before it is
 processed first, however much was fetched.
@@ -11,6 +15,7 @@ processed first, however much was fetched.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import SourceNode
@@ -20,17 +25,29 @@ from airflow_kstreams.streams.timestamps import ConsumedRecord, TimestampExtract
 #: Kafka keeps timestamps in signed 64-bit numbers.
 _LARGEST_MS = 2**63 - 1
 
+#: Gives the latest time that a record of a partition may be dated, epoch milliseconds. Asked once per fetch.
+LatestAllowed = Callable[[], int]
+
+
+def no_bound() -> int:
+    """Allow every time."""
+    return _LARGEST_MS
+
 
 class RecordTimestamps:
     """Reads the timestamps that records carry.
 
     :param latest_ms: largest timestamp before the first record, -1 when there is none.
+    :param allowed: the latest time that a record may be dated.
+    :param timed: whether the task goes by stream time.
     """
 
-    __slots__ = ("_latest_ms",)
+    __slots__ = ("_allowed", "_latest_ms", "_timed")
 
-    def __init__(self, *, latest_ms: int) -> None:
+    def __init__(self, *, latest_ms: int, allowed: LatestAllowed = no_bound, timed: bool = False) -> None:
         self._latest_ms = latest_ms
+        self._allowed = allowed
+        self._timed = timed
 
     def __call__(self, records: Sequence[Record]) -> tuple[Sequence[Record], list[int]]:
         """Return the records and their timestamps."""
@@ -39,25 +56,35 @@ class RecordTimestamps:
         timestamps = [
             last if (time_ms := record.timestamp()[1]) == last else (last := time_ms) for record in records
         ]
-        if min(timestamps) >= 0:
-            self._latest_ms = max(self._latest_ms, max(timestamps))
+        allowed_ms, largest_ms = self._allowed(), max(timestamps)
+        if min(timestamps) >= 0 and largest_ms <= allowed_ms:
+            self._latest_ms = max(self._latest_ms, largest_ms)
             return records, timestamps
         kept = list(records)
         for index, timestamp_ms in enumerate(timestamps):
             if timestamp_ms < 0:
-                kept[index] = UndatedRecord(records[index])
+                kept[index] = UndatedRecord(records[index], no_timestamp(timestamp_ms))
                 timestamps[index] = self._latest_ms
+            elif timestamp_ms > allowed_ms:
+                if self._timed:
+                    error = TimestampAheadError(timestamp_ms, allowed_ms)
+                    kept[index] = UndatedRecord(records[index], error)
+                    timestamps[index] = self._latest_ms
             else:
                 self._latest_ms = max(self._latest_ms, timestamp_ms)
         return kept, timestamps
 
 
 class UndatedRecord:
-    """A record without a timestamp; decoding it raises."""
+    """A record without a timestamp that could be used; decoding it raises.
 
-    __slots__ = ("offset", "partition", "raw", "topic")
+    :param error: why it has none.
+    """
 
-    def __init__(self, record: Record) -> None:
+    __slots__ = ("_error", "offset", "partition", "raw", "topic")
+
+    def __init__(self, record: Record, error: Exception) -> None:
+        self._error = error
         self.raw = record
         self.topic = record.topic
         self.partition = record.partition
@@ -66,9 +93,10 @@ class UndatedRecord:
     def key(self) -> bytes | None:
         """Refuse.
 
-        :raises InvalidTimestampError: always.
+        :raises InvalidTimestampError: it has no timestamp.
+        :raises TimestampAheadError: its timestamp lies too far ahead.
         """
-        raise no_timestamp(self.raw.timestamp()[1])
+        raise self._error
 
     def value(self) -> bytes | None:
         """Return the bytes."""
@@ -117,23 +145,35 @@ class ExtractedTimestamps:
     :param extractor: its extractor.
     :param latest_ms: largest timestamp before the first record, -1 when there is none.
     :param now_ms: wall clock.
+    :param allowed: the latest time that the extractor may give.
+    :param timed: whether the task goes by stream time.
     """
 
     def __init__(
-        self, node: SourceNode, extractor: TimestampExtractor, *, latest_ms: int, now_ms: Callable[[], int]
+        self,
+        node: SourceNode,
+        extractor: TimestampExtractor,
+        *,
+        latest_ms: int,
+        now_ms: Callable[[], int],
+        allowed: LatestAllowed = no_bound,
+        timed: bool = False,
     ) -> None:
         self._deserialize_key = node.key_serde.deserialize
         self._deserialize_value = node.value_serde.deserialize
         self._extractor = extractor
         self._extract = extractor.bound(now_ms)
+        self._allowed = allowed
+        self._timed = timed
         self._latest_ms = latest_ms
 
     def __call__(self, records: Sequence[Record]) -> tuple[Sequence[Any], list[int]]:
         """Return the decoded records and their timestamps."""
         kept = [ReadRecord(record) for record in records]
-        return kept, [self._read(record) for record in kept]
+        allowed_ms = self._allowed()
+        return kept, [self._read(record, allowed_ms) for record in kept]
 
-    def _read(self, kept: ReadRecord) -> int:
+    def _read(self, kept: ReadRecord, allowed_ms: int) -> int:
         record = kept.raw
         key, value = record.key(), record.value()
         try:
@@ -153,6 +193,11 @@ class ExtractedTimestamps:
         except Exception as error:
             kept.error = error
             return self._latest_ms
+        if type(timestamp_ms) is int and allowed_ms < timestamp_ms <= _LARGEST_MS:
+            if not self._timed:
+                return timestamp_ms
+            kept.error = TimestampAheadError(timestamp_ms, allowed_ms)
+            return self._latest_ms
         if type(timestamp_ms) is int and 0 <= timestamp_ms <= _LARGEST_MS:
             self._latest_ms = max(self._latest_ms, timestamp_ms)
             return timestamp_ms
@@ -164,6 +209,26 @@ class ExtractedTimestamps:
 
 class InvalidTimestampError(ValueError):
     """A record has no usable timestamp; becomes a ``RecordError`` when its turn comes."""
+
+
+class TimestampAheadError(ValueError):
+    """A record is dated too far ahead for a task that goes by stream time; the processing handler takes it.
+
+    :param timestamp_ms: its date, epoch milliseconds.
+    :param allowed_ms: the latest one that is allowed.
+    """
+
+    def __init__(self, timestamp_ms: int, allowed_ms: int) -> None:
+        super().__init__(
+            f"dated {_iso(timestamp_ms)}, and max.timestamp.ahead.ms allows {_iso(allowed_ms)} at the latest"
+        )
+
+
+def _iso(epoch_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # a record may carry any number
+        return f"{epoch_ms} ms"
 
 
 def no_timestamp(found: object, extractor: TimestampExtractor | None = None) -> InvalidTimestampError:

@@ -31,7 +31,7 @@ from airflow_kstreams.streams.records.partition_group import RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
 from airflow_kstreams.streams.records.stream_clock import StreamClock
-from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps
+from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.sinks import sink_code
@@ -68,6 +68,7 @@ class ProcessorTopology:
         self.task_id = task_id
         self.produce = produce
         self._partition_count = environment.partition_count
+        self._latest_allowed = environment.latest_allowed
         self.record_context = TaskRecordContext()
         self._specs = {
             spec.name: bound_to(topology.changelog_topic(spec.name, self._application_id), spec)
@@ -133,9 +134,21 @@ class ProcessorTopology:
             if node.timestamps is not None:
                 latest_ms = times[partition].latest_ms if partition in times else -1
                 reading[partition] = ExtractedTimestamps(
-                    node, node.timestamps, latest_ms=latest_ms, now_ms=self.wall_clock.now_ms
+                    node,
+                    node.timestamps,
+                    latest_ms=latest_ms,
+                    now_ms=self.wall_clock.now_ms,
+                    allowed=self.latest_allowed(partition),
+                    timed=self.timed,
                 )
         return reading
+
+    def latest_allowed(self, partition: TopicPartition) -> LatestAllowed:
+        """Return what gives the latest time that a partition's records may be dated."""
+        node, _ = self._sources[partition.topic]
+        if node.timestamps is not None and node.timestamps.function is None:
+            return no_bound  # the wall clock's own time
+        return self._latest_allowed(partition.topic)
 
     def run(self, chosen: RecordRun) -> int:
         """Run records through the topology.

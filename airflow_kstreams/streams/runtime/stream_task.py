@@ -117,6 +117,7 @@ class StreamTask:
             times=times,
             last_records=progress.last_records,
             read_timestamps=self._bound.read_timestamps(times, list(bounds)),
+            allowed=self._bound.latest_allowed,
         )
         for partition, left in times.items():
             self._bound.clock.advance(partition.topic, left.stream_time_ms)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import system_clock_ms
 
 
 def _one_partition(topic: str) -> int:
     return 1
+
+
+def _unbounded(topic: str) -> LatestAllowed:
+    return no_bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +24,10 @@ class TaskEnvironment:
     :param now_ms: wall clock, epoch milliseconds.
     :param partition_count: how many partitions a topic has, real name; asked where not all of a key's bytes
         decide its partition.
+    :param latest_allowed: how far ahead the records of a topic may be dated, real name; see
+        ``max.timestamp.ahead.ms``.
     """
 
     now_ms: Callable[[], int] = system_clock_ms
     partition_count: Callable[[str], int] = _one_partition
+    latest_allowed: Callable[[str], LatestAllowed] = _unbounded

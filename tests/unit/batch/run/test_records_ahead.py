@@ -1,0 +1,200 @@
+"""Records dated far in the future: they move no stream time, hold no cut, and are counted or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from airflow_kstreams.batch.protocol.model import TaskReport
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.report.results import result_of_summary
+from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes, timestamps
+from airflow_kstreams.streams.errors import RecordError
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
+from tests.support.crash import Crash
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import Once
+
+T0 = 1_600_000_000_000
+HOUR, DAY = 3_600_000, 86_400_000
+#: A record dated in microseconds.
+MICROSECONDS = T0 * 1_000
+
+
+def copied(extractor: TimestampExtractor | None = None) -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in", timestamps=extractor).send_to("out")
+    return builder.build()
+
+
+def counted(extractor: TimestampExtractor | None = None) -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    grouped = builder.stream("in", timestamps=extractor).group_by_key()
+    windows = grouped.windowed_by(TumblingWindow(size_ms=HOUR))
+    windows.count(store="counts").to_stream().map(lambda key, count: (key.key, count)).send_to("out")
+    return builder.build()
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka(clock=ManualClock(now_ms=T0))
+    for topic in ("in", "out"):
+        kafka.create_topic(topic)
+    return kafka
+
+
+def application(
+    kafka: InMemoryKafka, topology: Topology, settings: Mapping[str, object] | None = None
+) -> Application:
+    return Application(
+        application_id="app",
+        topology=topology,
+        on=kafka,
+        clock=kafka.clock,
+        settings={"autostop.at": "eol", **(settings or {})},
+    )
+
+
+def publish(kafka: InMemoryKafka, *times_ms: int) -> None:
+    """Write a record at each time, which its value says, too."""
+    for time_ms in times_ms:
+        kafka.append("in", b'{"ms": %d}' % time_ms, b"a", timestamp_ms=time_ms)
+
+
+FIELD = timestamps.value_field("ms")
+
+
+@pytest.mark.parametrize("extractor", [None, FIELD])
+def test_run_fails_with_the_settings_name_when_windows_depend_on_a_time_far_ahead(
+    kafka: InMemoryKafka, extractor: TimestampExtractor | None
+) -> None:
+    publish(kafka, T0, MICROSECONDS)
+    with pytest.raises(RecordError, match=r"in-0@1.*max\.timestamp\.ahead\.ms"):
+        application(kafka, counted(extractor)).run("one")
+
+
+@pytest.mark.parametrize("extractor", [None, FIELD])
+def test_later_runs_lose_nothing_when_a_record_far_ahead_was_skipped(
+    kafka: InMemoryKafka, extractor: TimestampExtractor | None
+) -> None:
+    app = application(kafka, counted(extractor), {"processing.exception.handler": "skip"})
+    publish(kafka, T0, MICROSECONDS)
+    first = app.run("one")
+    publish(kafka, T0 + 1, T0 + 2)
+    second = app.run("two")
+    assert ([t.records_dropped for t in first.tasks], [t.records_dropped for t in second.tasks]) == ([1], [0])
+    assert kafka.values("out") == [b"1", b"3"]
+
+
+def test_record_far_ahead_is_a_dead_letter_as_it_was_consumed_when_the_handler_says_so(
+    kafka: InMemoryKafka,
+) -> None:
+    app = application(kafka, counted(), {"processing.exception.handler": "dead-letter"})
+    publish(kafka, MICROSECONDS, T0)
+    assert [task.records_dead_lettered for task in app.run("one").tasks] == [1]
+    assert kafka.values("app-dead-letter") == [b'{"ms": %d}' % MICROSECONDS]
+    assert kafka.values("out") == [b"1"]
+
+
+@pytest.mark.parametrize("extractor", [None, FIELD])
+def test_record_far_ahead_is_processed_and_counted_when_nothing_goes_by_stream_time(
+    kafka: InMemoryKafka, extractor: TimestampExtractor | None
+) -> None:
+    publish(kafka, T0, MICROSECONDS, T0 + 1)
+    summary = application(kafka, copied(extractor)).run("one")
+    assert (len(kafka.values("out")), summary.records_in, summary.records_ahead) == (3, 3, 1)
+    assert result_of_summary(summary)["records_ahead"] == 1
+    assert summary.partition_times["in-0"].latest_ms == T0 + 1
+
+
+def test_count_goes_on_when_an_attempt_resumes_in_the_middle_of_the_slice(kafka: InMemoryKafka) -> None:
+    publish(kafka, MICROSECONDS, T0, MICROSECONDS, T0, MICROSECONDS)
+    app = application(kafka, copied(), {"commit.every.records": 2})
+    slice_ = app.begin("one")
+
+    def die() -> None:
+        raise Crash
+
+    app.interceptor = Once("writer.commit", 2, die)
+    with pytest.raises(Crash):
+        app.tasks(slice_)
+    app.interceptor = None
+    app.tasks(slice_)
+    assert app.finish("one").records_ahead == 3
+
+
+def test_bound_is_relative_to_the_moment_of_the_freeze_when_a_slice_is_processed_later(
+    kafka: InMemoryKafka,
+) -> None:
+    publish(kafka, T0 + DAY, T0 + 2 * DAY)
+    app = application(kafka, copied())
+    slice_ = app.begin("one")
+    kafka.clock.sleep(30 * 24 * 3_600)
+    app.tasks(slice_)
+    assert app.finish("one").records_ahead == 1
+
+
+def test_every_time_is_taken_when_there_is_no_bound(kafka: InMemoryKafka) -> None:
+    publish(kafka, T0, MICROSECONDS)
+    summary = application(kafka, counted(), {"max.timestamp.ahead.ms": -1}).run("one")
+    assert (summary.partition_times["in-0"].latest_ms, summary.records_ahead) == (MICROSECONDS, 0)
+
+
+def test_repartitioned_records_may_be_as_late_as_the_clock_when_a_slice_is_retried_days_later(
+    kafka: InMemoryKafka,
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    now = builder.stream("in", timestamps=timestamps.wall_clock()).select_key(lambda _key, _value: "b")
+    windows = now.group_by_key().windowed_by(TumblingWindow(size_ms=HOUR)).count(store="counts")
+    windows.to_stream().map(lambda key, count: (key.key, count)).send_to("out")
+    app = application(kafka, builder.build())
+    publish(kafka, T0)
+    slice_ = app.begin("one")
+    kafka.clock.sleep(30 * 24 * 3_600)
+    app.tasks(slice_)
+    summary = app.finish("one")
+    assert ([task.records_dropped for task in summary.tasks], summary.records_ahead) == ([0, 0], 0)
+    assert kafka.values("out") == [b"1"]
+
+
+def test_repartitioned_record_is_refused_when_its_own_time_lies_far_ahead(kafka: InMemoryKafka) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    moved = builder.stream("in").select_key(lambda _key, _value: "b").group_by_key()
+    moved.windowed_by(TumblingWindow(size_ms=HOUR)).count(store="counts")
+    publish(kafka, MICROSECONDS)
+    with pytest.raises(RecordError, match=r"app-counts-repartition-0@0.*max\.timestamp\.ahead\.ms"):
+        application(kafka, builder.build()).run("one")
+
+
+def test_bound_is_the_intervals_end_when_a_backfill_keeps_to_it(kafka: InMemoryKafka) -> None:
+    interval = (T0 - 1_000 * DAY, T0 - 1_000 * DAY + HOUR)
+    for value_ms, time_ms in ((interval[1] + DAY + 1, interval[0]), (interval[1] + DAY, interval[0] + 1)):
+        kafka.append("in", b'{"ms": %d}' % value_ms, b"a", timestamp_ms=time_ms)
+    app = application(kafka, copied(FIELD), {"autostop.at": "interval"})
+    assert app.run("one", interval_ms=interval).records_ahead == 1
+
+
+def test_cut_is_held_by_no_record_when_it_is_dated_far_ahead(kafka: InMemoryKafka) -> None:
+    end = T0 - HOUR
+    publish(kafka, MICROSECONDS, end - 2, end - 1, end, end + 1)
+    app = application(kafka, copied(), {"autostop.at": "interval_end"})
+    (part,) = app.run("one", interval_ms=(end - HOUR, end)).inputs
+    assert (part.topic_partition, part.start_offset, part.stop_offset) == (TopicPartition("in", 0), 0, 3)
+
+
+def test_count_is_unknown_when_an_earlier_version_wrote_it() -> None:
+    old = '{"run":"one","task":"0_0","in":5,"out":5,"v":1}'
+    assert OffsetMetadata.decode(old).report().records_ahead is None
+    begun = '{"run":"one","v":1}'
+    assert OffsetMetadata.decode(begun).report().records_ahead == 0
+    assert TaskReport(task_id="0_0").records_ahead is None
+
+
+def test_driver_refuses_a_record_dated_in_microseconds() -> None:
+    with TopologyTestDriver(counted(), application_id="app") as driver:
+        driver.pipe_input("in", key="a", value={}, timestamp_ms=T0)
+        with pytest.raises(RecordError, match=r"max\.timestamp\.ahead\.ms"):
+            driver.pipe_input("in", key="a", value={}, timestamp_ms=MICROSECONDS)
