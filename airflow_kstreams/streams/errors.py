@@ -14,6 +14,7 @@ error                               recovery
 ``TaskCorruptedError``              drop local state and restore from the changelog
 ``TransactionAbortedError``         abort, drop local state, resume from the committed offsets
 ``StateStoreError``                 restore from the changelog
+``StoreSerdeError``                 give the store a serde that fits its values; a retry cannot help
 ``RunBusyError``                    retry later, another owner holds the lease
 ``DataLossError``                   a person decides: restore the topic or accept the gap
 ``StopOffsetUnreachableError``      retry once the broker serves the missing offsets
@@ -172,6 +173,12 @@ class TransactionAbortedError(TaskError):
 
 class StateStoreError(KStreamsError):
     """A state store could not be read, written or restored."""
+
+
+class StoreSerdeError(StateStoreError):
+    """The value serde of a store does not take a value, or does not give it back as it was."""
+
+    retriable: ClassVar[bool] = False
 
 
 class RunError(KStreamsError):

@@ -9,6 +9,8 @@ The tasks are those of a run, stream_task.py; only their host differs: in a run,
 its whole slice in the order of their timestamps, and commits many of them together, so cached tables emit
 less often there.
 
+Where a run reads back the first values that a store writes, the driver reads back every one.
+
 Crash argument: when a record fails, its commit never comes, so nothing it wrote becomes visible. Since the
 task's stores may hold a part of it, the driver refuses to go on, where a run would restore the task.
 """
@@ -30,6 +32,7 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, Tas
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.input_topics import InputTopics
@@ -123,7 +126,8 @@ class TopologyTestDriver:
         :raises ConfigError: partition, timestamp or headers cannot be, or the driver is closed.
         :raises RecordError: the key or value does not fit its serde, or the record or one that follows from
             it could not be processed; in the second case the driver cannot be used further.
-        :raises StateStoreError: a store holds what its serde does not take; likewise.
+        :raises StateStoreError: a store holds what its serde does not take, or does not give back as it was;
+            likewise.
         :raises TaskCorruptedError: an earlier record had failed.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -335,6 +339,9 @@ class TopologyTestDriver:
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
             ),
         )
+        for store in task.stores.values():
+            if isinstance(store, ReadsBack):
+                store.stored_values.check_all()
         self._readers.update(dict.fromkeys(bounds, task))
         return task
 

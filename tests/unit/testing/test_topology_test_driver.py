@@ -19,7 +19,8 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from airflow_kstreams.streams.errors import TaskCorruptedError
+from airflow_kstreams.streams.errors import StoreSerdeError, TaskCorruptedError
+from airflow_kstreams.streams.state.stores.store_serdes import READ_BACK_VALUES
 from airflow_kstreams.testing import OutputRecord, TopologyTestDriver
 
 
@@ -306,3 +307,44 @@ def test_dead_letter_topic_is_unknown_when_no_handler_sends_there() -> None:
     driver = TopologyTestDriver(counts_by_word(), application_id="app")
     with pytest.raises(TopologyError, match="does not write the topic 'app-dead-letter'"):
         driver.read_output("app-dead-letter")
+
+
+def _count_in(_: str, number: int, seen: dict[int, int]) -> dict[int, int]:
+    return {**seen, number: seen.get(number, 0) + 1}
+
+
+@pytest.mark.parametrize("storage", ["memory", "rocksdb"])
+@pytest.mark.parametrize("cached", [True, False])
+def test_aggregate_is_refused_when_a_later_run_would_restore_another_one(storage: str, cached: bool) -> None:
+    if storage == "rocksdb":
+        pytest.importorskip("rocksdict")
+    made = builder()
+    store = StoreSpec(
+        name="seen",
+        key_serde=serdes.string(),
+        value_serde=serdes.json(),
+        storage=storage,  # type: ignore[arg-type]
+        cached=cached,
+    )
+    made.stream("numbers").group_by_key().aggregate(dict, _count_in, store=store).to_stream().send_to("out")
+
+    with TopologyTestDriver(made.build(), application_id="demo") as driver:
+        with pytest.raises(StoreSerdeError, match=r"store 'seen', key 'a': .*type dict") as raised:
+            driver.pipe_input("numbers", key="a", value=1, timestamp_ms=0)
+        assert "serdes.json(dict[int,int])" in raised.value.fix
+        assert driver.read_output("demo-seen-changelog") == []
+
+
+def test_driver_reads_back_every_value_when_a_run_would_have_stopped_doing_so() -> None:
+    made = builder()
+    made.stream("numbers").group_by_key().aggregate(
+        lambda: None,
+        lambda _, number, __: (number,) if number == READ_BACK_VALUES else [number],
+        store="last",
+    )
+
+    with TopologyTestDriver(made.build(), application_id="demo") as driver:
+        for number in range(READ_BACK_VALUES):
+            driver.pipe_input("numbers", key="a", value=number, timestamp_ms=0)
+        with pytest.raises(StoreSerdeError, match=r"store 'last', key 'a': .*type tuple"):
+            driver.pipe_input("numbers", key="a", value=READ_BACK_VALUES, timestamp_ms=0)

@@ -25,12 +25,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
+from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.graph.services import NodeContext, RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.state_store import restore_each
-from airflow_kstreams.streams.state.stores.store_serdes import key_bytes_of, serde_error
+from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of
 
 #: Names an entry: the moment it ages from, what else sets it apart, the serialized key.
 EntryId = tuple[Any, ...]
@@ -57,6 +57,7 @@ class ExpiringStore(ABC):
         self.spec = spec
         self.name = spec.name
         self.kept_ms = kept_ms
+        self.stored_values = StoredValues(spec)
         #: Called with each entry that expired, in order, when the node that keeps the store expires it.
         self.expiry_listeners: list[Callable[[EntryId, Entry], None]] = []
         #: Called with the moment an entry expires when that comes before all others.
@@ -138,19 +139,13 @@ class ExpiringStore(ABC):
         changed = list(self._changed.items())
         self._changed.clear()
         self._born.clear()
-        serialize = self.spec.value_serde.serialize
+        serialize = self.stored_values.serialize
         for entry_id, deleted_ms in changed:
             entry = self._entries.get(entry_id)
             if entry is None:
                 yield self.changelog_key(entry_id), None, deleted_ms
                 continue
-            try:
-                data = serialize(entry[0])
-            except KStreamsError:  # such as a schema registry that is away
-                raise
-            except Exception as error:
-                raise serde_error(self.spec, "a value that does not fit", error) from error
-            yield self.changelog_key(entry_id), data, entry[1]
+            yield self.changelog_key(entry_id), serialize(entry_id[-1], entry[0]), entry[1]
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record; it is not a change.
@@ -162,11 +157,9 @@ class ExpiringStore(ABC):
         """
         try:
             entry_id = self.entry_id(key)
-            restored = None if value is None else self.spec.value_serde.deserialize(value)
-        except KStreamsError:  # such as a schema registry that is away
-            raise
         except Exception as error:
-            raise serde_error(self.spec, "a changelog record that is not", error) from error
+            raise self.stored_values.error(key, "a changelog record that is not", error) from error
+        restored = None if value is None else self.stored_values.deserialize(entry_id[-1], value)
         present = entry_id in self._entries
         if value is None:
             if present:

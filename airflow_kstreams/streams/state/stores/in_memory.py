@@ -77,6 +77,7 @@ class InMemoryKeyValueStore(KeyedAccess):
         changed = self.changed.copy()
         self.changed.clear()
         serialize = self.spec.value_serde.serialize
+        values = self.stored_values
         for key, cell in changed.items():
             cell.noted = False
             value = cell.value
@@ -88,7 +89,10 @@ class InMemoryKeyValueStore(KeyedAccess):
             except KStreamsError:
                 raise
             except Exception:
-                data = self._serialized(value)  # says what is wrong
+                data = values.serialize(key, value)  # says what is wrong
+            else:
+                if values.unchecked:
+                    values.check(key, value, data)
             yield key, data, cell.timestamp_ms
 
     def load(self, key: bytes) -> Cell | None:
@@ -96,7 +100,9 @@ class InMemoryKeyValueStore(KeyedAccess):
         stored = self.restored.get(key)
         if stored is None:
             return None
-        cell = self.cells[key] = Cell(self._deserialized(stored[VALUE_OFFSET:]), timestamp_of(stored))
+        cell = self.cells[key] = Cell(
+            self.stored_values.deserialize(key, stored[VALUE_OFFSET:]), timestamp_of(stored)
+        )
         del self.restored[key]
         return cell
 
@@ -117,7 +123,7 @@ class InMemoryKeyValueStore(KeyedAccess):
         self.cells.pop(key, None)
         self.restored.pop(key, None)
         if value is not None:
-            self.cells[key] = Cell(self._deserialized(value), timestamp_ms)
+            self.cells[key] = Cell(self.stored_values.deserialize(key, value), timestamp_ms)
 
     def restore_batch(self, records: Sequence[Record]) -> int:
         """Apply changelog records in their order."""
@@ -126,7 +132,7 @@ class InMemoryKeyValueStore(KeyedAccess):
             for record in records:
                 self.cells.pop(record.key() or b"", None)
         size_bytes = 0
-        last_value = None
+        last: tuple[bytes, bytes] | None = None
         for record in records:
             key = record.key() or b""
             value = record.value()
@@ -135,10 +141,10 @@ class InMemoryKeyValueStore(KeyedAccess):
                 size_bytes += len(key)
             else:
                 restored[key] = timestamp_bytes(record.timestamp()[1]) + value
-                last_value = value
+                last = (key, value)
                 size_bytes += len(key) + len(value)
-        if last_value is not None:
-            self._deserialized(last_value)  # a wrong format shows now
+        if last is not None:
+            self.stored_values.deserialize(*last)  # a wrong format shows now
         return size_bytes
 
     def _between(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[Any, Any]]:

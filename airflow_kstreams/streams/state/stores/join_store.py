@@ -32,11 +32,10 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.state_store import restore_each
-from airflow_kstreams.streams.state.stores.store_serdes import key_bytes_of, serde_error
+from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of
 
 #: (t, arrival number, value); the value None stands for an element that was removed.
 Element = tuple[int, int, Any]
@@ -61,7 +60,6 @@ class JoinStore:
 
     __slots__ = (
         "_changed",
-        "_deserialize",
         "_elements",
         "_logged",
         "_logged_below",
@@ -75,6 +73,7 @@ class JoinStore:
         "name",
         "period_ms",
         "spec",
+        "stored_values",
         "stream_time",
     )
 
@@ -87,7 +86,7 @@ class JoinStore:
         self._retention_ms = spec.retention_ms
         self._logged = spec.logged
         self._position = _POSITION.unpack_from
-        self._deserialize = spec.value_serde.deserialize
+        self.stored_values = StoredValues(spec, fix=_FIX)
         self._elements: dict[bytes, list[Element]] = {}
         #: Number of a period of time -> keys with elements in it.
         self._periods: dict[int, set[bytes]] = {}
@@ -234,7 +233,7 @@ class JoinStore:
         changed = list(self._changed.items())
         self._changed.clear()
         self._logged_below = self._next
-        serialize = self.spec.value_serde.serialize
+        serialize = self.stored_values.serialize
         pack = _POSITION.pack
         waiting = self._waiting
         for number, (key, (time_ms, _, value)) in changed:
@@ -242,13 +241,8 @@ class JoinStore:
             if value is None:
                 yield changelog_key, None, time_ms
                 continue
-            try:
-                data = serialize(value)
-            except KStreamsError:  # such as a schema registry that is away
-                raise
-            except Exception as error:
-                raise serde_error(self.spec, "a value that does not fit", error, fix=_FIX) from error
-            yield changelog_key, (_WAITS if number in waiting else _WAITS_NOT) + data, time_ms
+            mark = _WAITS if number in waiting else _WAITS_NOT
+            yield changelog_key, mark + serialize(key, value), time_ms
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record.
@@ -257,14 +251,12 @@ class JoinStore:
         """
         try:
             time_ms, number = self._position(key, len(key) - _POSITION_BYTES)
-            if value is not None:
-                waits = value[0] == 1
-                element = (time_ms, number, self._deserialize(value[1:]))
-        except KStreamsError:
-            raise
+            waits = value is not None and value[0] == 1
         except Exception as error:
-            raise serde_error(self.spec, "a changelog record that is not", error, fix=_FIX) from error
+            raise self.stored_values.error(key, "a changelog record that is not", error) from error
         key = key[:-_POSITION_BYTES]
+        if value is not None:
+            element = (time_ms, number, self.stored_values.deserialize(key, value[1:]))
         if number >= self._next:
             self._next = self._logged_below = number + 1
         if number in self._waiting:

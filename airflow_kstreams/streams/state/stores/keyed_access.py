@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.state.stores.store_serdes import key_bytes_of, serde_error
+from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of
 
 Entry = tuple[Any, int]
 
@@ -28,6 +27,7 @@ class KeyedAccess(ABC):
     def __init__(self, spec: StoreSpec, record_context: RecordContext) -> None:
         self.spec = spec
         self.name = spec.name
+        self.stored_values = StoredValues(spec)
         self._context = record_context
 
     def get(self, key: Any) -> Any:
@@ -67,22 +67,6 @@ class KeyedAccess(ABC):
     @abstractmethod
     def _between(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[Any, Any]]:
         """Iterate over (key, value) in the order of serialized keys; None leaves an end open."""
-
-    def _serialized(self, value: Any) -> bytes:
-        try:
-            return self.spec.value_serde.serialize(value)
-        except KStreamsError:  # such as a schema registry that is away
-            raise
-        except Exception as error:
-            raise serde_error(self.spec, "a value that does not fit", error) from error
-
-    def _deserialized(self, data: bytes) -> Any:
-        try:
-            return self.spec.value_serde.deserialize(data)
-        except KStreamsError:  # such as a schema registry that is away
-            raise
-        except Exception as error:
-            raise serde_error(self.spec, "a changelog record that is not", error) from error
 
 
 def in_bounds(key: bytes, low: bytes | None, high: bytes | None) -> bool:

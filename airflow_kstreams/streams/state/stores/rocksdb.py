@@ -120,7 +120,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         self._changed.clear()
         for key, deleted_ms in changed:
             if key in self._unwritten:
-                data = self._stored_form(self._kept[key])
+                data = self._stored_form(key, self._kept[key])
                 self._add(batch, key, data)
             else:
                 data = self._read(files, key)
@@ -135,7 +135,7 @@ class RocksDBKeyValueStore(KeyedAccess):
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record."""
         if value is not None:
-            self._deserialized(value)
+            self.stored_values.deserialize(key, value)
         files = self._open_files()
         self._write_early(files)
         batch = files.batch()
@@ -149,7 +149,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         batch = files.batch()
         put = batch.put
         size_bytes = 0
-        last_value = None
+        last: tuple[bytes, bytes] | None = None
         for record in records:
             key = record.key() or b""
             value = record.value()
@@ -158,10 +158,10 @@ class RocksDBKeyValueStore(KeyedAccess):
                 size_bytes += len(key)
             else:
                 put(key, timestamp_bytes(record.timestamp()[1]) + value)
-                last_value = value
+                last = (key, value)
                 size_bytes += len(key) + len(value)
-        if last_value is not None:
-            self._deserialized(last_value)  # a wrong format shows now
+        if last is not None:
+            self.stored_values.deserialize(*last)  # a wrong format shows now
         files.write(batch)
         return size_bytes
 
@@ -220,7 +220,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         entry: Entry | None = None
         if data is not None:
             self._kept_bytes += len(data)
-            entry = (self._deserialized(data[VALUE_OFFSET:]), timestamp_of(data))
+            entry = (self.stored_values.deserialize(key, data[VALUE_OFFSET:]), timestamp_of(data))
         self._kept[key] = entry
         return entry
 
@@ -233,14 +233,16 @@ class RocksDBKeyValueStore(KeyedAccess):
         if self._unwritten:
             batch = files.batch()
             for key in self._unwritten:
-                self._add(batch, key, self._stored_form(self._kept[key]))
+                self._add(batch, key, self._stored_form(key, self._kept[key]))
             files.write(batch)
             self._unwritten.clear()
         self._kept.clear()
         self._kept_bytes = 0
 
-    def _stored_form(self, entry: Entry | None) -> bytes | None:
-        return None if entry is None else timestamp_bytes(entry[1]) + self._serialized(entry[0])
+    def _stored_form(self, key: bytes, entry: Entry | None) -> bytes | None:
+        if entry is None:
+            return None
+        return timestamp_bytes(entry[1]) + self.stored_values.serialize(key, entry[0])
 
     def _add(self, batch: Any, key: bytes, data: bytes | None) -> None:
         if data is None:
@@ -272,7 +274,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         deserialize_key = self.spec.key_serde.deserialize
         for key, found in merged:
             if isinstance(found, bytes):
-                yield deserialize_key(key), self._deserialized(found[VALUE_OFFSET:])
+                yield deserialize_key(key), self.stored_values.deserialize(key, found[VALUE_OFFSET:])
             else:
                 yield deserialize_key(key), found[0]
 

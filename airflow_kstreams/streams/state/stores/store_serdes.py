@@ -1,13 +1,27 @@
-"""How a store uses the serdes of its spec: which keys it refuses, and what it raises when a serde fails."""
+"""How a store uses the serdes of its spec: which keys it refuses, what it raises when a serde fails, and that
+values come back as they were written.
+
+Rule: a store keeps objects while a task lives, and a later task restores them from bytes. A value that its
+serde does not give back would therefore give other results in the next run, without an error. So the first
+values that each store of a task writes are read back at once, before their commit.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Any, Protocol, runtime_checkable
 
-from airflow_kstreams.streams.errors import StateStoreError
+from airflow_kstreams.streams.errors import KStreamsError, StateStoreError, StoreSerdeError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.state.stores.survival import serde_for, survives
 
-_FIX = "give the store the serde of what is put into it; after a change of format, a new name"
+FIX = "give the store the serde of what is put into it; after a change of format, a new name"
+
+#: How many values each store of a task reads back: a serde that does not fit fails for most values, and the
+#: cost ends with these.
+READ_BACK_VALUES = 100
+
+_SHOWN_CHARACTERS = 100
 
 
 def key_bytes_of(spec: StoreSpec, key: Any) -> bytes:
@@ -23,12 +37,112 @@ def key_bytes_of(spec: StoreSpec, key: Any) -> bytes:
     return spec.key_serde.serialize(key)
 
 
-def serde_error(spec: StoreSpec, what: str, error: Exception, *, fix: str = _FIX) -> StateStoreError:
-    """Describe a value that the value serde of a store does not take.
+class StoredValues:
+    """The values of one store of a task, on their way to bytes and back.
 
-    :param what: what was found, up to the name of the serde: ``a value that does not fit``.
-    :param error: what the serde raised.
+    An error of the engine's own that a serde raises, such as a registry that is away, stays what it is.
+
+    :param spec: name and serdes.
+    :param fix: what to do about a value that does not fit.
+    :ivar unchecked: how many more values are read back.
     """
-    return StateStoreError(
-        f"store {spec.name!r}: found {what} {spec.value_serde!r}: {type(error).__name__}: {error}", fix=fix
-    )
+
+    __slots__ = ("_fix", "_spec", "unchecked")
+
+    def __init__(self, spec: StoreSpec, *, fix: str = FIX) -> None:
+        self._spec = spec
+        self._fix = fix
+        self.unchecked = READ_BACK_VALUES
+
+    def check_all(self) -> None:
+        """Read back every value from now on."""
+        self.unchecked = sys.maxsize
+
+    def serialize(self, key: bytes, value: Any) -> bytes:
+        """Return a value as bytes.
+
+        :param key: serialized; named by errors.
+        :raises StoreSerdeError: the serde does not take the value or does not give it back.
+        """
+        try:
+            data = self._spec.value_serde.serialize(value)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            raise self.error(key, "a value that does not fit", error, value) from error
+        if self.unchecked:
+            self.check(key, value, data)
+        return data
+
+    def deserialize(self, key: bytes, data: bytes) -> Any:
+        """Return a value that was stored.
+
+        :param key: serialized; named by errors.
+        :raises StoreSerdeError: the bytes are not of the serde's format.
+        """
+        try:
+            return self._spec.value_serde.deserialize(data)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            raise self.error(key, "a changelog record that is not", error) from error
+
+    def check(self, key: bytes, value: Any, data: bytes) -> None:
+        """Read back a value.
+
+        :param key: serialized; named by errors.
+        :param data: what the serde wrote.
+        :raises StoreSerdeError: it is not the same.
+        """
+        self.unchecked -= 1
+        try:
+            same = survives(value, data, self._spec.value_serde)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            raise self.error(key, "a value that cannot be read back by", error, value) from error
+        if same:
+            return
+        fitting = serde_for(value)
+        serde = f"such as {fitting!r}" if fitting is not None else "such as a Serde of your own"
+        raise StoreSerdeError(
+            f"{self._place(key)}: found a value of type {_type_name(value)} that {self._spec.value_serde!r} "
+            "does not give back as it was: a later run would restore another value",
+            fix=f"give the store a serde that keeps the types inside the value, {serde}, and a new name if "
+            "it has a changelog already; or put what its serde gives back",
+        )
+
+    def error(self, key: bytes, what: str, error: Exception, value: Any = None) -> StoreSerdeError:
+        """Describe a value that the serde does not take.
+
+        :param key: serialized.
+        :param what: what was found, up to the name of the serde: ``a value that does not fit``.
+        :param error: what the serde raised.
+        :param value: the value if there is one; only its type is shown.
+        """
+        kind = "" if value is None else f" (type {_type_name(value)})"
+        return StoreSerdeError(
+            f"{self._place(key)}: found {what} {self._spec.value_serde!r}{kind}: "
+            f"{type(error).__name__}: {error}",
+            fix=self._fix,
+        )
+
+    def _place(self, key: bytes) -> str:
+        try:
+            shown = repr(self._spec.key_serde.deserialize(key))
+        except Exception:
+            shown = repr(key)
+        if len(shown) > _SHOWN_CHARACTERS:
+            shown = f"{shown[:_SHOWN_CHARACTERS]}..."
+        return f"store {self._spec.name!r}, key {shown}"
+
+
+@runtime_checkable
+class ReadsBack(Protocol):
+    """A store whose values are read back."""
+
+    stored_values: StoredValues
+
+
+def _type_name(value: Any) -> str:
+    return type(value).__qualname__

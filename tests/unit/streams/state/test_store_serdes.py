@@ -1,20 +1,30 @@
 """An error of the engine's own that a serde raises, such as a registry that is away, stays what it is in
-every store: its remedy is the right one, and a retry may help.
+every store: its remedy is the right one, and a retry may help. A value that its serde does not give back is
+refused before it is committed.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import re
+from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
 from airflow_kstreams.streams import SessionStoreSpec, StoreSpec, WindowStoreSpec, serdes
-from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.errors import KafkaClientError, StoreSerdeError
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.stores.making import make_store
+from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
+from airflow_kstreams.streams.state.stores.store_serdes import READ_BACK_VALUES
 from tests.support.topology.records import FakeRecord
 
 
@@ -84,3 +94,149 @@ def test_error_of_the_engine_is_raised_as_it_is_when_state_is_restored(
 
     with pytest.raises(KafkaClientError, match="the registry is away"):
         _store(spec(_DESERIALIZER_AWAY)).restore_batch([record])
+
+
+class _Order(msgspec.Struct):
+    cents: float
+
+
+@dataclasses.dataclass
+class _Seen:
+    counts: dict[int, int]
+
+
+@dataclasses.dataclass(eq=False)
+class _Unequal:
+    counts: dict[int, int]
+
+
+class _Pair(NamedTuple):
+    low: int
+    high: int
+
+
+class _Plain:
+    """Has no ``__eq__``."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class _Array:
+    """Compares element by element, as numpy's arrays do."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> Any:
+        return [False, True]
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _text_of(kind: Callable[[str], Any]) -> Serde:
+    return Serde(
+        id="text", serialize=lambda value: value.text.encode(), deserialize=lambda data: kind(data.decode())
+    )
+
+
+def _drained(spec: StoreSpec, put: Callable[[Any], object]) -> list[Any]:
+    store = _store(spec)
+    put(store)
+    return list(store.drain_changes())
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "kind", "fitting"),
+    [
+        (_JSON, {1: 2}, "dict", r"serdes\.json\(dict\[int,int\]\)"),
+        (_JSON, {"a": {1: 2}}, "dict", r"serdes\.json\(dict\[str,dict\[int,int\]\]\)"),
+        (_JSON, {3}, "set", r"serdes\.json\(set\[int\]\)"),
+        (_JSON, (1, "a"), "tuple", r"serdes\.json\(tuple\[int,str\]\)"),
+        (_JSON, [(1, 2)], "list", r"serdes\.json\(list\[tuple\[int,int\]\]\)"),
+        (_JSON, datetime(2026, 1, 1, tzinfo=UTC), "datetime", r"serdes\.json\(datetime\)"),
+        (_JSON, _Pair(1, 2), "_Pair", r"serdes\.json\(_Pair\)"),
+        (_JSON, _Order(1.5), "_Order", r"serdes\.json\(_Order\)"),
+        (_JSON, math.nan, "float", r"serdes\.msgpack"),
+        (_JSON, b"a", "bytes", r"serdes\.json\(bytes\)"),
+        (_JSON, defaultdict(int, a=1), "defaultdict", "Serde of your own"),
+        (serdes.int64(), True, "bool", r"serdes\.json\(bool\)"),
+        (serdes.json(float), 3, "int", None),
+        (serdes.json(_Order), _Order(1), "_Order", None),
+        (serdes.double(), 3, "int", None),
+        (serdes.double(), math.nan, "float", None),
+        (serdes.json(_Seen), _Seen({1: 2}), "_Seen", None),
+        (_JSON, {"a": [1, 1.0, True, -0.0, None, "x"]}, "dict", None),
+        (serdes.json(_Unequal), _Unequal({1: 2}), "_Unequal", None),
+        (_text_of(_Plain), _Plain("a"), "_Plain", None),
+        (_text_of(_Array), _Array("a"), "_Array", None),
+    ],
+)
+@STORES
+def test_value_is_refused_when_its_serde_does_not_give_it_back(
+    spec: MakeSpec, put: Callable[[Any], object], serde: Serde, value: Any, kind: str, fitting: str | None
+) -> None:
+    store = _store(spec(serde))
+    put(_Putting(store, value))
+    if fitting is None:
+        assert len(list(store.drain_changes())) == 1
+        return
+
+    with pytest.raises(StoreSerdeError, match=rf"store 's', key 'k': .*type {kind} that") as raised:
+        list(store.drain_changes())
+
+    assert not raised.value.is_retriable
+    assert re.search(fitting, raised.value.fix)
+
+
+class _Putting:
+    """A store that is given another value than the scene puts."""
+
+    def __init__(self, store: Any, value: Any) -> None:
+        self._store, self._value = store, value
+
+    def put(self, key: Any, first: Any, *others: Any) -> None:
+        if isinstance(key, bytes):
+            self._store.put(key, first, self._value, others[1])
+        else:
+            self._store.put(key, self._value, *others)
+
+
+def test_value_is_refused_when_a_zone_comes_back_as_an_offset() -> None:
+    berlin = datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))
+
+    with pytest.raises(StoreSerdeError, match="type datetime"):
+        _drained(_key_value(serdes.json(datetime)), lambda store: store.put("k", berlin))
+
+
+@STORES
+def test_errors_name_store_key_and_type_when_a_serde_fails(
+    spec: MakeSpec, put: Callable[[Any], object]
+) -> None:
+    with pytest.raises(StoreSerdeError, match=r"store 's', key 'k': .*does not fit .*\(type int\)"):
+        _drained(spec(serdes.string()), put)
+
+    ((key, value, timestamp_ms),) = _drained(spec(_JSON), put)
+    assert value is not None
+    record = FakeRecord(at=0, key_bytes=key, value_bytes=value[:-1] + b"{", timestamp_ms=timestamp_ms)
+    with pytest.raises(StoreSerdeError, match=r"store 's', key 'k': .*changelog record"):
+        _store(spec(_JSON)).restore_batch([record])
+
+
+def test_only_the_first_values_are_read_back_when_a_task_writes_many() -> None:
+    def fill(store: Any) -> None:
+        for number in range(READ_BACK_VALUES):
+            store.put(str(number), number)
+        store.put("last", (1, 2))
+
+    assert len(_drained(_key_value(_JSON), fill)) == READ_BACK_VALUES + 1
+
+
+def test_value_of_a_store_on_disk_is_refused_when_it_is_not_logged() -> None:
+    pytest.importorskip("rocksdict")
+    spec = StoreSpec(name="s", key_serde=serdes.string(), value_serde=_JSON, storage="rocksdb", logged=False)
+
+    with pytest.raises(StoreSerdeError, match=r"store 's', key 'k': .*type tuple"):
+        store = RocksDBKeyValueStore(spec, TaskRecordContext(timestamp_ms=7), kept_entries=1)
+        store.put("k", (1, 2))
+        store.put("l", (1, 2))

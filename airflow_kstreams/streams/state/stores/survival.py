@@ -1,0 +1,144 @@
+"""Whether a value is still the same after it was written and read.
+
+Rule: types count, at every depth. ``{1: "a"}`` that comes back as ``{"1": "a"}``, a tuple that comes back as
+a list, ``True`` as 1 and -0.0 as 0.0 are not the same; NaN is the same as NaN. One difference is none: an int
+that comes back as an equal float. Only a serde that was declared to hold floats does that.
+
+A wrong refusal would stop an application that is right. So where Python's ``==`` cannot decide (an object
+without ``__eq__``, an array), the value is the same if its type is and it is written to the same bytes again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.streams.serde.base import Serde
+
+#: Offsets of a zone in winter and summer tell most zones from a fixed offset.
+_MONTHS = (1, 7)
+
+
+def survives(value: Any, data: bytes, serde: Serde) -> bool:
+    """Say whether a serde gives a value back.
+
+    :param value: what was written.
+    :param data: what the serde wrote.
+    :raises Exception: whatever the serde raises when it reads its own bytes.
+    """
+    read = serde.deserialize(data)
+    return _same(value, read, lambda: serde.serialize(read) == data)
+
+
+def serde_for(value: Any) -> Serde | None:
+    """Return a serde of this package that gives a value back, None if none does."""
+    kind = _type_of(value)
+    makers: tuple[Callable[[], Serde], ...] = (
+        lambda: serdes.json(kind),
+        lambda: serdes.msgpack(),
+        lambda: serdes.msgpack(kind),
+    )
+    for make in makers:
+        try:
+            serde = make()
+            if survives(value, serde.serialize(value), serde):
+                return serde
+        except Exception:  # noqa: S112  (this one does not take it)
+            continue
+    return None
+
+
+def _same(one: Any, other: Any, same_bytes: Callable[[], bool]) -> bool:
+    kind = type(one)
+    if kind is not type(other):
+        return kind is int and type(other) is float and one == other
+    if isinstance(one, float):
+        return (one == other and math.copysign(1, one) == math.copysign(1, other)) or (
+            one != one and other != other
+        )
+    if isinstance(one, Decimal):
+        return str(one) == str(other)
+    if isinstance(one, datetime):
+        return one == other and _same_zone(one, other)
+    if isinstance(one, dict):
+        return _same_dicts(one, other, same_bytes)
+    if isinstance(one, (set, frozenset)):
+        return _same_dicts(dict.fromkeys(one), dict.fromkeys(other), same_bytes)
+    if isinstance(one, (list, tuple, deque)):
+        return len(one) == len(other) and _all_same(zip(one, other, strict=True), same_bytes)
+    fields = _fields(one)
+    if fields is not None:
+        return _all_same(((getattr(one, name), getattr(other, name)) for name in fields), same_bytes)
+    return _equal(one, other, same_bytes)
+
+
+def _all_same(pairs: Iterable[tuple[Any, Any]], same_bytes: Callable[[], bool]) -> bool:
+    return all(_same(one, other, same_bytes) for one, other in pairs)
+
+
+def _same_dicts(one: Mapping[Any, Any], other: Mapping[Any, Any], same_bytes: Callable[[], bool]) -> bool:
+    """Compare without regard to order; keys are compared as values are, since 1, 1.0 and True are equal."""
+    if len(one) != len(other):
+        return False
+    found = {key: key for key in other}
+    return all(
+        key in found and _same(key, found[key], same_bytes) and _same(value, other[key], same_bytes)
+        for key, value in one.items()
+    )
+
+
+def _same_zone(one: datetime, other: datetime) -> bool:
+    if one.utcoffset() != other.utcoffset():
+        return False
+    return all(
+        one.replace(month=month, day=1).utcoffset() == other.replace(month=month, day=1).utcoffset()
+        for month in _MONTHS
+    )
+
+
+def _fields(value: Any) -> list[str] | None:
+    """Name what makes a record equal to another one, None if it is no record or compares itself."""
+    equality: Any = type(value).__eq__
+    # A generated method has no file; one that the class defines has.
+    file_name = getattr(getattr(equality, "__code__", None), "co_filename", None)
+    if dataclasses.is_dataclass(value) and file_name == "<string>":
+        return [field.name for field in dataclasses.fields(value) if field.compare]
+    if isinstance(value, msgspec.Struct) and equality is msgspec.Struct.__eq__:
+        return list(value.__struct_fields__)
+    return None
+
+
+def _equal(one: Any, other: Any, same_bytes: Callable[[], bool]) -> bool:
+    equality: Any = type(one).__eq__
+    if equality is object.__eq__:
+        return one is other or same_bytes()
+    try:
+        equal = one == other
+    except Exception:
+        return same_bytes()
+    return equal if isinstance(equal, bool) else same_bytes()
+
+
+def _type_of(value: Any) -> Any:
+    """Return the type to declare for values like this one."""
+    kind = type(value)
+    if kind is dict:
+        return dict[_common(value), _common(value.values())]  # type: ignore[misc]
+    if kind in (set, frozenset, list):
+        return kind[_common(value)]
+    if kind is tuple and value:
+        return tuple[tuple(map(_type_of, value))]  # type: ignore[misc]
+    return None if value is None else kind
+
+
+def _common(values: Iterable[Any]) -> Any:
+    kinds = [_type_of(value) for value in values]
+    return kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else Any
