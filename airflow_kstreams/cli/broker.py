@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.settings import ApplicationSettings
 
 
 def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object] | None:
@@ -30,11 +31,14 @@ def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object]
     return config or None
 
 
-def cluster(bootstrap: str | None, file: Path | None) -> KafkaCluster:
+def cluster(
+    bootstrap: str | None, file: Path | None, settings: ApplicationSettings | None = None
+) -> KafkaCluster:
     """Return the cluster that options or environment name; touches no network yet.
 
+    :param settings: the application's settings, as for ``KafkaCluster``.
     :raises ConfigError: as :func:`client_config`, or nothing names a broker.
     """
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
-    return KafkaCluster(client_config(bootstrap, file) or {})
+    return KafkaCluster(client_config(bootstrap, file) or {}, settings=settings)

@@ -27,12 +27,15 @@ def status(
         bool, typer.Option("--records", help="Show the records of the metadata topic, too.")
     ] = False,
 ) -> None:
-    """Show an application's unfinished run, lease, offsets with their lag, and finished runs."""
-    from airflow_kstreams.batch.inspect.status import read_status
-    from airflow_kstreams.streams.settings import check_application_id
+    """Show an application's unfinished run, lease, offsets with their lag, and finished runs.
 
-    check_application_id(application_id)
-    found = read_status(cluster(bootstrap_server, config_file), application_id)
+    A broker that does not answer is an error within 10 seconds.
+    """
+    from airflow_kstreams.batch.inspect.status import read_status
+    from airflow_kstreams.streams.settings import LOOK_TIMEOUT_MS, ApplicationSettings
+
+    settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": LOOK_TIMEOUT_MS})
+    found = read_status(cluster(bootstrap_server, config_file, settings), application_id)
     show(_tables(found, runs), notes=[*_records(found)] if records else ())
 
 

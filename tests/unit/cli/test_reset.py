@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> ResetScene:
     scene.run("r1")
     scene.send("c")
     scene.run("r2")
-    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config: scene.kafka)
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, settings: scene.kafka)
     return scene
 
 
@@ -198,7 +198,8 @@ def test_unreachable_broker_is_one_line(
 ) -> None:
     impatient = ApplicationSettings.parse(APP, {"client.timeout.ms": 1_000})
     monkeypatch.setattr(
-        "airflow_kstreams.kafka.cluster.KafkaCluster", partial(KafkaCluster, settings=impatient)
+        "airflow_kstreams.kafka.cluster.KafkaCluster",
+        lambda config, settings: KafkaCluster(config, settings=impatient),
     )
     settings = tmp_path / "client.properties"
     settings.write_text("sasl.password=hunter2\nsasl.username=me\nsecurity.protocol=PLAINTEXT\n")
@@ -226,6 +227,35 @@ def test_broker_is_asked_for_when_none_is_given(monkeypatch: pytest.MonkeyPatch)
 
 
 # == status
+
+
+def test_status_ends_within_ten_seconds_when_a_broker_accepts_and_never_answers(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        started = time.monotonic()
+        result = invoke("status", "--application-id", APP, "--bootstrap-server", address)
+        seconds = time.monotonic() - started
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"error: broker unreachable at {address}: ")
+    assert seconds < 10
+    assert capfd.readouterr() == ("", "")
+
+
+def test_status_bounds_every_request_by_the_time_for_looking(
+    scene: ResetScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[int] = []
+
+    def made(config: object, settings: ApplicationSettings) -> object:
+        bounds.append(settings.client_timeout_ms)
+        return scene.kafka
+
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", made)
+    assert invoke("status", "--application-id", APP, *BROKER).exit_code == 0
+    # The first contact and one more request may each take this long.
+    assert bounds and max(bounds) * 2 < 10_000
 
 
 def test_status_says_what_the_topics_say_and_changes_nothing(scene: ResetScene) -> None:
@@ -262,7 +292,7 @@ def test_status_shows_lag_and_the_lease_that_is_not_held(scene: ResetScene) -> N
 def test_status_of_an_application_that_never_ran_is_new() -> None:
     scene = ResetScene()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config: scene.kafka)
+        patch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, settings: scene.kafka)
         result = invoke("status", "--application-id", APP, *BROKER)
     assert result.exit_code == 0
     assert ["state", "new"] in lines(result.stdout)
