@@ -22,6 +22,11 @@ _LOG = logging.getLogger("airflow_kstreams.kafka.client")
 #: say it twice, and while a broker is down it would say it many times a second.
 _ALSO_RAISED = ("FAIL", "ERROR", "TXNERR", "FATAL", "TXNFLUSH", "ADDPARTS")
 
+#: The log lines about a transactional id that is not claimed yet. The client repeats such a request by
+#: itself; only when the claim fails in the end does the reason matter, and the error gives it then.
+_CLAIM = "GETPID"
+_CLAIM_REPEATED = "retrying"
+
 #: What the client logs, and says nowhere else, when the ACLs refuse one of a transaction's partitions.
 _REFUSED_PARTITION = re.compile(
     r'add partition "(?P<topic>[^"]+)" \[\d+\].*authorization failed', re.IGNORECASE
@@ -54,6 +59,7 @@ class ClientEvents:
     :ivar credentials_error: text of the first authentication or TLS error, empty while there is none.
     :ivar last_error: text of the last connection error.
     :ivar group_error: why the ACLs keep the reader from its group, None while they do not.
+    :ivar claim_error: why the last request for a transactional id was repeated, empty while none was.
     :ivar refused_topic: the last topic that the ACLs kept out of a transaction, empty while there is none.
     :ivar connection_errors: number of connection errors so far.
     :ivar disconnects: connections lost and requests timed out so far, as the statistics say.
@@ -64,6 +70,7 @@ class ClientEvents:
     __slots__ = (
         "_config",
         "all_down_since",
+        "claim_error",
         "connection_errors",
         "credentials_error",
         "disconnects",
@@ -78,6 +85,7 @@ class ClientEvents:
         self.credentials_error = ""
         self.last_error = ""
         self.group_error: KafkaError | None = None
+        self.claim_error = ""
         self.refused_topic = ""
         self.connection_errors = 0
         self.disconnects = 0
@@ -135,6 +143,9 @@ class ClientEvents:
         elif facility == "FAIL" and not self.last_error:
             # A listener that wants another protocol just hangs up, which the client takes for no error.
             self.last_error = self._clean(str(args[-1]))
+        elif facility == _CLAIM and str(args[-1]).endswith(_CLAIM_REPEATED):
+            self.claim_error = self._clean(str(args[-1]))
+            raised = True
         level = logging.DEBUG if raised else level
         if _LOG.isEnabledFor(level):
             _LOG.log(level, text, *(self._clean(a) if isinstance(a, str) else a for a in args))

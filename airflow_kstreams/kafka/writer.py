@@ -301,7 +301,8 @@ class TransactionalWriter(IdempotentWriter):
             passing = kafka_error is not None and kafka_error.retriable()
             if not passing or time.monotonic() >= deadline:
                 self._suspect = True
-                raise self._explain(error, "claiming the transactional id")
+                reason = f" ({self._events.claim_error})" if self._events.claim_error else ""
+                raise self._explain(error, f"claiming the transactional id{reason}")
 
     def begin(self) -> None:
         """Begin a transaction.

@@ -78,5 +78,16 @@ def test_log_line_goes_to_debug_when_its_content_is_raised_as_an_error(
     caplog.set_level(logging.DEBUG, "airflow_kstreams.kafka.client")
     logger = callbacks(ClientEvents())["logger"]
     logger.log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#1", "refused")
-    logger.log(logging.WARNING, "%s [%s] %s", "GETPID", "rdkafka#1", "retrying")
+    logger.log(logging.WARNING, "%s [%s] %s", "GETPID", "rdkafka#1", "refused")
     assert [record.levelname for record in caplog.records] == ["DEBUG", "WARNING"]
+
+
+def test_claim_that_is_repeated_is_no_warning_and_its_reason_is_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    events = ClientEvents()
+    text = "[thrd:main]: Failed to acquire transactional PID from broker b/1: Broker: Loading: retrying"
+    for _ in range(12):
+        events.log(logging.WARNING, "%s [%s] %s", "GETPID", "rdkafka#1", text)
+    assert [record for record in caplog.records if record.levelno >= logging.INFO] == []
+    assert events.claim_error == text

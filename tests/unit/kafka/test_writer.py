@@ -321,3 +321,23 @@ def test_disconnect_between_two_transactions_keeps_the_next_from_beginning(
 def test_statistics_come_several_times_before_any_request_is_repeated(writer: TransactionalWriter) -> None:
     config = FakeProducer.made.config
     assert int(config["statistics.interval.ms"]) * 3 <= int(config["retry.backoff.ms"]) * 0.8
+
+
+def test_claim_that_fails_names_why_it_was_repeated(monkeypatch: pytest.MonkeyPatch, clock: FakeTime) -> None:
+    monkeypatch.setattr(module, "Producer", FakeProducer)
+    writer = TransactionalWriter(
+        {"bootstrap.servers": "nowhere:1"},
+        transactional_id="app-0_0",
+        transaction_timeout_ms=60_000,
+        timeout_ms=30_000,
+    )
+
+    def fail() -> None:
+        logger = FakeProducer.made.config["logger"]
+        logger.log(30, "%s [%s] %s", "GETPID", "rdkafka#1", "Coordinator load in progress: retrying")
+        clock.now += 60
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "timed out", retriable=True))
+
+    FakeProducer.made.during["init_transactions"] = fail
+    with pytest.raises(KafkaClientError, match="Coordinator load in progress: retrying"):
+        writer.init_transactions()
