@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -31,6 +33,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: How often the jobs of a session that is being cancelled are cancelled once more, seconds: Spark cancels the
+#: jobs that have begun, and knows nothing of one that is on its way to it.
+_CANCEL_AGAIN_SECONDS = 0.2
+
 
 class Executors(Protocol):
     """Runs tasks somewhere else, several launches side by side if asked from several threads."""
@@ -52,7 +58,7 @@ class Executors(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Cancel what runs; best effort."""
+        """Cancel what runs, and launch nothing any more; best effort."""
         ...
 
     def close(self) -> None:
@@ -83,6 +89,9 @@ class SparkExecutors:
         self._settings = settings
         self._client_config_path = client_config_path
         self._opened = session
+        self._changed = threading.Condition()
+        self._launched = 0
+        self._cancelled = False
 
     def start(self) -> None:
         """Open the session.
@@ -116,7 +125,7 @@ class SparkExecutors:
         A continuous run has a job of its own for every slot: what happens in one is known at once, and
         launched again alone.
 
-        :raises SparkSessionError: the session's JVM is gone.
+        :raises SparkSessionError: the session's JVM is gone, or its jobs were cancelled.
         :raises KStreamsError: a task failed.
         """
         continuous = isinstance(run, ContinuousRun)
@@ -130,12 +139,16 @@ class SparkExecutors:
             client_config_path=self._client_config_path,
             allowed=AllowedSettings.of_environment().to_text(),
         )
-        return self._run_job(shipped(host), partitions=len(host.tasks), run_id=run.run_id)
+        with self._launching(run.run_id):
+            return self._run_job(shipped(host), partitions=len(host.tasks), run_id=run.run_id)
 
     def cancel(self) -> None:
-        """Cancel the session's jobs."""
-        if self._opened is not None:
-            cancel_jobs(self._opened)
+        """Cancel the session's jobs, those that are on their way to Spark included; return when none runs."""
+        with self._changed:
+            self._cancelled = True
+            while self._launched and self._opened is not None:
+                cancel_jobs(self._opened)
+                self._changed.wait(_CANCEL_AGAIN_SECONDS)
 
     def close(self) -> None:
         """Stop the session; what fails here is logged and must not hide why the run ended."""
@@ -144,6 +157,22 @@ class SparkExecutors:
                 self._opened.stop()
             except Exception as error:  # py4j raises whatever the lost connection to the JVM raised
                 log.warning("the Spark session could not be stopped: %s", type(error).__name__)
+
+    @contextmanager
+    def _launching(self, run_id: str) -> Iterator[None]:
+        with self._changed:
+            if self._cancelled:
+                raise SparkSessionError(
+                    f"the Spark jobs of run {run_id!r} were cancelled before this one began",
+                    fix="look for the failure that cancelled them, then retry the run",
+                )
+            self._launched += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._launched -= 1
+                self._changed.notify_all()
 
     def _run_job(
         self,

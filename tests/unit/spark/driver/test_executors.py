@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -35,6 +37,34 @@ class DeadSession:
         if name == self._at:
             raise self._error
         return self
+
+
+class SlowSession:
+    """A session to which a job is on its way while its jobs are cancelled: only the second call meets it."""
+
+    def __init__(self) -> None:
+        self.planning = threading.Event()
+        self.interrupts = 0
+        self._interrupted = threading.Condition()
+
+    def range(self, *_: object) -> Self:
+        self.planning.set()
+        with self._interrupted:
+            assert self._interrupted.wait_for(lambda: self.interrupts >= 1, timeout=30)
+        return self
+
+    def mapInArrow(self, *_: object) -> Self:
+        return self
+
+    def collect(self) -> list[object]:
+        with self._interrupted:
+            met = self._interrupted.wait_for(lambda: self.interrupts >= 2, timeout=30)
+        raise RuntimeError("Job cancelled" if met else "the job ran on")
+
+    def interruptAll(self) -> None:
+        with self._interrupted:
+            self.interrupts += 1
+            self._interrupted.notify_all()
 
 
 def a_slice() -> Slice:
@@ -96,3 +126,24 @@ def test_cause_is_told_when_spark_does_not_start(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SparkSessionError, match=r"Spark did not start.*INVALID_DRIVER_MEMORY") as caught:
         on(None).start()
     assert caught.value.is_retriable
+
+
+def test_job_that_is_on_its_way_is_cancelled_when_its_session_is() -> None:
+    session = SlowSession()
+    spark = on(session)
+    with ThreadPoolExecutor() as pool:
+        late = pool.submit(spark.launch, a_slice(), [TaskId(subtopology=0, group=0)])
+        assert session.planning.wait(30)
+        spark.cancel()
+        with pytest.raises(RunError, match="Job cancelled"):
+            late.result()
+
+
+def test_launch_is_refused_when_the_jobs_were_cancelled() -> None:
+    session = SlowSession()
+    spark = on(session)
+    spark.cancel()
+    with pytest.raises(SparkSessionError, match="cancelled before this one began") as caught:
+        spark.launch(a_slice(), [TaskId(subtopology=0, group=0)])
+    assert caught.value.is_retriable
+    assert not session.planning.is_set()
