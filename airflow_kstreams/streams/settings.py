@@ -133,6 +133,13 @@ class ApplicationSettings:
         "topology of the same DAG: warn, and process nothing (a cleared run must not fail because the file "
         "was mended since), or fail without retry. The text names the ways to process its records again.",
     )
+    growth_moves_keys: Literal["fail", "warn"] = _setting(
+        "fail",
+        doc="What to do when an input of a subtopology with state has gained partitions so that Kafka's "
+        "default partitioner, which takes a key's hash modulo their number, gives keys to other partition "
+        "groups than those with their state: begin fails, or only warns. Set warn only if the producers "
+        "place keys in another way and each stays in its group.",
+    )
     settle_ms: int = _setting(
         5_000,
         doc="Milliseconds begin waits for the last stable offset to reach the high watermark it first read: "

@@ -73,7 +73,7 @@ def plan_of(counts: dict[str, int]) -> TopologyPlan:
 
 
 def begin(recorded: Assignment | None, counts: dict[str, int], now: GroupedPartitions) -> Assignment | None:
-    refuse_regrouping(recorded, plan_of(counts), {0: now})
+    refuse_regrouping(recorded, plan_of(counts), {0: now}, keys_may_move=True)
     return next_assignment(recorded, {0: now}, run_id="run")
 
 

@@ -96,13 +96,18 @@ def with_changelogs(
 
 
 def refuse_regrouping(
-    recorded: Assignment | None, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions]
+    recorded: Assignment | None,
+    plan: TopologyPlan,
+    grouped: Mapping[int, GroupedPartitions],
+    *,
+    keys_may_move: bool,
 ) -> None:
     """Compare a new slice with what existing state depends on: its groups, and what its entries mean.
 
     :param grouped: with the changelogs that exist.
-    :raises TopologyError: a partition moved or would open a new group, or a store is of another kind; with
-        the way out.
+    :param keys_may_move: whether growth that moves keys is only warned of.
+    :raises TopologyError: a partition or the keys of a grown topic moved, a partition would open a new group,
+        or a store is of another kind; with the way out.
     """
     if recorded is None:
         return
@@ -113,7 +118,7 @@ def refuse_regrouping(
                 _refuse_other_kind(plan, before, now)
                 _refuse_moved(plan, sub, before, now, run_id=recorded.run_id)
                 _refuse_other_number(plan, sub, before, now)
-                _warn_of_moved_keys(sub, before, now)
+                _refuse_moved_keys(plan, sub, before, now, warn=keys_may_move)
 
 
 def refuse_orphans(
@@ -247,9 +252,11 @@ def _refuse_other_number(
     )
 
 
-def _warn_of_moved_keys(sub: SubtopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
-    """Say when growth is legal by partitions, but parts keys from their state unless they are placed by
-    hand.
+def _refuse_moved_keys(
+    plan: TopologyPlan, sub: SubtopologyPlan, before: GroupedPartitions, now: GroupedPartitions, *, warn: bool
+) -> None:
+    """Refuse growth that is legal by partitions, but parts keys from their state unless producers place them
+    by hand.
     """
     was, at = group_of_partition(before.by_group), group_of_partition(now.by_group)
     for topic, count in now.partitions.items():
@@ -258,13 +265,18 @@ def _warn_of_moved_keys(sub: SubtopologyPlan, before: GroupedPartitions, now: Gr
             continue
         old = [was[TopicPartition(topic, number)] for number in range(old_count)]
         new = [at[TopicPartition(topic, number)] for number in range(count)]
-        if not keys_stay(old, new):
-            log.warning(
-                "topic %s grew from %d to %d partitions: under Kafka's default partitioner keys move to "
-                "other partition groups of subtopology %d and leave their state behind; only if producers "
-                "place keys in another way is that harmless",
-                topic,
-                old_count,
-                count,
-                sub.id,
+        if keys_stay(old, new):
+            continue
+        cause = (
+            f"topic {topic} grew from {old_count} to {count} partitions: under Kafka's default partitioner "
+            f"keys move to other partition groups of subtopology {sub.id} and leave their state behind"
+        )
+        if not warn:
+            raise TopologyError(
+                cause,
+                fix=f"let the topic grow on to a multiple of {old_count} partitions before anything is "
+                "written to the new ones; or start over with empty state: "
+                f"{start_over_command(plan.application_id, plan.inputs)}; only if its producers place keys "
+                "in another way, so that each stays in its group, set growth.moves.keys=warn",
             )
+        log.warning("%s, unless producers place them in another way", cause)

@@ -80,7 +80,7 @@ def ensure_topics(
     """
     with naming_permissions(run_permissions(plan, settings)):
         found, counts, grouped = check_topics(
-            admin, plan, groups=groups, recorded=recorded, refuse_loss=refuse_loss
+            admin, plan, settings, groups=groups, recorded=recorded, refuse_loss=refuse_loss
         )
         tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
         refuse_harmful_settings(admin, plan)
@@ -100,6 +100,7 @@ def ensure_topics(
 def check_topics(
     admin: AdminPort,
     plan: TopologyPlan,
+    settings: ApplicationSettings,
     *,
     groups: AskGroups | None = None,
     recorded: Assignment | None = None,
@@ -120,7 +121,12 @@ def check_topics(
     counts = partition_counts(plan, {name: described.partitions for name, described in found.items()})
     grouped = group_sources(plan, counts, groups)
     refuse_orphans(recorded, plan, found)
-    refuse_regrouping(recorded, plan, with_changelogs(plan, grouped, found))
+    refuse_regrouping(
+        recorded,
+        plan,
+        with_changelogs(plan, grouped, found),
+        keys_may_move=settings.growth_moves_keys == "warn",
+    )
     for changelog, subtopology in plan.changelogs.items():
         if changelog in found:
             _refuse_other_count(plan, changelog, found[changelog], len(grouped[subtopology].by_group))

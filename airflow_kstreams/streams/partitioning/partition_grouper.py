@@ -69,7 +69,8 @@ class FixedGroups:
 
     So topics may gain partitions under a subtopology with state. A key stays in its group, with its state, as
     long as the topic's partition count is a multiple of ``count`` before and after; Kafka's default
-    partitioner takes the key's hash modulo the partition count.
+    partitioner takes the key's hash modulo the partition count. Begin refuses other growth of a subtopology
+    with state, unless ``growth.moves.keys=warn``.
 
     :param count: number of groups, at least 1. A subtopology whose topics have fewer partitions has fewer
         groups.

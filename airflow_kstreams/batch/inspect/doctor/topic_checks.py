@@ -83,7 +83,13 @@ def check(seen: Seen) -> Iterator[Finding]:
     """Look at the topics of the application, and at those in which the brokers keep offsets."""
     plan = seen.plan
     try:
-        check_topics(seen.admin, plan, groups=seen.subject.groups, recorded=seen.ledger.assignment)
+        check_topics(
+            seen.admin,
+            plan,
+            seen.subject.settings,
+            groups=seen.subject.groups,
+            recorded=seen.ledger.assignment,
+        )
     except TopologyError as refused:
         yield error("topics", refused.cause, refused.fix)
     else:

@@ -45,6 +45,7 @@ def begin(
     *groups: Groups,
     run_id: str = "run-1",
     created: str = "first",
+    keys_may_move: bool = False,
 ) -> Assignment | None:
     """What begin does: group, check, record. ``created`` is when the changelogs were."""
     asked = {sub.id: made for sub, made in zip(plan.subtopologies, groups, strict=False)}
@@ -54,7 +55,7 @@ def begin(
         for topic in plan.changelogs
     }
     grouped = with_changelogs(plan, grouped, found)
-    refuse_regrouping(recorded, plan, grouped)
+    refuse_regrouping(recorded, plan, grouped, keys_may_move=keys_may_move)
     return next_assignment(recorded, grouped, run_id=run_id)
 
 
@@ -189,14 +190,28 @@ def test_vanished_topics_bind_nobody_when_sources_changed() -> None:
         begin(first, plan_of(stateful()), {"in": 2}, ({"in": (0, 1)},))
 
 
-def test_growth_is_told_of_when_keys_leave_their_state_behind(caplog: pytest.LogCaptureFixture) -> None:
+def test_growth_is_refused_when_keys_leave_their_state_behind() -> None:
+    first = begun(None, plan_of(stateful()), {"in": 4}, by_parity(4))
+    assert begun(first, plan_of(stateful()), {"in": 6}, by_parity(6)).version == 2
+    with pytest.raises(
+        TopologyError, match=r"topic in grew from 4 to 5 partitions: .* leave their state"
+    ) as no:
+        begin(first, plan_of(stateful()), {"in": 5}, by_parity(5))
+    assert "a multiple of 4 partitions" in no.value.fix
+    assert "growth.moves.keys=warn" in no.value.fix
+
+
+def test_growth_is_warned_of_when_producers_place_keys(caplog: pytest.LogCaptureFixture) -> None:
     first = begun(None, plan_of(stateful()), {"in": 4}, by_parity(4))
     with caplog.at_level(logging.WARNING):
-        begin(first, plan_of(stateful()), {"in": 6}, by_parity(6))
-        assert caplog.messages == []
-        begin(first, plan_of(stateful()), {"in": 5}, by_parity(5))
+        assert begin(first, plan_of(stateful()), {"in": 5}, by_parity(5), keys_may_move=True)
     assert len(caplog.messages) == 1
     assert "topic in grew from 4 to 5 partitions" in caplog.messages[0]
+
+
+def test_growth_is_free_when_an_earlier_version_went_on_with_it() -> None:
+    first = begun(None, plan_of(stateful()), {"in": 5}, by_parity(5))
+    assert begin(first, plan_of(stateful()), {"in": 5}, by_parity(5)) is None
 
 
 def test_begin_is_refused_when_nobody_can_be_asked_for_the_groups() -> None:
