@@ -14,9 +14,9 @@ class StoreView:
     """Reads the store of one task; only the topology writes it.
 
     Keys and values are Python objects, as the topology puts them. The view is live: it shows the store as it
-    is at each call.
+    is at each call, after a restart of the driver, too.
 
-    :param store: the task's own.
+    :param store: gives the task's own.
     :param check: raises when the store may not be read any more.
 
     >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -35,8 +35,8 @@ class StoreView:
 
     __slots__ = ("_check", "_store", "name")
 
-    def __init__(self, store: Any, check: Callable[[], None]) -> None:
-        self.name: str = store.name
+    def __init__(self, name: str, store: Callable[[], Any], check: Callable[[], None]) -> None:
+        self.name = name
         self._store = store
         self._check = check
 
@@ -47,7 +47,7 @@ class StoreView:
             end.
         :raises StateStoreError: the key is None, or does not fit the store's key serde.
         """
-        return self._read(lambda: self._store.get(key, *window_ms), key)
+        return self._read(lambda store: store.get(key, *window_ms), key)
 
     def range(self, *bounds: Any) -> Iterator[tuple[Any, Any]]:
         """Iterate over what lies between bounds, both included; None leaves an end open.
@@ -56,21 +56,21 @@ class StoreView:
             window or session store a key, then two times, see :class:`WindowStore`, :class:`SessionStore`.
         :raises StateStoreError: a key does not fit the store's key serde.
         """
-        return self._read(lambda: self._store.range(*bounds), *bounds)
+        return self._read(lambda store: store.range(*bounds), *bounds)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
         """Iterate over everything, as the store's own ``all`` does."""
-        return self._read(self._store.all)
+        return self._read(lambda store: store.all())
 
     def approximate_count(self) -> int:
         """Return the number of entries."""
-        count: int = self._read(self._store.approximate_count)
+        count: int = self._read(lambda store: store.approximate_count())
         return count
 
-    def _read(self, read: Callable[[], T], *keys: Any) -> T:
+    def _read(self, read: Callable[[Any], T], *keys: Any) -> T:
         self._check()
         try:
-            return read()
+            return read(self._store())
         except KStreamsError:
             raise
         except Exception as error:

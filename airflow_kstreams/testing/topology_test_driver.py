@@ -9,7 +9,9 @@ The tasks are those of a run, stream_task.py; only their host differs: in a run,
 its whole slice in the order of their timestamps, and commits many of them together, so cached tables emit
 less often there.
 
-Where a run reads back the first values that a store writes, the driver reads back every one.
+Where a run reads back the first values that a store writes, the driver reads back every one. Its stores stay
+as they are until :meth:`TopologyTestDriver.restart`, which restores them from their changelogs, as every run
+does.
 
 Crash argument: when a record fails, its commit never comes, so nothing it wrote becomes visible. Since the
 task's stores may hold a part of it, the driver refuses to go on, where a run would restore the task.
@@ -36,6 +38,7 @@ from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.input_topics import InputTopics
+from airflow_kstreams.testing.kept_changelogs import KeptChangelogs
 from airflow_kstreams.testing.output_topics import OutputRecord, OutputTopics, topic_writers
 from airflow_kstreams.testing.store_view import StoreView
 from airflow_kstreams.testing.topic_counts import hint, topic_counts
@@ -77,7 +80,7 @@ class TopologyTestDriver:
         settings: Mapping[str, object] | None = None,
         wall_clock_ms: int = 0,
     ) -> None:
-        checked = ApplicationSettings.parse(application_id, settings)
+        self._settings = checked = ApplicationSettings.parse(application_id, settings)
         self._now_ms = wall_clock_ms
         self._topology = topology
         self._application_id = application_id
@@ -91,12 +94,17 @@ class TopologyTestDriver:
             [checked.dead_letter_topic] if checked.dead_letters else [],
         )
         self._inputs = InputTopics(topology, application_id, self._topics)
+        self._changelogs = KeptChangelogs(plan.changelogs)
         self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
         self._readers: dict[TopicPartition, StreamTask] = {}
         #: Tasks per subtopology id, by group; subtopologies in running order.
         self._tasks = {
             sub.id: [
-                self._task(TaskId(subtopology=sub.id, group=number), partitions_in(group), checked)
+                self._task(
+                    TaskId(subtopology=sub.id, group=number),
+                    dict.fromkeys(partitions_in(group), 0),
+                    TaskProgress(),
+                )
                 for number, group in enumerate(groups[sub.id])
             ]
             for sub in plan.subtopologies
@@ -274,7 +282,45 @@ class TopologyTestDriver:
                 f"store {name!r} has no partition {partition!r}: its subtopology has {len(tasks)} tasks",
                 fix="ask for one of them, or give its source topics more partitions with partitions=",
             )
-        return StoreView(tasks[partition].stores[name], self._check_usable)
+        return StoreView(
+            name, lambda: self._tasks[self._store_owners[name]][partition].stores[name], self._check_usable
+        )
+
+    def restart(self) -> None:
+        """End the run and begin the next one, as a schedule does: the processors close, what they forward is
+        processed, and new tasks restore their stores from their changelogs. Stream time goes on; stores that
+        are not logged begin empty.
+
+        :raises ConfigError: the driver is closed.
+        :raises RecordError: a processor's ``close`` or ``init`` failed, or what it forwarded.
+        :raises StateStoreError: a changelog holds what the store's serde does not take.
+        :raises TaskCorruptedError: an earlier record had failed.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> counts = builder.stream("words").group_by_key().count(store="counts")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        ...     driver.restart()
+        ...     driver.pipe_input("words", key="a", value="ape", timestamp_ms=1)
+        ...     driver.store("counts").get("a")
+        2
+        """
+        self._check_usable()
+        self._close_tasks()
+        self._closed = True  # for good, if a store cannot be restored
+        self._tasks = {
+            sub: [
+                self._task(
+                    task.task_id,
+                    task.group.positions(),
+                    TaskProgress(partition_times=task.progress.partition_times),
+                )
+                for task in tasks
+            ]
+            for sub, tasks in self._tasks.items()
+        }
+        self._closed = False
+        self._open()
 
     def close(self) -> None:
         """Let the processors close and process what they forward; nothing happens the second time, or when a
@@ -322,17 +368,17 @@ class TopologyTestDriver:
         return self._topology.real_topic(topic, self._application_id)
 
     def _task(
-        self, task_id: TaskId, partitions: Sequence[TopicPartition], settings: ApplicationSettings
+        self, task_id: TaskId, positions: Mapping[TopicPartition, int], progress: TaskProgress
     ) -> StreamTask:
-        bounds = dict.fromkeys(partitions, (0, 0))
-        ahead_ms = settings.max_timestamp_ahead_ms
+        """Make a task whose stores hold what their changelogs do."""
+        ahead_ms = self._settings.max_timestamp_ahead_ms
         task = StreamTask(
             self._topology,
             task_id=task_id,
-            bounds=bounds,
+            bounds={partition: (at, at) for partition, at in positions.items()},
             produce=self._topics.produce,
-            settings=settings,
-            progress=TaskProgress(),
+            settings=self._settings,
+            progress=progress,
             environment=TaskEnvironment(
                 now_ms=lambda: self._now_ms,
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
@@ -342,7 +388,11 @@ class TopologyTestDriver:
         for store in task.stores.values():
             if isinstance(store, ReadsBack):
                 store.stored_values.check_all()
-        self._readers.update(dict.fromkeys(bounds, task))
+        for name, changelog in task.changelogs.items():
+            kept = self._changelogs.of(TopicPartition(changelog, task_id.group))
+            if kept:
+                task.stores[name].restore_batch(kept)
+        self._readers.update(dict.fromkeys(positions, task))
         return task
 
     def _latest_allowed(self, ahead_ms: int) -> LatestAllowed:
@@ -388,6 +438,7 @@ class TopologyTestDriver:
             raise
         written = self._topics.commit()
         self._outputs.add(written)
+        self._changelogs.add(written)
         return [record for record in written if record.at in self._readers]
 
     def _check_usable(self) -> None:
