@@ -82,7 +82,7 @@ def _write_entry_fold(
     key_bytes, entry, entry_ms, result = (
         code.variable(hint) for hint in ("key_bytes", "entry", "entry_ms", "result")
     )
-    code.line(f"{key_bytes} = {code.serialized(key, store.spec.key_serde)}")
+    code.line(f"{key_bytes} = {code.serialized(key, store.spec.key_serde, store.serialize_key)}")
     code.line(f"{entry_ms} = {code.timestamp_ms}")
     code.line(f"{entry} = {code.name(store.get_entry, 'get_entry')}({key_bytes})")
     with code.block(f"if {entry} is None"):
@@ -115,7 +115,7 @@ def _write_cell_fold(
 ) -> None:
     find, restored = code.name(store.cells.get, "find"), code.name(store.restored, "restored")
     key_bytes, cell, result = (code.variable(hint) for hint in ("key_bytes", "cell", "result"))
-    code.line(f"{key_bytes} = {code.serialized(key, store.spec.key_serde)}")
+    code.line(f"{key_bytes} = {code.serialized(key, store.spec.key_serde, store.serialize_key)}")
     code.line(f"{cell} = {find}({key_bytes})")
     with code.block(f"if {cell} is None and {restored}"):
         code.line(f"{cell} = {code.name(store.load, 'load')}({key_bytes})")

@@ -189,15 +189,18 @@ class TaskLoopCode:
         """Take note of which variable holds the bytes of another one's object."""
         self._bytes[variable] = (data, serde)
 
-    def serialized(self, variable: str, serde: Serde) -> str:
+    def serialized(self, variable: str, serde: Serde, serialize: Callable[[Any], bytes] | None = None) -> str:
         """Return the expression for a variable's bytes, None where it holds None.
 
         Bytes that would be made the same way again are not made anew.
+
+        :param serialize: called in place of the serde's own function.
         """
         known, of = self._bytes.get(variable, ("", None))
         if of is not None and gives_back(of, serde):
             return known
-        return f"None if {variable} is None else {self.name(serde.serialize, 'serialize')}({variable})"
+        function = self.name(serialize or serde.serialize, "serialize")
+        return f"None if {variable} is None else {function}({variable})"
 
     def forward(self, key: str, value: str, to: str | None = None) -> None:
         """Write what the children of the node do with a key and a value."""

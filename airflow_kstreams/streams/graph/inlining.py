@@ -62,8 +62,11 @@ class LoopCode(Protocol):
         """Write what counts the records that sinks in the body send."""
         ...
 
-    def serialized(self, variable: str, serde: Serde) -> str:
-        """Return the expression for a variable's bytes, None where it holds None."""
+    def serialized(self, variable: str, serde: Serde, serialize: Callable[[Any], bytes] | None = None) -> str:
+        """Return the expression for a variable's bytes, None where it holds None.
+
+        :param serialize: called in place of the serde's own function.
+        """
         ...
 
     def has_bytes(self, variable: str, data: str, serde: Serde) -> None:

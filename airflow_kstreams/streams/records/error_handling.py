@@ -26,6 +26,7 @@ from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError, as_consumed
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state.stores.store_serdes import UnfitKeyError
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +134,9 @@ class ErrorHandling:
             what, fix = "processing failed for", "mend the function at that node"
         site = f" ({node.site})" if node is not None and node.site is not None else ""
         log.debug("task %s: %s: %s", self._task_id, type(error).__name__, error)
-        text = without_values(" ".join(str(error).split()), self._context.record)
+        text = " ".join(str(error).split())
+        if not isinstance(error, UnfitKeyError):
+            text = without_values(text, self._context.record)
         where = self._context.where()
         return (
             f"task {self._task_id}: {what} {where} at node {name!r}{site}: {type(error).__name__}: {text}",

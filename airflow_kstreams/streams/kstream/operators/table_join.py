@@ -45,7 +45,7 @@ class TableJoin:
         """Make the closure of one task."""
         joiner = self.joiner
         left = self.left
-        serialize_key = self.store.key_serde.serialize
+        serialize_key = context.store(self.store.name).serialize_key
         get_entry = context.store(self.store.name).get_entry
         count_dropped = context.count_dropped
 

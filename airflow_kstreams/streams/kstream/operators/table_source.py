@@ -30,7 +30,7 @@ class TableSource:
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         cached = self.store.cached and bool(children)
-        serialize_key = self.store.key_serde.serialize
+        serialize_key = context.store(self.store.name).serialize_key
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
         count_dropped = context.count_dropped

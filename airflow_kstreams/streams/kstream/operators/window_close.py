@@ -64,7 +64,7 @@ class JoinClock:
         self._period_ms = min(side.store.period_ms for side in self._sides)
         self._removal_ms = self._due_ms = _NEVER
         self._record_context = context.record_context
-        self._deserialize_key = join.left.store.key_serde.deserialize
+        self._deserialize_key = context.store(join.left.store.name).deserialize_key
         self._stream_time = context.stream_time()
         self._timer = context.stream_timer(partial(self._pass_time, _node=context.node))
         for side in self._sides:

@@ -104,7 +104,7 @@ class TimeWindowFold:
         size_ms, advance_ms = self.window.size_ms, _advance_ms(self.window)
         open_ms = size_ms + self.window.grace_ms
         overlap_ms = size_ms - advance_ms
-        serialize_key = self.store.key_serde.serialize
+        serialize_key = context.store(self.store.name).serialize_key
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
         count_dropped = context.count_dropped
@@ -165,7 +165,7 @@ class SessionFold:
         begin, add, merge = self.fold.begin, self.fold.add, self.fold.merge
         gap_ms = self.window.gap_ms
         open_ms = gap_ms + self.window.grace_ms
-        serialize_key = self.store.key_serde.serialize
+        serialize_key = context.store(self.store.name).serialize_key
         ids_of = context.store(self.store.name).ids_of
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry

@@ -120,7 +120,7 @@ class JoinArrivals:
         after_ms = -1 if self.join.kind == "join_prior" else own.window.size_ms
         kept_ms, open_ms = own.store.retention_ms, own.open_ms(other)
         waits, other_waits = own.waits, other.waits
-        serialize_key = own.store.key_serde.serialize
+        serialize_key = context.store(own.store.name).serialize_key
         put = context.store(own.store.name).put
         others = context.store(other.store.name)
         find, match, stream_time = others.find, others.match, others.stream_time

@@ -30,7 +30,7 @@ from airflow_kstreams.streams.graph.services import NodeContext, RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.state_store import restore_each
-from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of
+from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of, key_serializer
 
 #: Names an entry: the moment it ages from, what else sets it apart, the serialized key.
 EntryId = tuple[Any, ...]
@@ -58,6 +58,7 @@ class ExpiringStore(ABC):
         self.name = spec.name
         self.kept_ms = kept_ms
         self.stored_values = StoredValues(spec)
+        self.serialize_key = key_serializer(spec)
         #: Called with each entry that expired, in order, when the node that keeps the store expires it.
         self.expiry_listeners: list[Callable[[EntryId, Entry], None]] = []
         #: Called with the moment an entry expires when that comes before all others.
@@ -251,7 +252,7 @@ class ExpiringStore(ABC):
 
         :param times_ms: what the user gave with it, to be checked.
         """
-        key_bytes = key_bytes_of(self.spec, key)
+        key_bytes = key_bytes_of(self, key)
         for time_ms in times_ms:
             if time_ms is not None and (not isinstance(time_ms, int) or abs(time_ms) >= 2**63):
                 raise StateStoreError(

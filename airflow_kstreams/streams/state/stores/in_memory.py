@@ -27,6 +27,7 @@ from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.keyed_access import Entry, KeyedAccess, in_bounds
+from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
 from airflow_kstreams.streams.state.stores.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
 
 
@@ -148,7 +149,7 @@ class InMemoryKeyValueStore(KeyedAccess):
         return size_bytes
 
     def _between(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[Any, Any]]:
-        deserialize = self.spec.key_serde.deserialize
+        deserialize = key_deserializer(self.spec)
         cells = self.cells
         keys = [key for held in (cells, self.restored) for key in held if in_bounds(key, low, high)]
         found = [(key, cells.get(key) or self.load(key)) for key in sorted(keys)]

@@ -35,7 +35,12 @@ from typing import Any
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.state_store import restore_each
-from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of
+from airflow_kstreams.streams.state.stores.store_serdes import (
+    StoredValues,
+    key_bytes_of,
+    key_deserializer,
+    key_serializer,
+)
 
 #: (t, arrival number, value); the value None stands for an element that was removed.
 Element = tuple[int, int, Any]
@@ -70,8 +75,10 @@ class JoinStore:
         "_retention_ms",
         "_waiting",
         "_wake",
+        "deserialize_key",
         "name",
         "period_ms",
+        "serialize_key",
         "spec",
         "stored_values",
         "stream_time",
@@ -87,6 +94,8 @@ class JoinStore:
         self._logged = spec.logged
         self._position = _POSITION.unpack_from
         self.stored_values = StoredValues(spec, fix=_FIX)
+        self.serialize_key = key_serializer(spec)
+        self.deserialize_key = key_deserializer(spec)
         self._elements: dict[bytes, list[Element]] = {}
         #: Number of a period of time -> keys with elements in it.
         self._periods: dict[int, set[bytes]] = {}
@@ -196,15 +205,15 @@ class JoinStore:
 
         :raises StateStoreError: the key is None.
         """
-        return self._of(key_bytes_of(self.spec, key))
+        return self._of(key_bytes_of(self, key))
 
     def range(self, first: Any, last: Any) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
         """Iterate over (key, what :meth:`get` returns) from first to last, both included, in the order of
         serialized keys, as they are now; None leaves an end open.
         """
-        low = None if first is None else key_bytes_of(self.spec, first)
-        high = None if last is None else key_bytes_of(self.spec, last)
-        deserialize = self.spec.key_serde.deserialize
+        low = None if first is None else key_bytes_of(self, first)
+        high = None if last is None else key_bytes_of(self, last)
+        deserialize = self.deserialize_key
         snapshot = [
             (key, kept)
             for key in sorted(self._elements)

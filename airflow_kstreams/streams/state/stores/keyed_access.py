@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of
+from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of, key_serializer
 
 Entry = tuple[Any, int]
 
@@ -28,17 +28,18 @@ class KeyedAccess(ABC):
         self.spec = spec
         self.name = spec.name
         self.stored_values = StoredValues(spec)
+        self.serialize_key = key_serializer(spec)
         self._context = record_context
 
     def get(self, key: Any) -> Any:
         """Return the value of a key, None if there is none; it belongs to the store."""
-        entry = self.get_entry(key_bytes_of(self.spec, key))
+        entry = self.get_entry(key_bytes_of(self, key))
         return None if entry is None else entry[0]
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a key; None deletes it."""
         self.put_entry(
-            key_bytes_of(self.spec, key), None if value is None else (value, self._context.timestamp_ms)
+            key_bytes_of(self, key), None if value is None else (value, self._context.timestamp_ms)
         )
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
@@ -51,13 +52,13 @@ class KeyedAccess(ABC):
     def delete(self, key: Any) -> Any:
         """Delete a key and return the value it had."""
         found = self.get(key)
-        self.put_entry(key_bytes_of(self.spec, key), None)
+        self.put_entry(key_bytes_of(self, key), None)
         return found
 
     def range(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
         """Iterate over (key, value) from first to last, both included, as they are now."""
-        low = None if first is None else key_bytes_of(self.spec, first)
-        high = None if last is None else key_bytes_of(self.spec, last)
+        low = None if first is None else key_bytes_of(self, first)
+        high = None if last is None else key_bytes_of(self, last)
         return self._between(low, high)
 
     def all(self) -> Iterator[tuple[Any, Any]]:

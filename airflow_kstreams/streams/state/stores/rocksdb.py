@@ -28,6 +28,7 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.keyed_access import Entry, KeyedAccess, in_bounds
 from airflow_kstreams.streams.state.stores.rocksdb_files import RocksDBFiles, require_rocksdict
+from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
 from airflow_kstreams.streams.state.stores.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
 
 #: Entries kept as objects, and how many bytes they may have taken up when serialized: whichever is reached
@@ -271,7 +272,7 @@ class RocksDBKeyValueStore(KeyedAccess):
     def _objects(
         self, merged: Iterator[tuple[bytes, bytes | Entry]]
     ) -> Generator[tuple[Any, Any], None, None]:
-        deserialize_key = self.spec.key_serde.deserialize
+        deserialize_key = key_deserializer(self.spec)
         for key, found in merged:
             if isinstance(found, bytes):
                 yield deserialize_key(key), self.stored_values.deserialize(key, found[VALUE_OFFSET:])

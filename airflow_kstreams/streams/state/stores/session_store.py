@@ -15,6 +15,7 @@ from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec
 from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
+from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
 from airflow_kstreams.streams.windows import Windowed
 
 _END_AND_START = struct.Struct(">qq")
@@ -99,7 +100,7 @@ class SessionStore(ExpiringStore):
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:
         """Iterate over every (Windowed, value), by end, then by start, then by serialized key."""
-        deserialize = self.spec.key_serde.deserialize
+        deserialize = key_deserializer(self.spec)
         return (
             (Windowed(deserialize(key), start_ms, end_ms), entry[0])
             for (end_ms, start_ms, key), entry in self.entries()

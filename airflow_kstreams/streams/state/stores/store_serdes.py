@@ -9,6 +9,7 @@ values that each store of a task writes are read back at once, before their comm
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError, StoreSerdeError
@@ -24,17 +25,72 @@ READ_BACK_VALUES = 100
 _SHOWN_CHARACTERS = 100
 
 
-def key_bytes_of(spec: StoreSpec, key: Any) -> bytes:
+class UnfitKeyError(ValueError):
+    """A key that the key serde of a store does not take, or stored bytes that it does not read.
+
+    Unlike a value, which is written later, it belongs to the record being processed: the processing handler
+    decides about that, and its error names the record, too.
+    """
+
+
+def key_serializer(spec: StoreSpec) -> Callable[[Any], bytes]:
+    """Return what makes the bytes of a store's keys; it raises UnfitKeyError for others."""
+    serialize = spec.key_serde.serialize
+
+    def serialize_key(key: Any) -> bytes:
+        try:
+            return serialize(key)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            raise UnfitKeyError(
+                f"store {spec.name!r}: the key {_short(key)} (type {_type_name(key)}) does not fit its key "
+                f"serde {spec.key_serde!r}: {type(error).__name__}: {error}"
+            ) from error
+
+    return serialize_key
+
+
+def key_deserializer(spec: StoreSpec) -> Callable[[bytes], Any]:
+    """Return what reads the bytes of a store's keys; it raises UnfitKeyError for others."""
+    deserialize = spec.key_serde.deserialize
+
+    def deserialize_key(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            raise UnfitKeyError(
+                f"store {spec.name!r}: the stored key {_short(data)} is not of its key serde "
+                f"{spec.key_serde!r}: {type(error).__name__}: {error}"
+            ) from error
+
+    return deserialize_key
+
+
+class KeyedStore(Protocol):
+    """A store that is asked by key.
+
+    :ivar serialize_key: as :func:`key_serializer` makes it.
+    """
+
+    name: str
+    serialize_key: Callable[[Any], bytes]
+
+
+def key_bytes_of(store: KeyedStore, key: Any) -> bytes:
     """Serialize a key that a user gave.
 
     :raises StateStoreError: the key is None.
+    :raises UnfitKeyError: the store's key serde does not take it.
     """
     if key is None:
         raise StateStoreError(
-            f"store {spec.name!r} was asked for the key None",
+            f"store {store.name!r} was asked for the key None",
             fix="check for null keys before using the store",
         )
-    return spec.key_serde.serialize(key)
+    return store.serialize_key(key)
 
 
 class StoredValues:
@@ -129,11 +185,9 @@ class StoredValues:
 
     def _place(self, key: bytes) -> str:
         try:
-            shown = repr(self._spec.key_serde.deserialize(key))
+            shown = _short(self._spec.key_serde.deserialize(key))
         except Exception:
-            shown = repr(key)
-        if len(shown) > _SHOWN_CHARACTERS:
-            shown = f"{shown[:_SHOWN_CHARACTERS]}..."
+            shown = _short(key)
         return f"store {self._spec.name!r}, key {shown}"
 
 
@@ -142,6 +196,11 @@ class ReadsBack(Protocol):
     """A store whose values are read back."""
 
     stored_values: StoredValues
+
+
+def _short(key: Any) -> str:
+    shown = repr(key)
+    return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
 
 
 def _type_name(value: Any) -> str:

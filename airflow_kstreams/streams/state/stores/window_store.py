@@ -14,6 +14,7 @@ from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
+from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
 
 _START = struct.Struct(">q")
 
@@ -96,7 +97,7 @@ class WindowStore(ExpiringStore):
 
     def all(self) -> Iterator[tuple[tuple[Any, int], Any]]:
         """Iterate over every ((key, start_ms), value), by start, then by serialized key."""
-        deserialize = self.spec.key_serde.deserialize
+        deserialize = key_deserializer(self.spec)
         return (((deserialize(key), start_ms), entry[0]) for (start_ms, key), entry in self.entries())
 
     def changelog_key(self, entry_id: EntryId) -> bytes:

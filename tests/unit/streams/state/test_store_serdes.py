@@ -17,7 +17,19 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from airflow_kstreams.streams import SessionStoreSpec, StoreSpec, WindowStoreSpec, serdes
+from airflow_kstreams.streams import (
+    KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
+    RecordError,
+    SessionStoreSpec,
+    SessionWindow,
+    StoreSpec,
+    TumblingWindow,
+    WindowStoreSpec,
+    serdes,
+)
 from airflow_kstreams.streams.errors import KafkaClientError, StoreSerdeError
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -25,6 +37,7 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.streams.state.stores.store_serdes import READ_BACK_VALUES
+from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.records import FakeRecord
 
 
@@ -240,3 +253,86 @@ def test_value_of_a_store_on_disk_is_refused_when_it_is_not_logged() -> None:
         store = RocksDBKeyValueStore(spec, TaskRecordContext(timestamp_ms=7), kept_entries=1)
         store.put("k", (1, 2))
         store.put("l", (1, 2))
+
+
+class Asks(Processor):
+    """Asks its store for what the test says."""
+
+    def __init__(self, ask: Callable[[Any], object]) -> None:
+        self._ask = ask
+
+    def init(self, context: ProcessorContext) -> None:
+        self._store = context.state_store("s")
+
+    def process(self, record: ProcessorRecord) -> None:
+        self._ask(self._store)
+
+
+NUMBERED: Any = {"name": "s", "key_serde": serdes.int64(), "value_serde": serdes.int64()}
+HOURLY = TumblingWindow(size_ms=3_600_000)
+
+
+def asked(spec: StoreSpec, ask: Callable[[Any], object]) -> Callable[[KStreamBuilder], object]:
+    return lambda made: made.stream("in").process(lambda: Asks(ask), spec)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda made: made.stream("in").group_by_key(key_serde=serdes.int64()).count(store="s"),
+        lambda made: (
+            made.stream("in").map_values(len).group_by_key(key_serde=serdes.int64()).count(store="s")
+        ),
+        lambda made: (
+            made.stream("in").group_by_key(key_serde=serdes.int64()).windowed_by(HOURLY).count(store="s")
+        ),
+        lambda made: (
+            made.stream("in")
+            .group_by_key(key_serde=serdes.int64())
+            .windowed_by(SessionWindow(gap_ms=1))
+            .count(store="s")
+        ),
+        asked(StoreSpec(**NUMBERED), lambda store: store.get("a")),
+        asked(StoreSpec(**NUMBERED), lambda store: store.put("a", 1)),
+        asked(StoreSpec(**NUMBERED), lambda store: store.range("a", None)),
+        asked(StoreSpec(**NUMBERED), lambda store: store.delete("a")),
+        asked(WindowStoreSpec(**NUMBERED, retention_ms=9), lambda store: store.put("a", 1, 0)),
+        asked(SessionStoreSpec(**NUMBERED, retention_ms=9), lambda store: store.range("a", 0, 1)),
+    ],
+)
+def test_store_and_key_are_named_when_a_key_does_not_fit(make: Callable[[KStreamBuilder], object]) -> None:
+    made = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    make(made)
+    with (
+        TopologyTestDriver(made.build(), application_id="app") as driver,
+        pytest.raises(
+            RecordError, match=r"in-0@0 at node .*store 's': the key 'a' \(type str\) does not fit"
+        ),
+    ):
+        driver.pipe_input("in", key="a", value="a", timestamp_ms=0)
+
+
+def test_record_is_skipped_when_its_key_does_not_fit_and_the_handler_says_so() -> None:
+    made = KStreamBuilder(default_key_serde=serdes.json(), default_value_serde=serdes.string())
+    counted = made.stream("in").group_by_key(key_serde=serdes.string()).count(store="s")
+    counted.to_stream().send_to("out", key_serde=serdes.string(), value_serde=serdes.int64())
+    settings = {"processing.exception.handler": "skip"}
+    with TopologyTestDriver(made.build(), application_id="app", settings=settings) as driver:
+        for key in (1, "a"):
+            driver.pipe_input("in", key=key, value="v", timestamp_ms=0)
+        assert [(record.key, record.value) for record in driver.read_output("out")] == [("a", 1)]
+
+
+def test_store_and_stored_key_are_named_when_it_cannot_be_read() -> None:
+    def unreadable(data: bytes) -> str:
+        raise ValueError("no text")
+
+    key_serde = Serde(serialize=str.encode, deserialize=unreadable, id="one-way")
+    spec = StoreSpec(name="s", key_serde=key_serde, value_serde=serdes.int64())
+    made = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    asked(spec, lambda store: (store.put("a", 1), list(store.all())))(made)
+    with (
+        TopologyTestDriver(made.build(), application_id="app") as driver,
+        pytest.raises(RecordError, match=r"store 's': the stored key b'a' is not of .*one-way: ValueError"),
+    ):
+        driver.pipe_input("in", key="b", value="v", timestamp_ms=0)
