@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.codegen import loop_code
-from airflow_kstreams.streams.errors import RecordError
+from airflow_kstreams.streams.errors import RecordError, StoreSerdeError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -160,6 +160,8 @@ def outcome(
         done.extend((changelog, list(changes)) for changelog, changes in task.changes())
     except RecordError as error:
         done.append((str(error), error.topic, error.partition, error.offset, error.node))
+    except StoreSerdeError as error:  # bytes in a store of JSON
+        done.append(str(error))
     done.append([list(store.all()) for store in task.stores.values()])
     return done
 
