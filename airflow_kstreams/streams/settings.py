@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.java_names import SETTINGS_OF_STREAMS, VALUES_OF_STREAMS
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 T = TypeVar("T")
@@ -298,7 +299,8 @@ def _outputs(text: str) -> dict[str, str]:
 def _checked(name: str, value: object) -> Any:
     setting = SETTINGS.get(name)
     if setting is None:
-        raise ConfigError(f"unknown setting {name!r}", fix=nearest(name, SETTINGS))
+        answer = SETTINGS_OF_STREAMS.get(name)
+        raise ConfigError(f"unknown setting {name!r}", fix=answer or nearest(name, SETTINGS))
     if setting.kind is int:
         try:
             number = int(str(value))
@@ -317,5 +319,7 @@ def _checked(name: str, value: object) -> Any:
         return ""  # as Kafka's own null: not set
     if isinstance(setting.kind, tuple) and value not in setting.kind:
         allowed = ", ".join(kind or "'' (unset)" for kind in setting.kind)
-        raise ConfigError(f"setting {name!r} must be one of {allowed}, got {value!r}", fix=setting.doc)
+        ours = VALUES_OF_STREAMS.get(name, {}).get(str(value))
+        fix = f"write {ours}, which is what Kafka Streams calls {value}" if ours else setting.doc
+        raise ConfigError(f"setting {name!r} must be one of {allowed}, got {value!r}", fix=fix)
     return value

@@ -27,6 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.ports import Headers
 
 InvalidTimestamp = Literal["fail", "skip", "partition_time"]
@@ -115,11 +116,11 @@ def extract(function: Extract, *, invalid: InvalidTimestamp = "fail") -> Timesta
 
     :param function: depends on the record alone, so that a run repeated after a crash sees the same times.
     """
-    if not callable(function):
-        raise TopologyError(
-            f"timestamps.extract at {call_site()} is given {type(function).__name__}, expected a function",
-            fix="pass a function of the record, e.g. lambda record: record.value['ms']",
-        )
+    check_functions(
+        "timestamps.extract",
+        fix="pass a function of the record, e.g. lambda record: record.value['ms']",
+        function=function,
+    )
     return TimestampExtractor(id="extract", invalid=_policy(invalid), function=function)
 
 

@@ -33,6 +33,7 @@ from airflow_kstreams.streams.records.wall_clock import system_clock_ms
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
 from airflow_kstreams.streams.topology.topology import Topology
@@ -243,6 +244,7 @@ class TopologyTestDriver:
         ...     [(record.key, record.value) for record in driver.read_output("demo-counts-changelog")]
         [('a', 1)]
         """
+        check_serdes("read_output", key_serde=key_serde, value_serde=value_serde)
         real = self._real(topic)
         if real not in self._outputs:
             names = self._outputs.names

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from airflow_kstreams.streams.changelog_names import TOPIC_SETTINGS, is_topic_setting
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.settings import nearest
 
 #: Setting -> the only value it may have, and why.
 _OWNED: Mapping[str, tuple[str, str]] = {
@@ -23,13 +25,13 @@ _OWNED: Mapping[str, tuple[str, str]] = {
 
 
 def check_changelog_configs(store: str, configs: Mapping[str, str], *, logged: bool, where: str) -> None:
-    """Refuse settings that would break a store's changelog. Which names there are is the broker's to say.
+    """Refuse settings that no topic has, and those that would break a store's changelog.
 
     :param store: its name.
     :param configs: setting -> value.
     :param logged: whether the store has a changelog.
     :param where: the user's file and line.
-    :raises TopologyError: a setting may not have this value, or there is no changelog to set.
+    :raises TopologyError: there is no such setting, it may not have this value, or there is no changelog.
     """
     if configs and not logged:
         raise TopologyError(
@@ -37,6 +39,12 @@ def check_changelog_configs(store: str, configs: Mapping[str, str], *, logged: b
             fix="leave changelog_configs out, or log the store",
         )
     for name, value in configs.items():
+        if not is_topic_setting(name):
+            raise TopologyError(
+                f"{where}: store {store!r} sets {name!r} in changelog_configs, which is no setting of a "
+                "topic",
+                fix=nearest(name, sorted(TOPIC_SETTINGS)),
+            )
         allowed, reason = _OWNED.get(name, (value, ""))
         if str(value) != allowed:
             raise TopologyError(

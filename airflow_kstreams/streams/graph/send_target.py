@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,11 @@ class SendTarget:
     value_serde: Serde
 
     def written_with(self, key_serde: Serde | None, value_serde: Serde | None) -> SendTarget:
-        """Return the target with other serdes, where they are given."""
+        """Return the target with other serdes, where they are given.
+
+        :raises TopologyError: one of them is no serde.
+        """
+        check_serdes("ProcessorContext.send", key_serde=key_serde, value_serde=value_serde)
         return SendTarget(
             topic=self.topic,
             key_serde=key_serde.bound(self.topic, "key") if key_serde else self.key_serde,

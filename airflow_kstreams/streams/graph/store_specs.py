@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.changelog_configs import check_changelog_configs
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 #: Where a store keeps its entries.
 Storage = Literal["memory", "rocksdb"]
@@ -26,7 +28,8 @@ class StoreSpec:
     :param storage: where entries live: ``memory``, or ``rocksdb`` for more keys than memory holds
         (needs the extra ``rocksdb``).
     :param changelog_configs: settings of the changelog topic, by Kafka's names; they win over the engine's.
-    :raises TopologyError: one of them would break the changelog, e.g. ``cleanup.policy=delete``.
+    :raises TopologyError: one of them is unknown to Kafka, or would break the changelog, e.g.
+        ``cleanup.policy=delete``; a serde is none; there is no such storage.
 
     >>> class Basket(Processor):
     ...     def init(self, context):
@@ -65,6 +68,12 @@ class StoreSpec:
     type: ClassVar[str] = "key_value"
 
     def __post_init__(self) -> None:
+        check_serdes(type(self).__name__, key_serde=self.key_serde, value_serde=self.value_serde)
+        if self.storage not in get_args(Storage):
+            raise TopologyError(
+                f"{type(self).__name__} at {call_site()} has storage={self.storage!r}",
+                fix=f"choose one of: {', '.join(get_args(Storage))}",
+            )
         if self.changelog_configs:
             check_changelog_configs(
                 self.name, self.changelog_configs, logged=self.logged, where=str(call_site())

@@ -19,17 +19,17 @@ class Partner(Protocol):
     def _known(self) -> KnownStream | KnownTable: ...
 
 
-def check_functions(*functions: object, call: str, fix: str = "pass a function, e.g. a lambda") -> None:
-    """Refuse what cannot be called.
+def check_store(store: object, call: str) -> None:
+    """Refuse what is neither a store's name nor its spec; None is left to the caller.
 
     :param call: the DSL method, for the message.
-    :raises TopologyError: one of them is no function.
+    :raises TopologyError: it is another object.
     """
-    for function in functions:
-        if not callable(function):
-            raise TopologyError(
-                f"{call} at {call_site()} is given {type(function).__name__}, expected a function", fix=fix
-            )
+    if store is not None and not isinstance(store, str | StoreSpec):
+        raise TopologyError(
+            f"{call} at {call_site()} is given {store!r} as store, expected a name or a StoreSpec",
+            fix="pass the store's name, e.g. store='totals', or StoreSpec(name='totals', ...)",
+        )
 
 
 def check_partner(partner: object, kind: type[Partner], graph: StreamGraph, call: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.arguments import check_store_kind, check_table_keys
+from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.kstream.arguments import check_store, check_store_kind, check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
@@ -17,6 +18,7 @@ from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topology.topology import Topology
 
 
+@answers_java_names
 class KStreamBuilder:
     """Makes streams of topics, and the topology of all that was done with them.
 
@@ -129,6 +131,7 @@ class KStreamBuilder:
         """
         graph = self._graph
         call = f"table({topic!r})"
+        check_store(store, "table")
         if isinstance(store, StoreSpec):
             key_serde = key_serde or store.key_serde
             value_serde = value_serde or store.value_serde

@@ -16,6 +16,7 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, SelectKey
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.validation import two_sources_error
@@ -50,8 +51,12 @@ class Serdes:
         """Return what is known after a method that changed the value."""
         return dataclasses.replace(self, value=None, value_lost=f"{call} at {call_site()}")
 
-    def given(self, key: Serde | None, value: Serde | None) -> Serdes:
-        """Return what is known with the serdes that the user gave."""
+    def given(self, call: str, key: Serde | None, value: Serde | None) -> Serdes:
+        """Return what is known with the serdes that the user gave.
+
+        :raises TopologyError: one of them is no serde.
+        """
+        check_serdes(call, key_serde=key, value_serde=value)
         return dataclasses.replace(self, key=key or self.key, value=value or self.value)
 
 
@@ -70,6 +75,9 @@ class StreamGraph:
         default_value_serde: Serde | None,
         partition_grouper: PartitionGrouper | None = None,
     ) -> None:
+        check_serdes(
+            "KStreamBuilder", default_key_serde=default_key_serde, default_value_serde=default_value_serde
+        )
         self.topology = TopologyBuilder(partition_grouper=partition_grouper)
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
         self._count = 0
@@ -94,11 +102,12 @@ class StreamGraph:
         :param option: the method's parameter that takes it, unless that is ``<side>_serde``.
         :raises TopologyError: there is none.
         """
+        option = option or f"{side}_serde"
+        check_serdes(call.partition("(")[0], **{option: given})
         known = given or (inherited.known(side) if inherited else None) or self._defaults.known(side)
         if known is None:
             lost = inherited.lost(side) if inherited else ""
             why = f" after {lost}" if lost else ""
-            option = option or f"{side}_serde"
             raise TopologyError(
                 f"{call} at {call_site()} needs a {side} serde, and none is known{why}",
                 fix=f"pass {option}= to {call.partition('(')[0]}, or set default_{side}_serde",

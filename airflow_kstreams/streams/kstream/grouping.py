@@ -8,9 +8,10 @@ from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.arguments import check_store_kind, check_table_keys
+from airflow_kstreams.streams.kstream.arguments import check_store, check_store_kind, check_table_keys
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 #: A store's name, a whole spec (to switch caching or logging off), or None for a numbered name.
 StoreArgument = str | StoreSpec | None
@@ -42,6 +43,8 @@ class GroupedRecords:
         :param call: the fold, for messages.
         :raises TopologyError: a serde is missing or differs from that of the store's spec.
         """
+        check_serdes(call, value_serde=value_serde)
+        check_store(store, call)
         if isinstance(store, StoreSpec):
             if value_serde is not None and value_serde != store.value_serde and call != "count":
                 raise TopologyError(

@@ -51,9 +51,13 @@ class KnownStream:
         """Return what is known after a method that changed the value."""
         return dataclasses.replace(self, serdes=self.serdes.with_new_value(call))
 
-    def given(self, key: Serde | None, value: Serde | None) -> KnownStream:
-        """Return what is known with the serdes that the user gave."""
-        return dataclasses.replace(self, serdes=self.serdes.given(key, value))
+    def given(self, call: str, key: Serde | None, value: Serde | None) -> KnownStream:
+        """Return what is known with the serdes that the user gave.
+
+        :param call: the DSL method that was given them, for messages.
+        :raises TopologyError: one of them is no serde.
+        """
+        return dataclasses.replace(self, serdes=self.serdes.given(call, key, value))
 
     def with_own_values(self) -> KnownStream:
         """Return a stream of the same records, whose values no table goes on changing."""

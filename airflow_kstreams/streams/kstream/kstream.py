@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.arguments import check_functions, check_partner, no_window_error
+from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.kstream.arguments import check_partner, no_window_error
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import (
@@ -192,7 +194,7 @@ class KStream(RecordStream):
         ...     [(record.key, record.value) for record in driver.read_output("totals")]
         [('a', 5), ('a', 12)]
         """
-        stream = self._known.given(key_serde, value_serde)
+        stream = self._known.given("group_by_key", key_serde, value_serde)
         return KGroupedStream(GroupedRecords(stream=stream, name=name, call="group_by_key"))
 
     def group_by(
@@ -219,9 +221,9 @@ class KStream(RecordStream):
         ...     dict(driver.store("counts").all())
         {'a': 2, 'b': 1}
         """
-        check_functions(selector, call="group_by")
+        check_functions("group_by", selector=selector)
         node = self._known.graph.selected(self._known.node, selector, name)
-        stream = self._known.at(node).with_new_key("group_by").given(key_serde, value_serde)
+        stream = self._known.at(node).with_new_key("group_by").given("group_by", key_serde, value_serde)
         return KGroupedStream(GroupedRecords(stream=stream, name=name, call="group_by"))
 
     def _join(
@@ -235,7 +237,7 @@ class KStream(RecordStream):
         if isinstance(table, KStream):
             raise no_window_error("it is called on", call)
         check_partner(table, KTable, self._known.graph, call)
-        stream = self._known.given(None, value_serde)
+        stream = self._known.given(call, None, value_serde)
         return KStream(join_table(call, stream, table._known, joiner, name))
 
 
@@ -384,6 +386,7 @@ class WindowedKStream(KStream):
         return WindowedStream(stream=self._known, window=self._window)
 
 
+@answers_java_names
 class KGroupedStream:
     """Records grouped by key; records without key or value are dropped and counted.
 
@@ -439,7 +442,7 @@ class KGroupedStream:
         ...     driver.store("largest").get("a")
         5
         """
-        check_functions(reducer, call="reduce", fix=FUNCTIONS)
+        check_functions("reduce", fix=FUNCTIONS, reducer=reducer)
         spec = self._records.table_spec(store, value_serde, "reduce")
         return KTable(self._records.folded("reduce", Reduce(reducer=reducer, store=spec), spec))
 
@@ -474,12 +477,13 @@ class KGroupedStream:
         ...     driver.store("sums").get("a")
         {'sum': 9, 'count': 3}
         """
-        check_functions(initializer, aggregator, call="aggregate", fix=FUNCTIONS)
+        check_functions("aggregate", fix=FUNCTIONS, initializer=initializer, aggregator=aggregator)
         spec = self._records.table_spec(store, value_serde, "aggregate")
         fold = Aggregate(initializer=initializer, aggregator=aggregator, store=spec)
         return KTable(self._records.folded("aggregate", fold, spec))
 
 
+@answers_java_names
 class WindowedKGroupedStream:
     """Records grouped by key and window; made by :meth:`KGroupedStream.windowed_by`.
 
@@ -524,7 +528,7 @@ class WindowedKGroupedStream:
         :param value_serde: of the aggregate; that of the stream's values unless given.
         :raises TopologyError: as in :meth:`count`.
         """
-        check_functions(reducer, call="reduce", fix=WINDOW_FUNCTIONS)
+        check_functions("reduce", fix=WINDOW_FUNCTIONS, reducer=reducer)
         return self._table(reducing(reducer), store, value_serde)
 
     def aggregate(
@@ -555,6 +559,7 @@ class WindowedKGroupedStream:
         return WindowedKTable(folded_by_window(self._records, self._window, fold, store, value_serde))
 
 
+@answers_java_names
 class KTable:
     """A topic's newest values or the result of a fold per key, kept in a store.
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Self
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.arguments import check_functions
+from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.known import KnownStream
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.operators.map_batches import BatchSchema
 
 
+@answers_java_names
 class RecordStream:
     """The part of :class:`~airflow_kstreams.streams.KStream` that meets no other stream, group or table.
 
@@ -60,7 +62,7 @@ class RecordStream:
         ...     [record.value for record in driver.read_output("large")]
         [2, 3]
         """
-        check_functions(predicate, call="filter")
+        check_functions("filter", predicate=predicate)
         return self._behind("KSTREAM-FILTER", Filter(predicate=predicate))
 
     def filter_not(self, predicate: Predicate) -> Self:
@@ -74,7 +76,7 @@ class RecordStream:
         ...     [record.value for record in driver.read_output("small")]
         [1]
         """
-        check_functions(predicate, call="filter_not")
+        check_functions("filter_not", predicate=predicate)
         return self._behind("KSTREAM-FILTER", FilterNot(predicate=predicate))
 
     def peek(self, action: Action) -> Self:
@@ -93,7 +95,7 @@ class RecordStream:
         ...     seen, [record.value for record in driver.read_output("same")]
         ([1, 2], [1, 2])
         """
-        check_functions(action, call="peek")
+        check_functions("peek", action=action)
         return self._behind("KSTREAM-PEEK", Peek(action=action))
 
     def foreach(self, action: Action) -> None:
@@ -115,7 +117,7 @@ class RecordStream:
         ...     seen
         [('a', 1), ('a', 2)]
         """
-        check_functions(action, call="foreach")
+        check_functions("foreach", action=action)
         self._known.behind("KSTREAM-FOREACH", Foreach(action=action))
 
     def select_key(self, selector: KeySelector) -> Self:
@@ -129,7 +131,7 @@ class RecordStream:
         ...     [(record.key, record.value) for record in driver.read_output("by-letter")]
         [('a', 'ant'), ('b', 'bee')]
         """
-        check_functions(selector, call="select_key")
+        check_functions("select_key", selector=selector)
         node = self._known.graph.selected(self._known.node, selector, None)
         return self._new(self._known.at(node).with_new_key("select_key"))
 
@@ -143,7 +145,7 @@ class RecordStream:
         ...     [(record.key, record.value) for record in driver.read_output("swapped")]
         [('ant', 'a')]
         """
-        check_functions(mapper, call="map")
+        check_functions("map", mapper=mapper)
         return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper), "map")
 
     def map_values(self, mapper: ValueMapper) -> Self:
@@ -157,7 +159,7 @@ class RecordStream:
         ...     [record.value for record in driver.read_output("doubled")]
         [2, 4]
         """
-        check_functions(mapper, call="map_values")
+        check_functions("map_values", mapper=mapper)
         return self._revalued("KSTREAM-MAPVALUES", MapValues(mapper=mapper), "map_values")
 
     def flat_map(self, mapper: FlatMapper) -> Self:
@@ -172,7 +174,7 @@ class RecordStream:
         ...     [(record.key, record.value) for record in driver.read_output("words")]
         [('a', 'an'), ('o', 'ox')]
         """
-        check_functions(mapper, call="flat_map")
+        check_functions("flat_map", mapper=mapper)
         return self._rekeyed("KSTREAM-FLATMAP", FlatMap(mapper=mapper), "flat_map")
 
     def flat_map_values(self, mapper: FlatValueMapper) -> Self:
@@ -185,7 +187,7 @@ class RecordStream:
         ...     [(record.key, record.value) for record in driver.read_output("words")]
         [('a', 'an'), ('a', 'ox')]
         """
-        check_functions(mapper, call="flat_map_values")
+        check_functions("flat_map_values", mapper=mapper)
         return self._revalued("KSTREAM-FLATMAPVALUES", FlatMapValues(mapper=mapper), "flat_map_values")
 
     def map_batches(
@@ -238,7 +240,7 @@ class RecordStream:
         ...     [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("cents")]
         [('a', 300, 100)]
         """
-        check_functions(function, call="map_batches")
+        check_functions("map_batches", function=function)
         operator = map_batches_operator(function, batch_size, schema)
         # A table may change the objects that wait here for their batch.
         kept = self._known.with_own_values()
@@ -274,7 +276,7 @@ class RecordStream:
                 f"branch at {call_site()} has no predicate", fix="pass one predicate per branch"
             )
         for predicate in predicates:
-            check_functions(predicate, call="branch")
+            check_functions("branch", predicates=predicate)
         graph = self._known.graph
         node = graph.name("KSTREAM-BRANCH")
         children = tuple(graph.name("KSTREAM-BRANCHCHILD") for _ in predicates)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
-from airflow_kstreams.streams.kstream.arguments import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
 from airflow_kstreams.streams.kstream.operators.window_close import WindowClose
@@ -25,6 +25,7 @@ from airflow_kstreams.streams.kstream.operators.windowed_join import (
     WindowedJoin,
 )
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.windows import SlidingWindow
 
 
@@ -71,7 +72,7 @@ def join_streams(
     :raises TopologyError: the joiner is no function, the key serdes differ, a serde is missing, or the name
         is taken.
     """
-    check_functions(joiner, call=call)
+    check_functions(call, joiner=joiner)
     graph, name = left.stream.graph, options.name
     left_name, right_name = (f"{name}-left", f"{name}-right") if name else (None, None)
     key_serde = _key_serde(left.stream, right.stream, options.key_serde, call)
@@ -128,6 +129,7 @@ def _store(
 
 def _key_serde(left: KnownStream, right: KnownStream, given: Serde | None, call: str) -> Serde:
     """Return the serde of both sides' keys: a side whose key changed is written anew and takes any."""
+    check_serdes(call, key_serde=given)
     kept = [stream for stream in (left, right) if not stream.key_changed]
     known = [serde for stream in kept if (serde := stream.serdes.key) is not None]
     wanted = ([given] if given is not None else []) + known

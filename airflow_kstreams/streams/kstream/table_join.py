@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.arguments import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.kstream.operators.table_join import TableJoin, ValueJoiner
@@ -28,7 +28,7 @@ def join_table(
     :raises TopologyError: the joiner is no function, the table is windowed, the key serdes differ, or the
         stream must be repartitioned and a value serde is missing.
     """
-    check_functions(joiner, call=call)
+    check_functions(call, joiner=joiner)
     graph, spec, parent = stream.graph, table.spec, stream.node
     if spec.type != "key_value":
         raise TopologyError(

@@ -7,8 +7,9 @@ from typing import TypeVar, cast
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
-from airflow_kstreams.streams.kstream.arguments import check_functions, check_store_kind
+from airflow_kstreams.streams.kstream.arguments import check_store_kind
 from airflow_kstreams.streams.kstream.grouping import GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownWindowedTable
 from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer
@@ -62,7 +63,9 @@ def aggregating_windows(
             fix="pass aggregate(initializer, aggregator, merger) for sessions, without merger otherwise",
         )
     merge = merger or (lambda key, left, right: None)
-    check_functions(initializer, aggregator, merge, call="aggregate", fix=WINDOW_FUNCTIONS)
+    check_functions(
+        "aggregate", fix=WINDOW_FUNCTIONS, initializer=initializer, aggregator=aggregator, merger=merge
+    )
     return aggregating(initializer, aggregator, merge)
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import is_async
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
 from airflow_kstreams.streams.serde.base import Serde
@@ -19,6 +21,7 @@ PunctuationClock = Literal["stream_time", "wall_clock"]
 Punctuate = Callable[[int], None]
 
 
+@answers_java_names
 class ProcessorContext:
     """One per processor instance; valid from ``init`` to ``close``.
 
@@ -166,6 +169,11 @@ class ProcessorContext:
             raise TopologyError(
                 f"{where} schedules a punctuation, but has no punctuate method",
                 fix="define punctuate(self, stream_time_ms), or pass callback=",
+            )
+        if is_async(punctuate):
+            raise TopologyError(
+                f"{where} schedules an async function: it would only give a coroutine, which never runs",
+                fix="write it with def",
             )
         if clock == "wall_clock":
             return by_wall_clock(self._context, interval_ms, punctuate)

@@ -9,7 +9,12 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.processor.context import ProcessorContext
-from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, ProcessorRecord
+from airflow_kstreams.streams.processor.processor import (
+    Processor,
+    ProcessorDef,
+    ProcessorRecord,
+    refuse_async,
+)
 from airflow_kstreams.streams.state.stores.expiring_store import bind_expiry
 
 
@@ -38,6 +43,7 @@ class ProcessorOperator:
                 f"{type(processor).__name__}, expected a Processor",
                 fix="derive the class from airflow_kstreams.streams.Processor",
             )
+        refuse_async(type(processor), f"processor {context.node!r}")
         for name in self.expires:
             bind_expiry(context, context.store(name))
         overridden = type(processor).punctuate is not Processor.punctuate

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import is_async
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.context import ProcessorContext
 
@@ -71,6 +73,21 @@ class Processor(ABC):
 
     def close(self) -> None:  # noqa: B027  (overriding is optional)
         """Release what ``init`` acquired."""
+
+
+def refuse_async(kind: type, what: str) -> None:
+    """Refuse a class of processors with asynchronous methods: what they give would never run.
+
+    :param what: names the processor in the message.
+    :raises TopologyError: a method is declared with ``async def``.
+    """
+    for name in ("init", "process", "punctuate", "close"):
+        method = getattr(kind, name, None)
+        if method is not None and is_async(method):
+            raise TopologyError(
+                f"{what}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
+                fix=f"write {name} with def",
+            )
 
 
 #: Makes a new processor for each task: a class, or a function without arguments.

@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.windows import Windowed
 
 _START = struct.Struct(">q")
@@ -28,6 +29,7 @@ def time_windowed(key_serde: Serde, size_ms: int) -> Serde:
     >>> hourly.deserialize(hourly.serialize(Windowed("a", 0, 3_600_000)))
     Windowed(key='a', start_ms=0, end_ms=3600000)
     """
+    check_serdes("serdes.time_windowed", key_serde=key_serde)
     serialize, deserialize = key_serde.serialize, key_serde.deserialize
 
     def write(windowed: Windowed) -> bytes:
@@ -55,6 +57,7 @@ def session_windowed(key_serde: Serde) -> Serde:
 
     :param key_serde: of the key without the session.
     """
+    check_serdes("serdes.session_windowed", key_serde=key_serde)
     serialize, deserialize = key_serde.serialize, key_serde.deserialize
 
     def write(windowed: Windowed) -> bytes:

@@ -8,6 +8,7 @@ from typing import Self
 
 from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import is_async
 from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
     Node,
@@ -21,6 +22,7 @@ from airflow_kstreams.streams.graph.store_specs import (
     StoreSpec,
     WindowStoreSpec,
 )
+from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.names import is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import (
     EqualIds,
@@ -28,15 +30,17 @@ from airflow_kstreams.streams.partitioning.partition_grouper import (
     check_partition_grouper,
 )
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
-from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef
+from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, refuse_async
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.topology.validation import validate
 
 
+@answers_java_names
 class TopologyBuilder:
     """Collects nodes and stores, parents before children; every method but ``build`` returns the builder.
 
@@ -87,6 +91,7 @@ class TopologyBuilder:
         :raises TopologyError: the name is taken, or a topic's name is illegal or given twice.
         """
         site = call_site()
+        check_serdes(f"source {name!r}", key_serde=key_serde, value_serde=value_serde)
         if not topics:
             raise TopologyError(f"source {name!r} at {site} names no topic", fix="name at least one")
         for topic in topics:
@@ -157,6 +162,7 @@ class TopologyBuilder:
         :raises TopologyError: the name is taken, a parent is unknown, or the topic's name is illegal.
         """
         site = call_site()
+        check_serdes(f"sink {name!r}", key_serde=key_serde, value_serde=value_serde)
         _check_topic(topic, f"sink {name!r}", site)
         self._check_parents(f"sink {name!r}", parents, site)
         return self._add(
@@ -316,6 +322,13 @@ def check_processor_def(definition: object, what: str, site: CallSite) -> None:
         raise TopologyError(
             f"{what} at {site} is given {definition!r}, which cannot be called",
             fix="pass a Processor class, or a function without arguments that makes a new instance",
+        )
+    if isinstance(definition, type):
+        refuse_async(definition, f"{what} at {site}")
+    elif is_async(definition):
+        raise TopologyError(
+            f"{what} at {site} is given an async function, which would make a coroutine and no processor",
+            fix="write it with def",
         )
 
 

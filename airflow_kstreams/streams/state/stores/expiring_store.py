@@ -28,6 +28,7 @@ from typing import Any
 from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.graph.services import NodeContext, RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.state_store import restore_each
 from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of, key_serializer
@@ -41,6 +42,7 @@ Entry = tuple[Any, int]
 _STALE_IDS = 1_000
 
 
+@answers_java_names
 class ExpiringStore(ABC):
     """The task's side of a store whose entries expire.
 

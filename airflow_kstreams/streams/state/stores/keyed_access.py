@@ -8,11 +8,13 @@ from typing import Any
 
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of, key_serializer
 
 Entry = tuple[Any, int]
 
 
+@answers_java_names
 class KeyedAccess(ABC):
     """The part of :class:`KeyValueStore` that is the same wherever the entries live.
 

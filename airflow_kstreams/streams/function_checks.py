@@ -1,0 +1,46 @@
+"""Checks of the functions that users pass while they build a topology: a mistake is refused at the line that
+makes it, and the argument is named.
+
+Python takes any object for any other. A coroutine function in the place of a function would give coroutines:
+as a predicate they are all true, as an action they never run.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
+
+
+def check_functions(call: str, *, fix: str = "pass a function, e.g. a lambda", **given: object) -> None:
+    """Refuse what cannot be called, or would only give a coroutine or an asynchronous generator.
+
+    :param call: what was called, for the message: ``filter``.
+    :param fix: what to do about an object that is no function.
+    :param given: argument -> what the user gave.
+    :raises TopologyError: one of them is no plain function.
+    """
+    for argument, function in given.items():
+        if not callable(function):
+            raise TopologyError(
+                f"{call} at {call_site()} is given {type(function).__name__} as {argument}, "
+                "expected a function",
+                fix=fix,
+            )
+        if is_async(function):
+            raise TopologyError(
+                f"{call} at {call_site()} is given an async function as {argument}: it would only give a "
+                "coroutine, which never runs",
+                fix="write it with def; call an asynchronous library by asyncio.run(...) inside it",
+            )
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Say whether calling an object gives a coroutine or an asynchronous generator rather than a result."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    call = function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
+    return inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)

@@ -1,0 +1,139 @@
+"""What Kafka Streams' users would write, and what it is called here.
+
+Two kinds of names: methods of the DSL and of the Processor API (Kafka Streams 4.3), which are answered by the
+AttributeError of an object that lacks them, and settings (its ``StreamsConfig``), which are answered by the
+ConfigError of a name or value that is none of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+#: Methods that are not called the same in small letters with underscores -> what to write. Those that stand
+#: for one method here are followed by "(".
+METHODS: Mapping[str, str] = {
+    "to": "send_to(topic)",
+    "to_table": "send_to(topic), and builder.table(topic) in place of the stream",
+    "print": "peek(print)",
+    "split": "branch(predicate, ...), which returns one stream per predicate",
+    "default_branch": "branch(predicate, ..., lambda key, value: True)",
+    "no_default_branch": "branch(predicate, ...), which drops the records that no predicate takes",
+    "process_values": "process(definition); keep the key in what it forwards",
+    "transform": "process(definition)",
+    "transform_values": "process(definition); of a table: to_stream().map_values(mapper)",
+    "repartition": "through(topic), or group_by_key(name=...) for an internal topic",
+    "cogroup": "merge(other) of streams whose values say which they are, then group_by_key().aggregate(...)",
+    "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
+    "queryable_store_name": "spec.name",
+    "global_table": "table(topic); a topic of one partition is read by one task",
+    "add_global_store": "table(topic)",
+    "add_read_only_state_store": "table(topic)",
+    "connect_processor_and_state_stores": "process(definition, 'store', ...), or add_processor(stores=...)",
+    "get_state_store": "state_store(name)",
+    "current_stream_time_ms": "stream_time_ms",
+    "current_system_time_ms": "wall_clock_ms",
+    "record_metadata": "topic, partition and offset",
+    "approximate_num_entries": "approximate_count()",
+    "put_all": "put(key, value) for each",
+    "prefix_scan": "range(first, last)",
+    "reverse_range": "reversed(list(store.range(first, last)))",
+    "reverse_all": "reversed(list(store.all()))",
+    "fetch": "get(key, start_ms), or range(key, from_ms, to_ms)",
+    "fetch_all": "all()",
+    "find_sessions": "range(key, from_ms, to_ms)",
+    "fetch_session": "get(key, start_ms, end_ms)",
+    "remove": "delete(key, start_ms, end_ms)",
+    "find": "range(key, from_ms, to_ms)",
+    "backward_fetch": "reversed(list(store.range(key, from_ms, to_ms)))",
+    "backward_fetch_all": "reversed(list(store.all()))",
+    "backward_all": "reversed(list(store.all()))",
+    "backward_find_sessions": "reversed(list(store.range(key, from_ms, to_ms)))",
+}
+
+_CLIENT = "it is a Kafka client's setting: put it into the Kafka connection, or the file of --client-config"
+_NOT_WRITTEN = "a record that cannot be written fails the run, whose slice is kept; leave it out"
+_NO_GROUP = "no consumer group is joined, each run assigns partitions itself; leave it out"
+_NO_STANDBY = "tasks run on Spark's executors, which hold no state between runs; leave it out"
+
+#: Settings of Kafka Streams and its clients that are none here -> what to do.
+SETTINGS_OF_STREAMS: Mapping[str, str] = {
+    "application.id": "it is given beside the settings: application_id, or --application-id",
+    "application.server": "there are no interactive queries; leave it out",
+    "acceptable.recovery.lag": _NO_STANDBY,
+    "bootstrap.servers": _CLIENT,
+    "client.id": _CLIENT,
+    "security.protocol": _CLIENT,
+    "group.id": "it is the application id; choose another application_id",
+    "group.instance.id": _NO_GROUP,
+    "group.protocol": _NO_GROUP,
+    "enable.auto.commit": "offsets are committed with the results; set commit.interval.ms",
+    "auto.offset.reset": "set first.run.offsets=earliest or latest",
+    "isolation.level": "it follows processing.guarantee",
+    "transactional.id": "it is made of the application id and the task",
+    "default.key.serde": "give KStreamBuilder(default_key_serde=...)",
+    "default.value.serde": "give KStreamBuilder(default_value_serde=...)",
+    "default.timestamp.extractor": "give builder.stream(topic, timestamps=...)",
+    "default.deserialization.exception.handler": "set deserialization.exception.handler to fail, skip or "
+    "dead-letter",
+    "default.production.exception.handler": _NOT_WRITTEN,
+    "production.exception.handler": _NOT_WRITTEN,
+    "default.dsl.store": "give StoreSpec(storage='memory' or 'rocksdb')",
+    "dsl.store.suppliers.class": "give StoreSpec(storage='memory' or 'rocksdb')",
+    "cache.max.bytes.buffering": "give StoreSpec(cached=...); what is cached is emitted at commit points",
+    "statestore.cache.max.bytes": "give StoreSpec(cached=...); what is cached is emitted at commit points",
+    "replication.factor": "set internal.replication.factor",
+    "num.standby.replicas": _NO_STANDBY,
+    "max.warmup.replicas": _NO_STANDBY,
+    "probing.rebalance.interval.ms": _NO_STANDBY,
+    "max.task.idle.ms": "a task waits for every input until its stop offset; leave it out",
+    "poll.ms": "leave it out",
+    "repartition.purge.interval.ms": "every finished run purges the repartition topics; leave it out",
+    "request.timeout.ms": "set client.timeout.ms",
+    "task.timeout.ms": "set run.stall.timeout.ms",
+    "topology.optimization": "source topics are never changelogs here; leave it out",
+    "upgrade.from": "there are no rolling upgrades, runs begin and end; leave it out",
+    "window.size.ms": "give TumblingWindow(size_ms=...)",
+    "windowstore.changelog.additional.retention.ms": "a window's deletion is in its changelog; leave it out",
+    "rocksdb.config.setter": "leave it out",
+    "state.cleanup.delay.ms": "local files that no run can use are removed by the next one; leave it out",
+}
+
+#: Values that Kafka Streams has for settings of the same name -> ours.
+VALUES_OF_STREAMS: Mapping[str, Mapping[str, str]] = {
+    "processing.guarantee": {"exactly_once_v2": "exactly_once", "exactly_once_beta": "exactly_once"},
+}
+
+
+def answers_java_names(kind: type[T]) -> type[T]:
+    """Decorate a class so that a method's name in Kafka Streams is answered by what stands for it here.
+
+    The attribute stays lacking: ``hasattr`` says so. Type checkers see nothing of it.
+    """
+
+    def answer(self: T, name: str) -> Any:
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        ours = java_method(type(self), name)
+        raise AttributeError(f"{message}: write {ours}" if ours else message, name=name, obj=self)
+
+    kind.__getattr__ = answer  # type: ignore[attr-defined]
+    return kind
+
+
+def java_method(kind: type[Any], name: str) -> str:
+    """Return what to write in place of a method of Kafka Streams, empty if it is none.
+
+    >>> class Stream:
+    ...     def map_values(self): ...
+    >>> java_method(Stream, "mapValues"), java_method(Stream, "to"), java_method(Stream, "nonsense")
+    ('map_values', 'send_to(topic)', '')
+    """
+    ours = _CAPITAL.sub("_", name).lower()
+    if name.startswith("_"):
+        return ""
+    return ours if ours != name and hasattr(kind, ours) else METHODS.get(ours, "")

@@ -1,0 +1,313 @@
+"""Every public call of the DSL refuses what is no serde or no plain function, and names the argument. The
+calls are found by the annotations of their parameters, so that a new one is covered as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import (
+    HoppingWindow,
+    KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
+    SessionStoreSpec,
+    SessionWindow,
+    SlidingWindow,
+    StoreSpec,
+    TopologyBuilder,
+    TopologyError,
+    TumblingWindow,
+    WindowStoreSpec,
+    serdes,
+    timestamps,
+)
+from airflow_kstreams.testing import TopologyTestDriver
+
+WINDOWS = (
+    TumblingWindow(size_ms=10),
+    HoppingWindow(size_ms=10, advance_ms=5),
+    SessionWindow(gap_ms=10),
+)
+#: Types of parameters that hold a user's function.
+FUNCTIONS = re.compile(
+    r"\b(Predicate|Peek|Selector|Mapper|\w*Mapper|\w*Joiner|Reducer|Initializer|Aggregator|Merger|Extract|"
+    r"BatchFunction|ProcessorDef|Callable)\b"
+)
+
+
+class Nothing(Processor):
+    def process(self, record: ProcessorRecord) -> None:
+        pass
+
+
+def builder() -> KStreamBuilder:
+    return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+
+
+def _windowed(window: Any) -> Any:
+    return builder().stream("in").group_by_key().windowed_by(window)
+
+
+def owners() -> dict[str, Callable[[], Any]]:
+    """Return what has public calls: by name, how to make it."""
+    found: dict[str, Callable[[], Any]] = {
+        "KStreamBuilder": builder,
+        "TopologyBuilder": lambda: TopologyBuilder().add_source("a", "in"),
+        "KStream": lambda: builder().stream("in"),
+        "WindowedKStream": lambda: builder().stream("in").with_window(SlidingWindow(size_ms=1)),
+        "KGroupedStream": lambda: builder().stream("in").group_by_key(),
+        "KTable": lambda: builder().table("in"),
+        "timestamps": lambda: timestamps,
+        "serdes": lambda: serdes,
+    }
+    for window in WINDOWS:
+        found[f"by {type(window).__name__}"] = functools.partial(_windowed, window)
+    return found
+
+
+#: What a parameter without default gets while another one is tried, by its name.
+FITTING: dict[str, Callable[[Any], Any]] = {
+    "topic": lambda _: "other",
+    "name": lambda _: "n",
+    "parent": lambda _: "a",
+    "path": lambda _: "field",
+    "size_ms": lambda _: 10,
+    "key_serde": lambda _: serdes.string(),
+    "value_serde": lambda _: serdes.string(),
+    "processor_def": lambda _: Nothing,
+    "other": lambda owner: _partner(owner),
+}
+VARIADIC: dict[str, tuple[Any, ...]] = {"topics": ("more",), "parents": ("a",), "stores": ()}
+
+
+def _partner(owner: Any) -> Any:
+    known = owner._known
+    made = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    made._graph = known.graph
+    if type(owner).__name__ == "WindowedKStream":
+        return made.stream("partner").with_window(SlidingWindow(size_ms=1))
+    return made.table("partner")
+
+
+#: Calls and parameters that an owner always refuses, whatever they are given.
+_REFUSED = {
+    "KStream": {"join_prior", "outer_join"},
+    "by TumblingWindow": {"merger"},
+    "by HoppingWindow": {"merger"},
+}
+
+
+def _a_function(_: Any) -> Callable[..., None]:
+    return lambda *_: None
+
+
+def calls() -> Iterator[tuple[str, str, str]]:
+    """Yield owner, call, parameter of everything that takes a serde or a function."""
+    for owner, make in owners().items():
+        made = make()
+        refused = _REFUSED.get(owner, set())
+        for name in sorted(getattr(made, "__all__", dir(made))):
+            call = getattr(made, name, None)
+            if name.startswith("_") or not inspect.isroutine(call):
+                continue
+            for parameter in inspect.signature(call).parameters.values():
+                if {name, parameter.name} & refused:
+                    continue
+                annotation = str(parameter.annotation)
+                if re.search(r"\bSerde\b", annotation) or FUNCTIONS.search(annotation):
+                    yield owner, name, parameter.name
+
+
+#: What is needed though it has a default.
+_NEEDED = ("by SessionWindow", "merger")
+
+
+def call_with(owner: str, name: str, parameter: str, given: Any) -> None:
+    """Make the call with one wrong argument and the others right."""
+    made = owners()[owner]()
+    call = getattr(made, name)
+    arguments: list[Any] = []
+    named: dict[str, Any] = {}
+    for each in inspect.signature(call).parameters.values():
+        if each.kind is each.VAR_POSITIONAL:
+            arguments += [given] if each.name == parameter else VARIADIC[each.name]
+        elif each.name == parameter:
+            if each.kind is each.KEYWORD_ONLY:
+                named[each.name] = given
+            else:
+                arguments.append(given)
+        elif each.default is inspect.Parameter.empty or (owner, each.name) == _NEEDED:
+            make: Callable[[Any], Any] = FITTING.get(each.name, _a_function)
+            fitting = make(made)
+            if each.kind is each.KEYWORD_ONLY:
+                named[each.name] = fitting
+            else:
+                arguments.append(fitting)
+    call(*arguments, **named)
+
+
+async def _coroutine(*_: Any) -> Any:
+    return True
+
+
+async def _generator(*_: Any) -> Any:
+    yield True
+
+
+class _Called:
+    async def __call__(self, *_: Any) -> Any:
+        return True
+
+    async def method(self, *_: Any) -> Any:
+        return True
+
+
+ASYNC = (
+    _coroutine,
+    _generator,
+    functools.partial(_coroutine, 1),
+    functools.partial(functools.partial(_coroutine, 1), 2),
+    _Called(),
+    _Called().method,
+)
+CALLS = sorted(set(calls()))
+SERDE_CALLS = [each for each in CALLS if each[2].endswith("serde")]
+FUNCTION_CALLS = [each for each in CALLS if not each[2].endswith("serde")]
+
+
+def test_calls_are_found_when_there_are_some() -> None:
+    assert len(SERDE_CALLS) >= 25
+    assert len(FUNCTION_CALLS) >= 25
+
+
+@pytest.mark.parametrize(("owner", "name", "parameter"), SERDE_CALLS)
+@pytest.mark.parametrize("given", [serdes.string, "string"], ids=["not called", "text"])
+def test_argument_is_named_when_it_is_no_serde(owner: str, name: str, parameter: str, given: Any) -> None:
+    with pytest.raises(TopologyError, match=rf"test_arguments\.py:\d+ is given .* as {parameter}, ") as no:
+        call_with(owner, name, parameter, given)
+    assert "serdes.string()" in no.value.fix
+
+
+@pytest.mark.parametrize(("owner", "name", "parameter"), FUNCTION_CALLS)
+@pytest.mark.parametrize("number", range(len(ASYNC)))
+def test_argument_is_named_when_it_is_async(owner: str, name: str, parameter: str, number: int) -> None:
+    with pytest.raises(
+        TopologyError, match=rf"is given an async function( as {parameter}|, which would make)"
+    ):
+        call_with(owner, name, parameter, ASYNC[number])
+
+
+@pytest.mark.parametrize("argument", ["default_key_serde", "default_value_serde"])
+@pytest.mark.parametrize("given", [serdes.string, "string"], ids=["not called", "text"])
+def test_default_is_named_when_it_is_no_serde(argument: str, given: Any) -> None:
+    with pytest.raises(TopologyError, match=rf"KStreamBuilder at .* as {argument}, expected a serde"):
+        KStreamBuilder(**{argument: given})
+
+
+@pytest.mark.parametrize("kind", [StoreSpec, WindowStoreSpec, SessionStoreSpec])
+@pytest.mark.parametrize("argument", ["key_serde", "value_serde"])
+@pytest.mark.parametrize("given", [serdes.string, "string"], ids=["not called", "text"])
+def test_argument_of_a_store_is_named_when_it_is_no_serde(kind: Any, argument: str, given: Any) -> None:
+    facts = {"name": "s", "key_serde": serdes.string(), "value_serde": serdes.string(), argument: given}
+    if kind is not StoreSpec:
+        facts["retention_ms"] = 1
+    with pytest.raises(TopologyError, match=rf"{kind.__name__} at .* as {argument}, expected a serde"):
+        kind(**facts)
+
+
+def test_storage_is_named_when_there_is_no_such() -> None:
+    with pytest.raises(TopologyError, match=r"StoreSpec at .*test_arguments.* has storage='rocks'") as no:
+        StoreSpec(
+            name="s",
+            key_serde=serdes.string(),
+            value_serde=serdes.string(),
+            storage="rocks",  # type: ignore[arg-type]
+        )
+    assert "memory, rocksdb" in no.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("retention.msec", "retention.ms"), ("min.compaction.lag", "min.compaction.lag.ms")]
+)
+def test_changelog_setting_is_named_when_no_topic_has_it(name: str, hint: str) -> None:
+    with pytest.raises(TopologyError, match=f"store 's' sets '{name}' in changelog_configs") as no:
+        StoreSpec(
+            name="s",
+            key_serde=serdes.string(),
+            value_serde=serdes.string(),
+            changelog_configs={name: "1"},
+        )
+    assert hint in no.value.fix
+
+
+def test_changelog_setting_is_taken_when_only_one_maker_has_it() -> None:
+    StoreSpec(
+        name="s",
+        key_serde=serdes.string(),
+        value_serde=serdes.string(),
+        changelog_configs={"confluent.placement.constraints": "{}", "segment.ms": "1"},
+    )
+
+
+def test_store_is_named_when_it_is_neither_name_nor_spec() -> None:
+    with pytest.raises(TopologyError, match=r"count at .* is given serdes.string as store"):
+        builder().stream("in").group_by_key().count(store=serdes.string())  # type: ignore[arg-type]
+
+
+class Asynchronous(Processor):
+    async def process(self, record: ProcessorRecord) -> None:  # type: ignore[override]
+        pass
+
+
+def test_processor_is_refused_when_a_method_is_async() -> None:
+    with pytest.raises(TopologyError, match=r"Asynchronous\.process is async"):
+        builder().stream("in").process(Asynchronous)
+    made = builder()
+    made.stream("in").process(lambda: Asynchronous()).send_to("out")
+    with pytest.raises(TopologyError, match=r"Asynchronous\.process is async"):
+        TopologyTestDriver(made.build(), application_id="app")
+
+
+class Schedules(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        context.schedule(10, callback=_coroutine)  # type: ignore[arg-type]
+
+    def process(self, record: ProcessorRecord) -> None:
+        pass
+
+
+class Sends(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        context.send("out", "k", "v", value_serde=serdes.string)  # type: ignore[arg-type]
+
+    def process(self, record: ProcessorRecord) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [(Schedules, "schedules an async function"), (Sends, r"send at .* as value_serde, expected a serde")],
+)
+def test_call_of_a_processor_is_refused_when_its_argument_does_not_fit(kind: Any, message: str) -> None:
+    made = builder()
+    made.stream("in").process(kind).send_to("out")
+    with pytest.raises(TopologyError, match=message):
+        TopologyTestDriver(made.build(), application_id="app")
+
+
+def test_output_is_not_read_when_a_serde_is_none() -> None:
+    made = builder()
+    made.stream("in").send_to("out")
+    with (
+        TopologyTestDriver(made.build(), application_id="app") as driver,
+        pytest.raises(TopologyError, match=r"read_output at .* as key_serde, expected a serde"),
+    ):
+        driver.read_output("out", key_serde=serdes.string)  # type: ignore[arg-type]

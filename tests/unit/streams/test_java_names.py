@@ -1,0 +1,118 @@
+"""Names of Kafka Streams are answered by ours, and what the answers name is there."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import (
+    ConfigError,
+    KGroupedStream,
+    KStream,
+    KStreamBuilder,
+    KTable,
+    ProcessorContext,
+    SessionStore,
+    TopologyBuilder,
+    WindowedKGroupedStream,
+    WindowStore,
+    serdes,
+)
+from airflow_kstreams.streams.java_names import (
+    METHODS,
+    SETTINGS_OF_STREAMS,
+    VALUES_OF_STREAMS,
+    java_method,
+)
+from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
+from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
+
+#: The public methods of Kafka Streams 4.3.0, and some that it had before, by the class that stands for it.
+JAVA: dict[Any, str] = {
+    KStreamBuilder: "addGlobalStore addStateStore build globalTable stream table",
+    TopologyBuilder: "addGlobalStore addProcessor addReadOnlyStateStore addSink addSource addStateStore "
+    "connectProcessorAndStateStores",
+    KStream: "filter filterNot flatMap flatMapValues foreach groupBy groupByKey join leftJoin map mapValues "
+    "merge outerJoin peek print process processValues repartition selectKey split to toTable branch "
+    "defaultBranch noDefaultBranch through transform transformValues",
+    KTable: "queryableStoreName suppress toStream",
+    KGroupedStream: "aggregate cogroup count reduce windowedBy",
+    WindowedKGroupedStream: "aggregate count emitStrategy reduce",
+    ProcessorContext: "forward commit currentStreamTimeMs currentSystemTimeMs getStateStore recordMetadata "
+    "schedule taskId offset partition topic",
+    KeyedAccess: "delete put putAll putIfAbsent all get prefixScan range reverseAll reverseRange "
+    "approximateNumEntries",
+    WindowStore: "backwardAll backwardFetch backwardFetchAll fetch fetchAll put all",
+    SessionStore: "backwardFetch backwardFindSessions fetch fetchSession findSessions put remove",
+}
+WANTED = [(kind, name) for kind, names in JAVA.items() for name in names.split()]
+
+
+def builder() -> KStreamBuilder:
+    return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+
+
+@pytest.mark.parametrize(("kind", "name"), WANTED)
+def test_method_of_kafka_streams_is_there_or_answered(kind: Any, name: str) -> None:
+    assert hasattr(kind, name) or java_method(kind, name)
+
+
+@pytest.mark.parametrize("answer", sorted({*METHODS.values()}))
+def test_answer_names_what_there_is(answer: str) -> None:
+    named = re.findall(r"(?<![\w.])(?:store\.|builder\.)?([a-z_]+)\(", answer)
+    known = {*dir(__builtins__), *(name for kind in JAVA for name in dir(kind)), "reversed", "list"}
+    assert {*named} <= known
+
+
+@pytest.mark.parametrize(
+    ("make", "java", "ours"),
+    [
+        (lambda: builder(), "globalTable", "table(topic)"),
+        (lambda: builder().stream("in"), "mapValues", "map_values"),
+        (lambda: builder().stream("in"), "to", "send_to(topic)"),
+        (lambda: builder().stream("in"), "groupByKey", "group_by_key"),
+        (lambda: builder().stream("in").group_by_key(), "windowedBy", "windowed_by"),
+        (lambda: builder().table("in"), "toStream", "to_stream"),
+        (lambda: TopologyBuilder(), "addSource", "add_source"),
+    ],
+)
+def test_error_names_our_method_when_java_s_is_called(make: Any, java: str, ours: str) -> None:
+    asked = make()
+    with pytest.raises(AttributeError, match=re.escape(f"no attribute {java!r}: write {ours}")) as no:
+        getattr(asked, java)
+    assert (no.value.name, no.value.obj) == (java, asked)
+    assert not hasattr(asked, java)
+
+
+def test_other_names_stay_lacking() -> None:
+    stream = builder().stream("in")
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'\Z"):
+        stream.nonsense  # type: ignore[attr-defined]  # noqa: B018
+    assert type(copy.copy(stream)) is KStream
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS_OF_STREAMS))
+def test_setting_of_kafka_streams_is_answered(name: str) -> None:
+    assert name not in SETTINGS
+    with pytest.raises(ConfigError, match=f"unknown setting '{re.escape(name)}'") as no:
+        ApplicationSettings.parse("app", {name: "1"})
+    assert no.value.fix == SETTINGS_OF_STREAMS[name]
+
+
+def test_settings_that_answers_name_are_there() -> None:
+    texts = SETTINGS_OF_STREAMS.values()
+    named = {name for text in texts for name in re.findall(r"\bset ([a-z]+(?:\.[a-z]+)+)", text)}
+    assert named
+    assert named <= {*SETTINGS}
+
+
+def test_value_of_kafka_streams_is_answered() -> None:
+    for name, values in VALUES_OF_STREAMS.items():
+        for java, ours in values.items():
+            with pytest.raises(ConfigError) as no:
+                ApplicationSettings.parse("app", {name: java})
+            assert no.value.fix.startswith(f"write {ours}, ")
+            ApplicationSettings.parse("app", {name: ours})
