@@ -50,6 +50,8 @@ class KStreamsError(Exception):
 
     #: Whether running the same thing again, unchanged, can succeed.
     retriable: ClassVar[bool] = True
+    #: Traceback through the user's functions, where there is one: lines that stand before the cause.
+    trace: str = ""
 
     def __init__(self, cause: str, *, fix: str = "", **fields: Any) -> None:
         super().__init__(cause)
@@ -60,6 +62,9 @@ class KStreamsError(Exception):
             setattr(self, name, value)
 
     def __str__(self) -> str:
+        return f"{self.trace}\n{self._said()}" if self.trace else self._said()
+
+    def _said(self) -> str:
         return f"{self.cause}\nWhat to do: {self.fix}" if self.fix else self.cause
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,6 +83,7 @@ class KStreamsError(Exception):
             "cause": self.cause,
             "fix": self.fix,
             "retriable": self.is_retriable,
+            **({"trace": self.trace} if self.trace else {}),
         }
 
     @property
@@ -116,6 +122,7 @@ class RecordError(KStreamsError):
     :param partition: partition of the record.
     :param offset: offset of the record, -1 when it has none yet.
     :param node: name of the topology node at which it failed.
+    :param trace: traceback through the user's functions, several lines; empty if none is on it.
     """
 
     topic: str
@@ -124,9 +131,19 @@ class RecordError(KStreamsError):
     node: str
 
     def __init__(
-        self, cause: str, *, fix: str = "", topic: str, partition: int, offset: int, node: str
+        self,
+        cause: str,
+        *,
+        fix: str = "",
+        topic: str,
+        partition: int,
+        offset: int,
+        node: str,
+        trace: str = "",
     ) -> None:
-        super().__init__(cause, fix=fix, topic=topic, partition=partition, offset=offset, node=node)
+        super().__init__(
+            cause, fix=fix, topic=topic, partition=partition, offset=offset, node=node, trace=trace
+        )
 
 
 def record_refused(topic: str, partition: int, why: str) -> RecordError:
@@ -332,13 +349,16 @@ class ReportedError(KStreamsError):
 
     :param error_type: the error's class over there.
     :param retriable_there: whether that process says that a retry can help.
+    :param trace: traceback through the user's functions over there.
     """
 
     error_type: str
     retriable_there: bool
 
-    def __init__(self, cause: str, *, fix: str = "", error_type: str, retriable_there: bool) -> None:
-        super().__init__(cause, fix=fix, error_type=error_type, retriable_there=retriable_there)
+    def __init__(
+        self, cause: str, *, fix: str = "", error_type: str, retriable_there: bool, trace: str = ""
+    ) -> None:
+        super().__init__(cause, fix=fix, error_type=error_type, retriable_there=retriable_there, trace=trace)
 
     @property
     def is_retriable(self) -> bool:
@@ -346,7 +366,8 @@ class ReportedError(KStreamsError):
         return self.retriable_there
 
     def __str__(self) -> str:
-        return f"{self.error_type}: {super().__str__()}"
+        said = f"{self.error_type}: {self._said()}"
+        return f"{self.trace}\n{said}" if self.trace else said
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was reported, unchanged."""
@@ -363,6 +384,7 @@ class ReportedError(KStreamsError):
             fix=str(reported.get("fix", "")),
             error_type=str(reported.get("type", "KStreamsError")),
             retriable_there=bool(reported.get("retriable", True)),
+            trace=str(reported.get("trace", "")),
         )
 
 

@@ -159,7 +159,7 @@ def outcome(
         task.close()
         done.extend((changelog, list(changes)) for changelog, changes in task.changes())
     except RecordError as error:
-        done.append((str(error), error.topic, error.partition, error.offset, error.node))
+        done.append((error.cause, error.topic, error.partition, error.offset, error.node))
     except StoreSerdeError as error:  # bytes in a store of JSON
         done.append(str(error))
     done.append([list(store.all()) for store in task.stores.values()])

@@ -25,6 +25,7 @@ from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError, as_consumed
+from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.store_serdes import UnfitKeyError
 
@@ -112,6 +113,7 @@ class ErrorHandling:
         what, fix = self._explain(error, node)
         return RecordError(
             what,
+            trace=user_traceback(error, self._site_of),
             fix=f"{fix}, then retry the run: its slice is kept and nothing of it was lost",
             topic=record.topic() if record is not None else "",
             partition=record.partition() if record is not None else -1,
@@ -132,16 +134,22 @@ class ErrorHandling:
             fix = "mend the sink's serdes or its input"
         else:
             what, fix = "processing failed for", "mend the function at that node"
-        site = f" ({node.site})" if node is not None and node.site is not None else ""
+        site = self._site_of(name)
+        place = failing_place(error)
         log.debug("task %s: %s: %s", self._task_id, type(error).__name__, error)
         text = " ".join(str(error).split())
         if not isinstance(error, UnfitKeyError):
-            text = without_values(text, self._context.record)
+            text = without_values(text, self._context.record, own=program_text(error))
         where = self._context.where()
         return (
-            f"task {self._task_id}: {what} {where} at node {name!r}{site}: {type(error).__name__}: {text}",
+            f"task {self._task_id}: {what} {where} at node {name!r}{f' ({site})' if site else ''}"
+            f"{f', in {place}' if place is not None else ''}: {type(error).__name__}: {text}",
             fix,
         )
+
+    def _site_of(self, name: str) -> str:
+        node = self._nodes.get(name)
+        return str(node.site) if node is not None and node.site is not None else ""
 
     def _handle(self, error: Exception, node: str, policy: str) -> None:
         what, _ = self._explain(error, node)
@@ -209,7 +217,7 @@ def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
     return DeadLetterOrigin(topic, int(partition), own)
 
 
-def without_values(text: str, record: Record | None) -> str:
+def without_values(text: str, record: Record | None, *, own: str = "") -> str:
     """Return an error's text without what it quotes of the record: texts of errors go into logs, where the
     data of users must not be.
 
@@ -217,7 +225,9 @@ def without_values(text: str, record: Record | None) -> str:
     Python's own errors and those of decoders repeat. What a user's function writes otherwise is its own
     choice.
 
-    :param record: None when the error came at a commit point or from a timer: then any of it may be data.
+    :param record: None when the error came at a commit point, from a timer, or from a processor's ``init`` or
+        ``close``: then any of it may be data that is no text of the program.
+    :param own: what the program itself says.
     """
     consumed = None if record is None else as_consumed(record)
     parts = () if consumed is None else (consumed.key(), consumed.value())
@@ -226,7 +236,9 @@ def without_values(text: str, record: Record | None) -> str:
     def shown(match: re.Match[str]) -> str:
         quoted = match["quoted"] is not None
         part = match["quoted"] if quoted else match[0]
-        if record is not None and not (part and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", data)):
+        known = own if record is None else data
+        holds = bool(part) and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", known) is not None
+        if holds == (record is None):
             return match[0]
         return f"{match['mark']}***{match['mark']}" if quoted else "***"
 

@@ -6,8 +6,8 @@ several nodes a :class:`NodeOfLine`. It costs nothing until an error asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import TracebackType
+import traceback
+from types import FrameType
 
 
 class NodeOfLine:
@@ -23,16 +23,17 @@ class NodeOfLine:
         return self._nodes[line - 1]
 
 
-def _frames(error_traceback: TracebackType | None) -> Iterator[str]:
-    while error_traceback is not None:
-        code = error_traceback.tb_frame.f_code
-        if "_node" in code.co_varnames[: code.co_argcount]:
-            node = error_traceback.tb_frame.f_locals["_node"]
-            yield node.at(error_traceback.tb_lineno) if isinstance(node, NodeOfLine) else node
-        error_traceback = error_traceback.tb_next
+def node_of(frame: FrameType, line: int) -> str | None:
+    """Return the name of the node that a frame runs for at a line, None if it is no node's."""
+    code = frame.f_code
+    if "_node" not in code.co_varnames[: code.co_argcount]:
+        return None
+    node: str | NodeOfLine = frame.f_locals["_node"]
+    return node.at(line) if isinstance(node, NodeOfLine) else node
 
 
 def failing_node(error: BaseException, default: str) -> str:
     """Return the name of the innermost node on an error's traceback."""
-    names = list(_frames(error.__traceback__))
+    frames = traceback.walk_tb(error.__traceback__)
+    names = [name for frame, line in frames if (name := node_of(frame, line)) is not None]
     return names[-1] if names else default

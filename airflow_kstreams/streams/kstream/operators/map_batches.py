@@ -30,6 +30,7 @@ from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordEr
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.records.user_traceback import failing_place, user_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -204,9 +205,12 @@ class OpenBatch:
             topic, partition, offset = first.topic(), first.partition(), first.offset()
         since = f" that began with {topic}-{partition}@{offset}" if first is not None else ""
         text = " ".join(str(error).split())
+        place = failing_place(error)
         return RecordError(
             f"task {self._task_id}: map_batches failed for a batch of {rows} records{since} at node "
-            f"{self._node!r} ({self._operator.site}): {type(error).__name__}: {text}",
+            f"{self._node!r} ({self._operator.site}){f', in {place}' if place is not None else ''}: "
+            f"{type(error).__name__}: {text}",
+            trace=user_traceback(error, lambda _: str(self._operator.site), node=self._node),
             fix="mend the function at that node, then retry the run: its slice is kept and nothing of it was "
             "lost",
             topic=topic,

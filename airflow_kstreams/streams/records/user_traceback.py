@@ -1,0 +1,100 @@
+"""Where in the user's code an error happened, read from its traceback.
+
+Between the user's functions lie frames of this package, which say nothing to a user, and of the loops that it
+writes, whose lines are in no file. In the place of both stand the nodes that they ran for, each with the line
+of the DSL that made it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from airflow_kstreams.streams.records.failing_node import node_of
+
+_PACKAGE = f"{Path(__file__).resolve().parents[2]}/"
+_LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+_TITLE = "Traceback of the application's code (most recent call last):"
+
+
+class Place(NamedTuple):
+    """A line of a function.
+
+    :param function: its name, ``<lambda>`` if it has none.
+    """
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.function} at {self.file}:{self.line}"
+
+
+def failing_place(error: BaseException) -> Place | None:
+    """Return the innermost line of the user's own code on an error's traceback; of a library's, if there is
+    none of the user; None if there is neither, as when a serde written in C refuses a value.
+    """
+    places = [_place(frame, line) for frame, line in _frames(error) if not _is_ours(frame.f_code)]
+    own = [place for place in places if not place.file.startswith(_LIBRARIES)]
+    found = own or places
+    return found[-1] if found else None
+
+
+def user_traceback(error: BaseException, site_of: Callable[[str], str], *, node: str = "") -> str:
+    """Return an error's traceback in Python's form, without the frames of this package; empty if no other one
+    is left.
+
+    The error's own words are not in it: they may repeat what the data of users is.
+
+    :param site_of: gives the file and line at which a node was defined, empty if that is not known.
+    :param node: at which the traceback begins; one that is on it unless given.
+    """
+    lines = [_node_line(node, site_of(node))] if node else []
+    found = False
+    for frame, line in _frames(error):
+        here = node_of(frame, line)
+        if here is not None and here != node:
+            node = here
+            lines.append(_node_line(node, site_of(node)))
+        if not _is_ours(frame.f_code):
+            place, found = _place(frame, line), True
+            lines.append(f'  File "{place.file}", line {place.line}, in {place.function}')
+            text = linecache.getline(place.file, place.line, frame.f_globals).strip()
+            lines += [f"    {text}"] if text else []
+    return "\n".join([_TITLE, *lines]) if found else ""
+
+
+def _node_line(node: str, site: str) -> str:
+    return f"  node {node!r}{f', defined at {site}' if site else ''}"
+
+
+def program_text(error: BaseException) -> str:
+    """Return all text constants of the functions on an error's traceback: what the program itself says."""
+    return "\n".join(constant for frame, _ in _frames(error) for constant in _constants(frame.f_code))
+
+
+def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    return traceback.walk_tb(error.__traceback__)
+
+
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith((_PACKAGE, "<"))
+
+
+def _place(frame: FrameType, line: int) -> Place:
+    return Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+
+
+def _constants(code: CodeType) -> Iterator[str]:
+    for constant in code.co_consts:
+        if isinstance(constant, str | int | float):
+            yield str(constant)
+        elif isinstance(constant, tuple | frozenset):
+            yield from map(str, constant)
