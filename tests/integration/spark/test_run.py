@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from tests.support.spark.gated_scene import Scene, reached
+from tests.support.spark.gated_scene import APPLICATION, Scene, reached
 
 
 def test_spark_is_not_started_when_nothing_is_new(scene: Scene) -> None:
@@ -69,17 +69,23 @@ def test_older_driver_leaves_when_a_newer_attempt_takes_the_run_over(
     assert scene.results() == scene.sums(scene.sent)
 
 
-def test_record_is_named_once_and_the_slice_stays_when_it_cannot_be_decoded(scene: Scene) -> None:
+def test_record_and_line_are_named_once_and_the_slice_stays_when_a_function_fails(scene: Scene) -> None:
     scene.publish(0, 300)
-    scene.produce(scene.source, [{"key": "k", "value": b"{not json", "partition": 0}])
+    scene.arm("first", 200).mkdir()  # where the function would write a file
     failed = scene.start("run-1")
     assert failed.wait() == 1
     lines = [line for line in failed.output().splitlines() if line.startswith("KSTREAMS-ERROR ")]
     assert len(lines) == 1, "Spark does not retry what a retry cannot help"
     error = json.loads(lines[0].removeprefix("KSTREAMS-ERROR "))
     assert error["type"] == "RecordError"
-    assert f"cannot decode {scene.source}-0@" in error["cause"]
+    assert f"processing failed for {scene.source}-0@" in error["cause"]
     assert "at node" in error["cause"]
+    lines = APPLICATION.read_text(encoding="utf-8").splitlines()
+    number, line = next((at, line) for at, line in enumerate(lines, 1) if "write_text" in line)
+    assert f", in gate at {APPLICATION}:{number}: IsADirectoryError" in error["cause"]
+    said = failed.output()
+    frame = f'  File "{APPLICATION}", line {number}, in gate\n    {line.strip()}\n'
+    assert said.index("in first\n") < said.index(frame) < said.rindex("What to do: ")
     frozen = scene.stops()
     scene.publish(300, 400)
     again = scene.start("run-1")
