@@ -164,6 +164,8 @@ def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
         yield f"lease of {plan.lease.owner} for run {plan.lease.owner_run_id}", f"{verb} taken away"
     for run_id in plan.taken_back:
         yield f"run {run_id}", f"{verb} taken back: it may run again"
+    for topic in plan.gone:
+        yield f"what is recorded of {topic}, which does not exist", f"{verb} dropped"
     if plan.groups_dropped:
         yield "partition groups of deleted changelogs", f"{verb} dropped"
 

@@ -52,6 +52,16 @@ class ProtocolTopics:
         """Return the name of a store's changelog."""
         return self.internal(f"{store}{CHANGELOG_ENDING}")
 
+    def is_internal(self, topic: str) -> bool:
+        """Say whether a topic is named as internal topics of the application are; another application's may
+        be, too.
+        """
+        own = self.internal("")
+        return any(
+            topic.startswith(own) and topic.endswith(ending) and len(topic) > len(own) + len(ending)
+            for ending in INTERNAL_ENDINGS
+        )
+
     def store_of(self, changelog: str) -> str:
         """Return the name of the store that a changelog belongs to."""
         return changelog.removeprefix(f"{self.application_id}-").removesuffix(CHANGELOG_ENDING)

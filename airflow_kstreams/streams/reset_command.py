@@ -27,6 +27,19 @@ def drop_slice_command(application_id: str) -> str:
     return reset_command(application_id, "--delete-stopoffsets")
 
 
+def give_up_command(application_id: str, changelogs: Iterable[str], *, drop_slice: bool = False) -> str:
+    """Return the command that deletes changelogs, so that their stores begin empty, and nothing else.
+
+    :param changelogs: whether they exist or not.
+    :param drop_slice: whether an unfinished slice goes, too.
+
+    >>> give_up_command("orders", ["orders-totals-changelog"])  # doctest: +ELLIPSIS
+    'airflow-kstreams reset ... --application-id orders --internal-topics orders-totals-changelog'
+    """
+    flags = ("--internal-topics", ",".join(sorted(changelogs)))
+    return reset_command(application_id, *flags, *(["--delete-stopoffsets"] if drop_slice else []))
+
+
 def start_over_command(application_id: str, inputs: Iterable[str]) -> str:
     """Return the command after which everything is processed again, with empty state.
 

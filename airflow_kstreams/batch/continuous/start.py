@@ -33,6 +33,7 @@ from airflow_kstreams.batch.protocol.ledger import (
     check_run_id,
     continuous_record,
     lease_record,
+    own_topics_record,
 )
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
@@ -44,6 +45,7 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.groundwork import Groundwork, lay_groundwork, run_plan, start_offsets
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.offsets import find_losses, start_of
+from airflow_kstreams.batch.run.own_topics import refuse_shared
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.rewritten import find_rewritten
 from airflow_kstreams.batch.run.session import CoordinatorSession
@@ -74,8 +76,8 @@ def begin_continuous(
     :raises ConfigError: transactions could not last as long as the settings say, or the run id cannot be
         used.
     :raises RunBusyError: another owner is alive, as its renewals show, or won a race.
-    :raises TopologyError: topics or partition groups do not fit, or an unfinished batch belongs to another
-        topology.
+    :raises TopologyError: topics or partition groups do not fit, internal topics are another application's,
+        or an unfinished batch belongs to another topology.
     :raises DataLossError: what a partition would start at is gone.
     """
     session = coordinator.session
@@ -87,7 +89,10 @@ def begin_continuous(
         coordinator.lease.refuse_busy(ledger, caller)
         last = ledger.continuous.generation if ledger.continuous is not None else 0
         request = SliceRequest(run_id=run_id, plan=plan, generation=last + 1, groups=groups)
-        return _begin_claimed(coordinator, caller, request, ledger)
+        run = _begin_claimed(coordinator, caller, request, ledger)
+    with session.reading:
+        refuse_shared(session.neighbours, run.plan)
+    return run
 
 
 def delete_metadata(coordinator: Coordinator) -> None:
@@ -123,6 +128,8 @@ def _begin_claimed(
     assignment = next_assignment(ledger.assignment, ground.topics.grouped, run_id=request.run_id)
     if assignment is not None:
         records.append(assignment_record(app, assignment))
+    if ground.own_topics is not None:
+        records.append(own_topics_record(app, ground.own_topics))
     session.write(records, offsets=offsets)
     coordinator.lease.take(lease)
     log.info("application %s: continuous run %s began", app, caller.run_id)

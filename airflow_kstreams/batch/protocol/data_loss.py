@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord
-from airflow_kstreams.streams.reset_command import drop_slice_command
+from airflow_kstreams.streams.reset_command import drop_slice_command, give_up_command
 
 #: Stands for the bootstrap servers in every command.
 BROKER = "<broker>"
@@ -175,9 +175,9 @@ def state_replaced(changelog: str, *, now: str, before: str, run: tuple[str, str
         partitions=(),
         text=f"changelog {changelog} is not the one run {run[1]!r} began with: its id is {now or 'gone'}, "
         f"expected {before}; the state that it held is gone",
-        advice="this drops the slice, and the next run goes on where this one has committed, with the state "
-        "that is there then; to build the state anew instead, reset the application's inputs, too",
-        first=(drop_slice_command(run[0]),),
+        advice="this drops the slice, and the next run goes on where this one has committed, with an empty "
+        "store; to build the state anew instead, reset the application's inputs, too",
+        first=(give_up_command(run[0], [changelog], drop_slice=True),),
     )
 
 
@@ -273,6 +273,11 @@ def reset_offsets(application_id: str, partitions: Iterable[TopicPartition], sce
 def create_topic(topic: str, partitions: int) -> str:
     """Return the command that creates a topic."""
     return f"kafka-topics.sh --bootstrap-server {BROKER} --create --topic {topic} --partitions {partitions}"
+
+
+def delete_topic(topic: str) -> str:
+    """Return the command that deletes a topic."""
+    return f"kafka-topics.sh --bootstrap-server {BROKER} --delete --topic {topic}"
 
 
 def describe_producers(partition: TopicPartition) -> str:

@@ -3,7 +3,8 @@
 Compacted, one partition. Key = run id, value = the summary as JSON; nothing ever deletes one. A reset that
 takes back what a run processed says so in that run's summary. Reserved keys start with two underscores:
 ``__lease__`` holds the lease, ``__assignment__`` the partition groups, ``__reset__`` the last reset,
-``__continuous__`` what the last continuous run works on, and whether a batch has begun since.
+``__continuous__`` what the last continuous run works on, and whether a batch has begun since,
+``__topics__`` the ids of the engine's own topics.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from airflow_kstreams.batch.protocol.model import (
     Assignment,
     ContinuousRun,
     Lease,
+    OwnTopics,
     ResetRecord,
     ResetStage,
     RunSummary,
@@ -34,6 +36,7 @@ LEASE_KEY = "__lease__"
 ASSIGNMENT_KEY = "__assignment__"
 RESET_KEY = "__reset__"
 CONTINUOUS_KEY = "__continuous__"
+TOPICS_KEY = "__topics__"
 _RESERVED = "__"
 #: Of the run id as JSON; leaves room in the 4096 bytes of an offset's metadata.
 _RUN_ID_BYTES = 1_000
@@ -54,6 +57,8 @@ class Ledger:
     :param lease_offset: of the lease's record, which every renewal moves; -1 without a lease.
     :param lease_written_ms: when that record was written, epoch milliseconds by the owner's or the broker's
         clock: to be shown, never compared with another clock; 0 without a lease.
+    :param own_topics: which topics are the application's; None when no run of a version that keeps them has
+        begun.
     """
 
     runs: Mapping[str, RunSummary] = field(default_factory=dict)
@@ -64,6 +69,12 @@ class Ledger:
     continuous: ContinuousRun | None = None
     lease_offset: int = -1
     lease_written_ms: int = 0
+    own_topics: OwnTopics | None = None
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether no run has begun yet, as far as the ledger says."""
+        return self == Ledger()
 
     @property
     def held_lease(self) -> Lease | None:
@@ -158,6 +169,12 @@ def continuous_record(application_id: str, run: ContinuousRun) -> MetadataRecord
     return MetadataRecord(topic, msgspec.json.encode(run), CONTINUOUS_KEY.encode(), None)
 
 
+def own_topics_record(application_id: str, own: OwnTopics) -> MetadataRecord:
+    """Return the ledger's record of which topics are the application's."""
+    topic = ProtocolTopics(application_id).ledger
+    return MetadataRecord(topic, msgspec.json.encode(own), TOPICS_KEY.encode(), None)
+
+
 def decode_lease(record: Record) -> Lease | None:
     """Return what a record of the ledger says of the lease; None if it takes it away, or is another record.
 
@@ -202,6 +219,7 @@ def read_ledger(
     assignment: Assignment | None = None
     reset: ResetRecord | None = None
     continuous: ContinuousRun | None = None
+    own_topics: OwnTopics | None = None
     runs: dict[str, RunSummary] = {}
     taken_back: dict[str, RunSummary] = {}
     for record in content.records:
@@ -222,6 +240,8 @@ def read_ledger(
             continuous = None if value is None else _decode(value, ContinuousRun, topic, record.offset())
             # Also when it says that the run is over: it was written anew by the batch after it.
             reset = None
+        elif key == TOPICS_KEY:
+            own_topics = None if value is None else _decode(value, OwnTopics, topic, record.offset())
         elif key and not key.startswith(_RESERVED):
             runs.pop(key, None)
             taken_back.pop(key, None)
@@ -242,6 +262,7 @@ def read_ledger(
         continuous=continuous,
         lease_offset=lease_offset,
         lease_written_ms=lease_written_ms,
+        own_topics=own_topics,
     )
 
 

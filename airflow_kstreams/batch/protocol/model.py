@@ -325,6 +325,29 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     former: tuple[GroupedPartitions, ...] = ()
 
 
+class OwnTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A topic of the engine's own, as this application made it or took it over.
+
+    :param id: its topic id.
+    """
+
+    id: str
+
+
+class OwnTopics(msgspec.Struct, frozen=True, kw_only=True):
+    """Which topics are this application's; one record in the ledger topic, written by begin.
+
+    :param topics: by name, those of stores that were dropped included.
+    """
+
+    topics: dict[str, OwnTopic] = {}
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """Topic id by topic."""
+        return {topic: own.id for topic, own in self.topics.items()}
+
+
 class ResetStage(enum.Enum):
     """How far a reset has come: ``STOPPING -> DELETING -> DONE``, or at once ``STOPPING -> DONE`` when there
     is no topic to delete. Until it is done, no run begins.

@@ -151,6 +151,7 @@ class ResetPlan:
 
     :param offsets: committed offsets that are set.
     :param deleted: internal topics that are deleted -> partition count.
+    :param gone: internal topics that runs have recorded and that do not exist; what is recorded is forgotten.
     :param kept: topics that the application reads and this reset leaves alone.
     :param ambiguous: topics that may be internal ones of the application or of another -> that one's id.
     :param taken_back: ids of finished runs that are not finished any more.
@@ -166,6 +167,7 @@ class ResetPlan:
     request: ResetRequest
     offsets: tuple[OffsetChange, ...] = ()
     deleted: Mapping[str, int] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     ambiguous: Mapping[str, str] = field(default_factory=dict)
     taken_back: tuple[str, ...] = ()
@@ -240,11 +242,12 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
 
     :raises ConfigError: the request does not fit the application, its topics, or its file of offsets.
     """
-    deleted: Mapping[str, int] = {}
+    chosen: tuple[str, ...] = ()
     offsets: tuple[OffsetChange, ...] = ()
     if not request.only_the_slice:
-        chosen = chosen_topics(request.application_id, seen.internal, request.internal_topics)
-        deleted = {topic: seen.described[topic].partitions for topic in chosen if topic in seen.described}
+        chosen = chosen_topics(
+            request.application_id, seen.internal, seen.recorded.internal, request.internal_topics
+        )
         refuse_unknown_topics(
             request.application_id,
             seen.recorded,
@@ -253,6 +256,7 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
             committed={tp.topic for tp in seen.committed},
         )
         offsets = _offsets(session, request, seen)
+    deleted = {topic: seen.described[topic].partitions for topic in chosen if topic in seen.described}
     after = {change.partition: change.after for change in offsets}
     named = {*request.input_topics, *request.intermediate_topics}
     pending = seen.ledger.unfinished_reset
@@ -260,12 +264,13 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         request=request,
         offsets=offsets,
         deleted=deleted,
+        gone=tuple(topic for topic in chosen if topic not in deleted),
         kept=tuple(sorted((seen.recorded.inputs | seen.recorded.intermediates) - named)),
         ambiguous={} if request.only_the_slice else _left(seen.internal, deleted),
         taken_back=_taken_back(seen.ledger, after),
         dropped_run=seen.unfinished_run,
         metadata_keys=len(seen.metadata_keys),
-        groups_dropped=_groups_depend(seen.ledger, deleted),
+        groups_dropped=_groups_depend(seen.ledger, chosen),
         lease=seen.ledger.held_lease,
         members=seen.members,
         interrupted="" if pending is None else pending.command,

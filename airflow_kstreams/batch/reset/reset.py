@@ -51,11 +51,18 @@ from airflow_kstreams.batch.protocol.ledger import (
     Ledger,
     assignment_record,
     no_lease_record,
+    own_topics_record,
     reset_record,
     summary_record,
 )
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord, tombstone
-from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions, ResetRecord, ResetStage
+from airflow_kstreams.batch.protocol.model import (
+    Assignment,
+    GroupedPartitions,
+    OwnTopics,
+    ResetRecord,
+    ResetStage,
+)
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.reset.plan import (
@@ -341,8 +348,12 @@ def _ledger_changes(application_id: str, seen: Survey, plan: ResetPlan) -> list[
         summary_record(msgspec.structs.replace(seen.ledger.runs[run_id], taken_back_ms=seen.now_ms))
         for run_id in plan.taken_back
     ]
+    forgotten = {*plan.deleted, *plan.gone}
     if plan.groups_dropped and seen.ledger.assignment is not None:
-        changes.append(assignment_record(application_id, _without(seen.ledger.assignment, plan.deleted)))
+        changes.append(assignment_record(application_id, _without(seen.ledger.assignment, forgotten)))
+    if seen.ledger.own_topics is not None:
+        kept = {t: own for t, own in seen.ledger.own_topics.topics.items() if t not in forgotten}
+        changes.append(own_topics_record(application_id, OwnTopics(topics=kept)))
     return changes
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.protocol_topics import INTERNAL_ENDINGS, PROTOCOL_ENDINGS
+from airflow_kstreams.streams.protocol_topics import PROTOCOL_ENDINGS, ProtocolTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,7 @@ def recorded_topics(slice_: Slice | None, ledger: Ledger) -> RecordedTopics:
     assignment = ledger.assignment
     entries = () if assignment is None else (*assignment.subtopologies.values(), *assignment.former)
     internal = {topic for entry in entries for topic in entry.changelogs}
+    internal |= set() if ledger.own_topics is None else ledger.own_topics.topics.keys()
     if slice_ is not None:
         plan = slice_.plan.topology
         internal |= {*plan.changelogs, *plan.repartition_topics}
@@ -65,18 +66,10 @@ def recorded_topics(slice_: Slice | None, ledger: Ledger) -> RecordedTopics:
         return RecordedTopics(internal=frozenset(internal))
     inputs = frozenset(part.topic for part in last.inputs)
     read = {partition.topic for partition in last.stops}
-    internal |= {topic for topic in read if is_internal(last.application_id, topic) and topic not in inputs}
+    named = ProtocolTopics(last.application_id)
+    internal |= {topic for topic in read - inputs if named.is_internal(topic)}
     return RecordedTopics(
         inputs=inputs, intermediates=frozenset(read) - inputs - internal, internal=frozenset(internal)
-    )
-
-
-def is_internal(application_id: str, topic: str) -> bool:
-    """Say whether a topic is named as internal topics of an application are."""
-    prefix = f"{application_id}-"
-    return any(
-        topic.startswith(prefix) and topic.endswith(ending) and len(topic) > len(prefix) + len(ending)
-        for ending in INTERNAL_ENDINGS
     )
 
 
@@ -99,7 +92,7 @@ def internal_topics(
     own: list[str] = []
     ambiguous: dict[str, str] = {}
     for topic in sorted(topics):
-        if not is_internal(application_id, topic) or topic in users:
+        if not ProtocolTopics(application_id).is_internal(topic) or topic in users:
             continue
         owner = next((other for other in others if topic.startswith(f"{other}-")), None)
         if owner is None or topic in recorded.internal:
@@ -109,18 +102,22 @@ def internal_topics(
     return InternalTopics(own=tuple(own), ambiguous=ambiguous)
 
 
-def chosen_topics(application_id: str, found: InternalTopics, asked: Collection[str]) -> tuple[str, ...]:
-    """Return the internal topics to delete: all that were found, or those the user asks for.
+def chosen_topics(
+    application_id: str, found: InternalTopics, recorded: Collection[str], asked: Collection[str]
+) -> tuple[str, ...]:
+    """Return the internal topics to delete, and to forget: all of the application's, or those the user asks
+    for.
 
+    :param recorded: internal topics that runs have recorded, whether they still exist or not.
     :raises ConfigError: one of those is none of the application's.
     """
     for topic in asked:
-        if topic not in found.own and topic not in found.ambiguous:
+        if topic not in found.own and topic not in found.ambiguous and topic not in recorded:
             raise ConfigError(
                 f"there is no internal topic {topic!r} of application {application_id!r}",
                 fix="see with --dry-run and without --internal-topics which ones there are",
             )
-    return tuple(sorted(set(asked))) if asked else found.own
+    return tuple(sorted(set(asked) or {*found.own, *recorded}))
 
 
 def refuse_unknown_topics(

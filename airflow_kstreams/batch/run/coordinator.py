@@ -33,6 +33,7 @@ from airflow_kstreams.batch.protocol.ledger import (
     check_run_id,
     continuous_record,
     lease_record,
+    own_topics_record,
     summary_record,
 )
 from airflow_kstreams.batch.protocol.metadata import Folded
@@ -54,6 +55,7 @@ from airflow_kstreams.batch.run.intervals import check_interval
 from airflow_kstreams.batch.run.lease import CoordinatorLease
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.new_slice import build_slice
+from airflow_kstreams.batch.run.own_topics import refuse_shared
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest
@@ -63,6 +65,7 @@ from airflow_kstreams.streams.errors import (
     KStreamsError,
     RunError,
     TaskFencedError,
+    TopologyError,
 )
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort
@@ -116,8 +119,9 @@ class Coordinator:
             used, the run goes by its data interval and has none, or it is finished and was other work.
         :raises RunBusyError: another owner is alive, as its renewals show, or won a race; or the application
             is being reset.
-        :raises TopologyError: topics or partition groups do not fit, the unfinished slice belongs to another
-            topology, or the finished run does and the settings forbid that.
+        :raises TopologyError: topics or partition groups do not fit, internal topics are another
+            application's, the unfinished slice belongs to another topology, or the finished run does and the
+            settings forbid that.
         :raises DataLossError: what the run would start at is gone, or a topic of the unfinished slice was
             created again.
         """
@@ -140,7 +144,11 @@ class Coordinator:
         if waiting is not None:
             return BeginResult(slice=waiting)
         with self.beginning(caller, ledger, ensure_topics=ensure_protocol_topics) as ledger:
-            return self._begin_claimed(caller, request, ledger)
+            begun = self._begin_claimed(caller, request, ledger)
+        if begun.slice is not None:
+            with self.session.reading:
+                refuse_shared(self.session.neighbours, begun.slice.plan)
+        return begun
 
     @contextmanager
     def beginning(
@@ -250,7 +258,7 @@ class Coordinator:
             return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
         try:
             new = build_slice(self.session, request=request, folded=folded, ledger=ledger)
-        except DataLossError as error:
+        except (DataLossError, TopologyError) as error:
             if self._has_begun_meanwhile(plan, folded, ledger):
                 raise self.lease.lost_race(caller) from error
             raise
@@ -258,6 +266,8 @@ class Coordinator:
         records += slice_records(new.slice, owner=caller.owner)
         if new.assignment is not None:
             records.append(assignment_record(self._app, new.assignment))
+        if new.own_topics is not None:
+            records.append(own_topics_record(self._app, new.own_topics))
         if ledger.current_continuous is not None:
             over = msgspec.structs.replace(ledger.current_continuous, over=True)
             records.append(continuous_record(self._app, over))

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import check_keys
-from airflow_kstreams.batch.protocol.model import RunPlan, RunState
+from airflow_kstreams.batch.protocol.model import OwnTopics, RunPlan, RunState
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.run.assignment import given_up
 from airflow_kstreams.batch.run.fence import fence, last_tasks, transactional_ids
 from airflow_kstreams.batch.run.offsets import find_vanished
+from airflow_kstreams.batch.run.own_topics import known_topics, next_own_topics, refuse_foreign
 from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
@@ -39,12 +40,14 @@ class Groundwork:
     :param partitions: of all source topics.
     :param committed: the group's committed offsets of those.
     :param prior: what earlier runs left, those offsets included.
+    :param own_topics: which topics are the application's, to be recorded; None when that is recorded.
     """
 
     topics: SourceTopics
     partitions: tuple[TopicPartition, ...]
     committed: Mapping[TopicPartition, CommittedOffset]
     prior: PriorRuns
+    own_topics: OwnTopics | None
 
 
 def lay_groundwork(
@@ -52,18 +55,25 @@ def lay_groundwork(
 ) -> Groundwork:
     """Check the topics, fence the tasks of the last run, and read how far it came.
 
-    :raises TopologyError: topics are missing or do not fit.
+    :raises TopologyError: topics are missing or do not fit, or internal ones are not the application's.
     :raises DataLossError: topics or partitions that runs have read are gone.
     """
     plan = request.plan
     prior = recall(plan, folded, ledger)
+    known = known_topics(ledger, folded)
+
+    def refuse_loss(found: Mapping[str, TopicDescription]) -> None:
+        _refuse_vanished(session, request, prior, found)
+        with session.reading:
+            refuse_foreign(session.neighbours, plan, found, known)
+
     topics = ensure_topics(
         session.admin,
         plan,
         session.settings,
         groups=request.groups,
         recorded=ledger.assignment,
-        refuse_loss=lambda found: _refuse_vanished(session, request, prior, found),
+        refuse_loss=refuse_loss,
     )
     # The same file may run in either mode: what could not is refused before it has begun.
     check_keys(plan, topics.partitions)
@@ -77,6 +87,7 @@ def lay_groundwork(
         partitions=partitions,
         committed=committed,
         prior=with_committed(prior, committed, plan, topics.topic_ids),
+        own_topics=next_own_topics(ledger, known, topics.internal_ids(plan)),
     )
 
 

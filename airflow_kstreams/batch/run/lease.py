@@ -29,6 +29,7 @@ from airflow_kstreams.streams.errors import (
     RunBusyError,
     RunSupersededError,
     TaskFencedError,
+    TopologyError,
 )
 
 log = logging.getLogger(__name__)
@@ -207,9 +208,10 @@ class CoordinatorLease:
             raise self.lost_race(caller) from None
         except AccessDeniedError:
             raise  # no other coordinator's doing
-        except (DataLossError, KafkaClientError) as error:
-            # What looks like lost records may be another coordinator's work, seen half before and half after:
-            # it moved offsets and purged what they left behind.
+        except (DataLossError, TopologyError, KafkaClientError) as error:
+            # What looks like lost records, or like another application's, may be another coordinator's work,
+            # seen half before and half after: it moved offsets and purged what they left behind, and its
+            # tasks wrote to topics that it made.
             if error.is_retriable or self._session.read_ledger() == ledger:
                 raise
             raise self.lost_race(caller) from error

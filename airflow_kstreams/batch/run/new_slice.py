@@ -15,7 +15,7 @@ import msgspec
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import stop_hash
-from airflow_kstreams.batch.protocol.model import Assignment, Slice
+from airflow_kstreams.batch.protocol.model import Assignment, OwnTopics, Slice
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.run.assignment import next_assignment
 from airflow_kstreams.batch.run.freeze import freeze
@@ -36,11 +36,14 @@ class NewSlice:
         of intermediate partitions that tasks could not know.
     :param assignment: the partition groups to record in the same transaction; None when they are recorded
         already, or no task will run.
+    :param own_topics: which topics are the application's, to be recorded in the same transaction; None when
+        that is recorded already.
     """
 
     slice: Slice
     offsets: Mapping[TopicPartition, CommittedOffset]
     assignment: Assignment | None = None
+    own_topics: OwnTopics | None = None
 
 
 def build_slice(
@@ -81,7 +84,12 @@ def build_slice(
         inputs=inputs,
     )
     assignment = None if empty else next_assignment(ledger.assignment, topics.grouped, run_id=request.run_id)
-    return NewSlice(slice=slice_, offsets=start_offsets(request, prior, begun), assignment=assignment)
+    return NewSlice(
+        slice=slice_,
+        offsets=start_offsets(request, prior, begun),
+        assignment=assignment,
+        own_topics=ground.own_topics,
+    )
 
 
 def _expired(prior: PriorRuns, begun: Mapping[TopicPartition, int]) -> tuple[str, ...]:

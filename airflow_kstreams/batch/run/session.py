@@ -21,6 +21,7 @@ from airflow_kstreams.batch.protocol.metadata_records import PARTITION, Metadata
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
 from airflow_kstreams.batch.run.fence import fence
+from airflow_kstreams.batch.run.own_topics import Neighbours
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
@@ -85,6 +86,11 @@ class CoordinatorSession:
             if self._reader is None:
                 self._reader = self._cluster.reader(group_id=self.application_id)
             return self._reader
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The other applications; use it under :attr:`reading`."""
+        return Neighbours(cluster=self._cluster, admin=self.admin, reader=self.reader, clock=self.clock)
 
     @property
     def claimed(self) -> bool:

@@ -58,6 +58,10 @@ class SourceTopics:
         """Topic id of every changelog."""
         return {topic: id_ for entry in self.grouped.values() for topic, id_ in entry.changelogs.items()}
 
+    def internal_ids(self, plan: TopologyPlan) -> dict[str, str]:
+        """Topic id of every repartition topic and changelog."""
+        return {topic: self.topic_ids[topic] for topic in plan.repartition_topics} | self.changelog_ids
+
 
 def ensure_topics(
     admin: AdminPort,

@@ -59,12 +59,17 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
         options = _options(arguments)
         if tool == "airflow-kstreams":
             assert arguments[0] == "reset"
-            assert "--delete-stopoffsets" in options
             request = ResetRequest(
-                application_id=options["--application-id"][0], delete_stop_offsets=True, force=True
+                application_id=options["--application-id"][0],
+                input_topics=_topics(options, "--input-topics"),
+                internal_topics=_topics(options, "--internal-topics"),
+                delete_stop_offsets="--delete-stopoffsets" in options,
+                force=True,
             )
             with ApplicationReset(kafka, request, clock=kafka.clock) as reset:
                 reset.run()
+        elif tool == "kafka-topics.sh" and "--delete" in options:
+            kafka.admin().delete_topics(options["--topic"])
         elif tool == "kafka-topics.sh":
             assert "--create" in options
             kafka.create_topic(options["--topic"][0], partitions=int(options["--partitions"][0]))
@@ -72,6 +77,10 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
             assert tool == "kafka-consumer-groups.sh"
             _reset_offsets(options, kafka)
     return commands
+
+
+def _topics(options: dict[str, list[str]], name: str) -> tuple[str, ...]:
+    return tuple(topic for word in options.get(name, ()) for topic in word.split(","))
 
 
 def _reset_offsets(options: dict[str, list[str]], kafka: InMemoryKafka) -> None:

@@ -17,13 +17,15 @@ from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
 from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.stops import partitions_of, slice_starts
+from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished
+from airflow_kstreams.batch.run.own_topics import Neighbours, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.prior_runs import recall, unless_void, with_committed
 from airflow_kstreams.batch.run.rewritten import find_rewritten
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
-from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.errors import DataLossError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -57,6 +59,7 @@ def check(seen: Seen) -> Iterator[Finding]:
             folded = read(wait_ms=0)
         folded = unless_void(folded, ledger)
         yield from _state(folded, ledger, now_ms=seen.clock.now_ms())
+        yield from _foreign_topics(seen, reader, folded, ledger)
         yield from _losses(seen, reader, folded, ledger)
 
 
@@ -81,6 +84,16 @@ def _state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
         )
     else:
         yield ok("slice", f"{folded.state.value}, {len(ledger.runs)} finished runs in the ledger")
+
+
+def _foreign_topics(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Iterator[Finding]:
+    """Look for internal topics that are another application's."""
+    neighbours = Neighbours(cluster=seen.cluster, admin=seen.admin, reader=reader, clock=seen.clock)
+    found = seen.admin.describe_topics(internal_settings(seen.plan))
+    try:
+        refuse_foreign(neighbours, seen.plan, found, known_topics(ledger, folded))
+    except TopologyError as refused:
+        yield error("topics", refused.cause, refused.fix)
 
 
 def _losses(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Iterator[Finding]:

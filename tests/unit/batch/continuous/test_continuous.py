@@ -474,7 +474,7 @@ def test_run_is_refused_when_its_changelog_is_created_again(
     accept_in_memory(caught.value, scene.kafka)
     caplog.clear()
     running = scene.application.run_continuously("c-2")
-    assert f"changelog {APP}-counts-changelog is not the one that earlier runs wrote" in caplog.text
+    assert "is not the one" not in caplog.text, "it was given up by the command"
     running.rounds(4)
     running.stop()
 

@@ -125,12 +125,13 @@ def test_run_is_refused_when_the_changelog_is_lost_while_it_is_under_way(
     assert f"changelog {CHANGELOG} is not the one run 'run-2' began with: its id is " in error.cause
     commands = [" ".join(command) for command in accept_in_memory(error, kafka)]
     assert commands == [
-        f"airflow-kstreams reset --bootstrap-server <broker> --application-id {APP} --delete-stopoffsets"
+        f"airflow-kstreams reset --bootstrap-server <broker> --application-id {APP} "
+        f"--internal-topics {CHANGELOG} --delete-stopoffsets"
     ]
-    publish(kafka, "b")
-    (warning,) = app.run("run-3").warnings
-    assert CHANGELOG in warning
-    app.run("run-4")
+    before = counts(kafka)
+    publish(kafka, "b", "b")
+    assert app.run("run-3").warnings == ()
+    assert counts(kafka)[len(before) :][-1:] == [2]
 
 
 def test_doctor_tells_what_the_next_attempt_would_refuse(app: Application, kafka: InMemoryKafka) -> None:

@@ -1,0 +1,271 @@
+"""Applications whose names and stores name one topic: each keeps to its own topics."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+
+from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.reset.plan import ResetRequest
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams.errors import AccessDeniedError, TopologyError
+from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.continuous_scene import SwitchingApplication
+from tests.support.kafka.earlier_version import forget_new_facts
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import Once
+
+SHARED = "orders-eu-totals-changelog"
+T = TypeVar("T")
+REPARTITION = "orders-eu-totals-repartition"
+
+
+def counting(source: str, store: str, target: str) -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    grouped = builder.stream(source).group_by(lambda _, value: value, name=store)
+    grouped.count(store=store).to_stream().send_to(target, value_serde=serdes.int64())
+    return builder.build()
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    for topic in ("all", "all-out", "eu", "eu-out"):
+        kafka.create_topic(topic)
+    return kafka
+
+
+@pytest.fixture
+def orders(kafka: InMemoryKafka) -> Application:
+    topology = counting("all", "eu-totals", "all-out")
+    return Application(application_id="orders", topology=topology, on=kafka, clock=kafka.clock)
+
+
+@pytest.fixture
+def orders_eu(kafka: InMemoryKafka) -> Application:
+    topology = counting("eu", "totals", "eu-out")
+    return Application(application_id="orders-eu", topology=topology, on=kafka, clock=kafka.clock)
+
+
+def publish(kafka: InMemoryKafka, topic: str, *values: str) -> None:
+    for value in values:
+        kafka.append(topic, value.encode(), b"k")
+
+
+def counts(kafka: InMemoryKafka, topic: str) -> list[int]:
+    return [int.from_bytes(value or b"", "big") for value in kafka.values(topic)]
+
+
+def refused(app: Application, run_id: str = "run") -> TopologyError:
+    with pytest.raises(TopologyError) as caught:
+        app.begin(run_id)
+    assert not caught.value.is_retriable
+    return caught.value
+
+
+def topic_id(kafka: InMemoryKafka, topic: str) -> str:
+    return kafka.admin().describe_topics([topic])[topic].topic_id
+
+
+def rewrite(kafka: InMemoryKafka, topic: str, *, written: bool) -> None:
+    """Make the topic anew, by another program."""
+    kafka.admin().delete_topics([topic])
+    policy = "compact" if topic.endswith("-changelog") else "delete"
+    kafka.create_topic(topic, cleanup_policy=policy, retention_ms="-1", retention_bytes="-1")
+    if written:
+        kafka.append(topic, b"\0\0\0\0\0\0\0\x07", b"a")
+
+
+def test_second_application_is_refused_and_the_first_is_named_when_names_coincide(
+    kafka: InMemoryKafka, orders: Application, orders_eu: Application
+) -> None:
+    publish(kafka, "all", "a", "a")
+    publish(kafka, "eu", "a", "a")
+    orders.run("run-1")
+    error = refused(orders_eu)
+    assert f"topic {SHARED} of application 'orders-eu' is a topic of application 'orders'" in error.cause
+    assert f"topic {REPARTITION}" in error.cause
+    assert "another id" in error.fix and "another name" in error.fix
+    assert "orders-eu-metadata" in kafka.topics() and kafka.records("orders-eu-metadata") == []
+    publish(kafka, "all", "a")
+    orders.run("run-2")
+    assert (counts(kafka, "all-out"), counts(kafka, "eu-out")) == ([2, 3], [])
+
+
+def test_second_application_is_refused_when_the_first_has_only_begun(
+    kafka: InMemoryKafka, orders: Application, orders_eu: Application
+) -> None:
+    publish(kafka, "all", "a")
+    publish(kafka, "eu", "a")
+    slice_ = orders.begin("run-1")
+    assert "is a topic of application 'orders'" in refused(orders_eu).cause
+    orders.tasks(slice_)
+    orders.finish("run-1")
+    assert counts(kafka, "all-out") == [1]
+
+
+def test_applications_that_begin_at_one_moment_do_not_both_go_on(
+    kafka: InMemoryKafka, orders: Application, orders_eu: Application
+) -> None:
+    publish(kafka, "all", "a", "a")
+    publish(kafka, "eu", "a", "a")
+    # The topics are made and looked at; nothing is written yet.
+    orders_eu.interceptor = Once("writer.begin", 1, lambda: orders.begin("run-1"))
+    error = refused(orders_eu)
+    assert f"topic {SHARED} of application 'orders-eu' is a topic of application 'orders'" in error.cause
+    assert "--application-id orders-eu --delete-stopoffsets" in error.fix
+    orders_eu.interceptor = None
+    assert "is a topic of application 'orders'" in refused(orders_eu).cause, "whatever becomes of it"
+
+
+def test_application_is_refused_when_another_program_has_written_its_topic(
+    kafka: InMemoryKafka, orders: Application
+) -> None:
+    rewrite(kafka, SHARED, written=True)
+    publish(kafka, "all", "a")
+    error = refused(orders)
+    assert f"topic {SHARED} of application 'orders' holds what others have written" in error.cause
+    assert f"kafka-topics.sh --bootstrap-server <broker> --delete --topic {SHARED}" in error.fix
+    subject = Subject(plan=orders.topology.plan("orders"), settings=orders.checked)
+    found = [f.text for f in diagnose(kafka, subject, clock=kafka.clock) if f.check == "topics"]
+    assert any("holds what others have written" in text for text in found)
+
+
+@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize("earlier", [False, True], ids=["", "ids of the version before"])
+def test_repartition_topic_of_another_id_is_taken_over_unless_it_was_written(
+    kafka: InMemoryKafka, orders: Application, written: bool, earlier: bool
+) -> None:
+    publish(kafka, "all", "a")
+    orders.run("run-1")
+    if earlier:
+        forget_new_facts(kafka, "orders")
+    before = topic_id(kafka, REPARTITION)
+    rewrite(kafka, REPARTITION, written=written)
+    publish(kafka, "all", "a")
+    if written:
+        error = refused(orders, "run-2")
+        assert f"its id is {topic_id(kafka, REPARTITION)}, expected {before}" in error.cause
+        kafka.admin().delete_topics([REPARTITION])
+    orders.run("run-2")
+    publish(kafka, "all", "a")
+    orders.run("run-3")
+    assert counts(kafka, "all-out") == [1, 2, 3]
+
+
+def test_topics_are_taken_over_when_begin_died_after_it_had_made_them(
+    kafka: InMemoryKafka, orders: Application
+) -> None:
+    class DiedError(Exception):
+        pass
+
+    def die() -> None:
+        raise DiedError
+
+    publish(kafka, "all", "a")
+    orders.interceptor = Once("writer.begin", 1, die)
+    with pytest.raises(DiedError):
+        orders.begin("run-1")
+    made = topic_id(kafka, SHARED)
+    orders.interceptor = None
+    orders.run("run-1")
+    own = read_ledger(kafka, "orders", clock=kafka.clock).own_topics
+    assert own is not None
+    assert own.ids[SHARED] == made
+    assert counts(kafka, "all-out") == [1]
+
+
+@pytest.mark.parametrize("kept", ["assignment", "nothing"])
+def test_application_of_an_earlier_version_takes_over_what_exists(
+    kafka: InMemoryKafka, orders: Application, kept: str
+) -> None:
+    publish(kafka, "all", "a", "a")
+    orders.run("run-1")
+    forget_new_facts(kafka, "orders")
+    if kept == "nothing":
+        kafka.append("orders-runs", None, b"__assignment__")
+    publish(kafka, "all", "a")
+    orders.run("run-2")
+    assert counts(kafka, "all-out") == [2, 3]
+    own = read_ledger(kafka, "orders", clock=kafka.clock).own_topics
+    assert own is not None
+    assert own.ids[SHARED] == topic_id(kafka, SHARED)
+
+
+def test_slice_of_an_earlier_version_is_resumed(kafka: InMemoryKafka, orders: Application) -> None:
+    publish(kafka, "all", "a", "a")
+    orders.begin("run-1")
+    forget_new_facts(kafka, "orders")
+    orders.run("run-1", order=(0, 2))
+    publish(kafka, "all", "a")
+    orders.run("run-2")
+    assert counts(kafka, "all-out") == [2, 3]
+
+
+def test_sharing_that_an_earlier_version_let_happen_is_refused(
+    kafka: InMemoryKafka, orders: Application, orders_eu: Application
+) -> None:
+    publish(kafka, "all", "a")
+    orders.run("run-1")
+    forget_new_facts(kafka, "orders")
+    # What the version before has recorded of a run on the other's changelog.
+    for record in [r for r in kafka.records("orders-runs") if r.key() == b"__assignment__"][-1:]:
+        kafka.create_topic("orders-eu-runs", cleanup_policy="compact")
+        kafka.append("orders-eu-runs", record.value(), b"__assignment__")
+    assert "is a topic of application 'orders'" in refused(orders_eu).cause
+    assert "is a topic of application 'orders-eu'" in refused(orders, "run-2").cause
+
+
+def test_other_application_need_not_be_visible(kafka: InMemoryKafka, orders: Application) -> None:
+    permission = Permission(operation=Operation.DESCRIBE, resource=Resource.TOPIC, name="orders-eu-runs")
+
+    def refuse() -> None:
+        raise AccessDeniedError(
+            what="describing",
+            where="b:1",
+            permission=permission,
+            principal="",
+            code="TOPIC_AUTHORIZATION_FAILED",
+        )
+
+    class Denying:
+        def call(self, name: str, client: object, effect, arguments):  # type: ignore[no-untyped-def]
+            if name == "admin.describe_topics" and "orders-eu-runs" in str(arguments):
+                refuse()
+            return effect()
+
+    publish(kafka, "all", "a")
+    orders.interceptor = Denying()
+    orders.run("run-1")
+    assert counts(kafka, "all-out") == [1]
+
+
+def test_reset_ends_what_was_known_of_the_topics_that_it_deletes(
+    kafka: InMemoryKafka, orders: Application
+) -> None:
+    publish(kafka, "all", "a", "a")
+    orders.run("run-1")
+    request = ResetRequest(application_id="orders", input_topics=("all",), force=True)
+    with ApplicationReset(kafka, request, clock=kafka.clock) as reset:
+        reset.run()
+    own = read_ledger(kafka, "orders", clock=kafka.clock).own_topics
+    assert own is not None
+    assert own.ids == {}
+    assert orders.run("run-2").warnings == ()
+    assert counts(kafka, "all-out") == [2, 2]
+
+
+def test_continuous_run_is_refused_a_topic_of_another_application(
+    kafka: InMemoryKafka, orders: Application, orders_eu: Application
+) -> None:
+    publish(kafka, "all", "a")
+    orders.run("run-1")
+    endless = SwitchingApplication(
+        topology=orders_eu.topology, cluster=kafka, clock=kafka.clock, application_id="orders-eu"
+    )
+    with pytest.raises(TopologyError, match="is a topic of application 'orders'"):
+        endless.run_continuously("c-1")
