@@ -75,7 +75,7 @@ _OFTEN = {
     "admin.delete_records": 2,
     "admin.create_topics": 3,
     "admin.offsets_for_times": 2,
-    "reader.resume": 3,
+    "reader.resume": 2,
     "writer.abort": 1,
     "reader.pause": 8,
 }

@@ -13,6 +13,8 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+from airflow_kstreams.batch.reset.plan import ResetRequest
+from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records import partition_group
@@ -249,6 +251,10 @@ class _Run:
             self._kafka.expire_offsets(APPLICATION_ID, [tp for tp in known if self._random.random() >= kept])
         if "metadata" in self._scenario.forgets:
             self._kafka.admin().delete_topics([METADATA])
+            # What begin would refuse for that is accepted, as a person does.
+            request = ResetRequest(application_id=APPLICATION_ID, delete_stop_offsets=True, force=True)
+            with ApplicationReset(self._kafka, request, clock=self._world) as reset:
+                reset.run()
 
     def expectations(self) -> Expectations:
         """Return what the checkers must know."""

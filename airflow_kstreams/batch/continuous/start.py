@@ -41,11 +41,12 @@ from airflow_kstreams.batch.protocol.model import ContinuousRun, RunState, Slice
 from airflow_kstreams.batch.protocol.stops import slice_starts
 from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
 from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment
+from airflow_kstreams.batch.run.complete_logs import find_cut_ledger
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.groundwork import Groundwork, lay_groundwork, run_plan, start_offsets
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.offsets import find_losses, start_of
-from airflow_kstreams.batch.run.own_topics import refuse_shared
+from airflow_kstreams.batch.run.own_topics import next_own_topics, refuse_shared
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.rewritten import find_rewritten
 from airflow_kstreams.batch.run.session import CoordinatorSession
@@ -115,7 +116,9 @@ def _begin_claimed(
     folded = unless_void(session.read_fenced(plan), ledger)
     if folded.state is RunState.RUNNING and folded.slice is not None:
         refuse_other_topology(folded.slice, plan)
-        refuse_other_topics(session.admin, folded.slice, folded.slice.plan.topology.sources)
+        topics = {*folded.slice.plan.topology.sources, *folded.slice.plan.changelog_ids}
+        refuse_other_topics(session.admin, folded.slice, topics)
+    refuse_losses(find_cut_ledger(app, ledger, folded), request)
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
     offsets = _starts(session, request, folded, ground)
     run = ContinuousRun(
@@ -128,8 +131,10 @@ def _begin_claimed(
     assignment = next_assignment(ledger.assignment, ground.topics.grouped, run_id=request.run_id)
     if assignment is not None:
         records.append(assignment_record(app, assignment))
-    if ground.own_topics is not None:
-        records.append(own_topics_record(app, ground.own_topics))
+    # Without the metadata topic, which is deleted next.
+    own = next_own_topics(ledger, ground.known, ground.topics.internal_ids(plan))
+    if own is not None:
+        records.append(own_topics_record(app, own))
     session.write(records, offsets=offsets)
     coordinator.lease.take(lease)
     log.info("application %s: continuous run %s began", app, caller.run_id)
@@ -159,7 +164,7 @@ def _starts(
         if tp not in prior.committed
     }
     offsets = {tp: prior.committed[tp] for tp in bounds if tp in prior.committed}
-    return offsets | start_offsets(request, prior, starts)
+    return offsets | start_offsets(request, ground, starts)
 
 
 def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -9,10 +9,11 @@ who thereby accepted the topic as it is) and ``airflow-kstreams reset``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord
 from airflow_kstreams.streams.reset_command import drop_slice_command, give_up_command
@@ -164,20 +165,60 @@ def slice_lost(run_id: str, application_id: str, topic: str) -> Loss:
     )
 
 
-def state_replaced(changelog: str, *, now: str, before: str, run: tuple[str, str]) -> Loss:
-    """Describe a changelog that was created again, or deleted, while a run is under way.
+def state_lost(plan: TopologyPlan, changelog: str, text: str, *, drop_slice: bool = False) -> Loss:
+    """Describe a store whose changelog does not hold the whole of its state.
 
-    :param now: topic id, empty when there is no such topic.
-    :param before: topic id that the run began with.
-    :param run: application id and run id.
+    :param text: how that is known.
+    :param drop_slice: whether a run is under way.
+    """
+    dropped = " and drops the slice, so that the next run goes on where this one has committed"
+    return Loss(
+        partitions=(),
+        text=f"{text}; state is gone, how much cannot be known",
+        advice=f"this lets the store begin empty{dropped if drop_slice else ''}; "
+        f"add --input-topics {','.join(sorted(plan.inputs))} to build the state anew",
+        first=(give_up_command(plan.application_id, [changelog], drop_slice=drop_slice),),
+    )
+
+
+def changelog_deleted(
+    plan: TopologyPlan, partition: TopicPartition, *, log_start: int, drop_slice: bool = False
+) -> Loss:
+    """Describe a changelog that does not begin at its beginning any more, which compaction does not do."""
+    text = f"{partition}: the changelog's records before offset {log_start} were deleted"
+    return state_lost(plan, partition.topic, text, drop_slice=drop_slice)
+
+
+def changelog_truncated(
+    plan: TopologyPlan,
+    partition: TopicPartition,
+    *,
+    log_end: int,
+    expected: int,
+    why: str,
+    drop_slice: bool = False,
+) -> Loss:
+    """Describe a changelog that ends before an offset that it had reached.
+
+    :param expected: that offset.
+    :param why: how it is known.
+    """
+    text = f"{partition}: the changelog ends at {log_end}, but {why} {expected}: it was truncated"
+    return state_lost(plan, partition.topic, text, drop_slice=drop_slice)
+
+
+def not_whole(topic: str, text: str, *, application_id: str, deleted: bool = False) -> Loss:
+    """Describe a ledger or metadata topic that does not hold all that runs have written.
+
+    :param text: how that is known.
+    :param deleted: whether the topic must be made anew, because records of it were deleted.
     """
     return Loss(
         partitions=(),
-        text=f"changelog {changelog} is not the one run {run[1]!r} began with: its id is {now or 'gone'}, "
-        f"expected {before}; the state that it held is gone",
-        advice="this drops the slice, and the next run goes on where this one has committed, with an empty "
-        "store; to build the state anew instead, reset the application's inputs, too",
-        first=(give_up_command(run[0], [changelog], drop_slice=True),),
+        text=f"topic {topic}{text}; what runs have decided may be gone with it",
+        advice="this gives up what is left of an unfinished slice, and the next run goes on where the last "
+        "one has committed",
+        first=(*([delete_topic(topic)] if deleted else []), drop_slice_command(application_id)),
     )
 
 
@@ -195,6 +236,24 @@ def progress_lost(partition: TopicPartition, *, start: int, stop: int | None, ru
         advice="this reads the slice from its beginning, and what the run has written of it comes twice, in "
         "state too; --to-offset <offset> instead goes on where you know that it got to",
     )
+
+
+def progress_taken_back(positions: Mapping[TopicPartition, int], *, text: str) -> list[Loss]:
+    """Describe committed offsets that are older than what was committed with them.
+
+    :param positions: where they are now.
+    :param text: how that is known.
+    """
+    return [
+        Loss(
+            partitions=(tp,),
+            text=f"{text}: the group's offsets were taken back, {tp} to {at}",
+            scenario=f"--to-offset {at}",
+            advice="this reads again from where the offsets are now, and what the run has written since "
+            "comes twice, in state too; --to-offset <offset> instead goes on where you know that it got to",
+        )
+        for tp, at in positions.items()
+    ]
 
 
 def recreated(topic: str, offsets: Sequence[tuple[int, int]], *, now: str, before: str) -> Loss:

@@ -4,7 +4,8 @@ Compacted, one partition. Key = run id, value = the summary as JSON; nothing eve
 takes back what a run processed says so in that run's summary. Reserved keys start with two underscores:
 ``__lease__`` holds the lease, ``__assignment__`` the partition groups, ``__reset__`` the last reset,
 ``__continuous__`` what the last continuous run works on, and whether a batch has begun since,
-``__topics__`` the ids of the engine's own topics.
+``__topics__`` the ids of the engine's own topics, ``__changelogs__`` where changelogs ended when a run was
+last finished.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
+from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, LogFacts, read_log
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.model import (
     Assignment,
+    ChangelogEnds,
     ContinuousRun,
     Lease,
     OwnTopics,
@@ -37,6 +39,7 @@ ASSIGNMENT_KEY = "__assignment__"
 RESET_KEY = "__reset__"
 CONTINUOUS_KEY = "__continuous__"
 TOPICS_KEY = "__topics__"
+CHANGELOGS_KEY = "__changelogs__"
 _RESERVED = "__"
 #: Of the run id as JSON; leaves room in the 4096 bytes of an offset's metadata.
 _RUN_ID_BYTES = 1_000
@@ -59,6 +62,9 @@ class Ledger:
         clock: to be shown, never compared with another clock; 0 without a lease.
     :param own_topics: which topics are the application's; None when no run of a version that keeps them has
         begun.
+    :param changelog_ends: where changelogs ended when a run was last finished; None when no run of a version
+        that keeps them has.
+    :param log: what was read; it does not count when ledgers are compared.
     """
 
     runs: Mapping[str, RunSummary] = field(default_factory=dict)
@@ -70,6 +76,8 @@ class Ledger:
     lease_offset: int = -1
     lease_written_ms: int = 0
     own_topics: OwnTopics | None = None
+    changelog_ends: ChangelogEnds | None = None
+    log: LogFacts = field(default=LogFacts(), compare=False)
 
     @property
     def unwritten(self) -> bool:
@@ -175,6 +183,12 @@ def own_topics_record(application_id: str, own: OwnTopics) -> MetadataRecord:
     return MetadataRecord(topic, msgspec.json.encode(own), TOPICS_KEY.encode(), None)
 
 
+def changelog_ends_record(application_id: str, ends: ChangelogEnds) -> MetadataRecord:
+    """Return the ledger's record of where changelogs ended."""
+    topic = ProtocolTopics(application_id).ledger
+    return MetadataRecord(topic, msgspec.json.encode(ends), CHANGELOGS_KEY.encode(), None)
+
+
 def decode_lease(record: Record) -> Lease | None:
     """Return what a record of the ledger says of the lease; None if it takes it away, or is another record.
 
@@ -220,6 +234,7 @@ def read_ledger(
     reset: ResetRecord | None = None
     continuous: ContinuousRun | None = None
     own_topics: OwnTopics | None = None
+    changelog_ends: ChangelogEnds | None = None
     runs: dict[str, RunSummary] = {}
     taken_back: dict[str, RunSummary] = {}
     for record in content.records:
@@ -242,6 +257,8 @@ def read_ledger(
             reset = None
         elif key == TOPICS_KEY:
             own_topics = None if value is None else _decode(value, OwnTopics, topic, record.offset())
+        elif key == CHANGELOGS_KEY:
+            changelog_ends = None if value is None else _decode(value, ChangelogEnds, topic, record.offset())
         elif key and not key.startswith(_RESERVED):
             runs.pop(key, None)
             taken_back.pop(key, None)
@@ -263,6 +280,8 @@ def read_ledger(
         lease_offset=lease_offset,
         lease_written_ms=lease_written_ms,
         own_topics=own_topics,
+        changelog_ends=changelog_ends,
+        log=content.log,
     )
 
 

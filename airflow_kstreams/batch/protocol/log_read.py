@@ -23,14 +23,27 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Reader
 OPEN_TRANSACTION_TIMEOUT_MS = 30_000
 
 
-class LogContent(NamedTuple):
-    """What a read found: the visible records, the offset up to which they are complete, and the high
+class LogFacts(NamedTuple):
+    """What a log is, whatever it holds: its topic's id, empty if there is none, its first offset and its high
     watermark.
     """
 
+    topic_id: str = ""
+    start: int = 0
+    end: int = 0
+
+
+class LogContent(NamedTuple):
+    """What a read found: the visible records, the offset up to which they are complete, the log itself."""
+
     records: tuple[Record, ...]
     stable_end: int
-    high_watermark: int
+    log: LogFacts
+
+    @property
+    def high_watermark(self) -> int:
+        """The log's end."""
+        return self.log.end
 
     @property
     def complete(self) -> bool:
@@ -63,25 +76,28 @@ def read_log(
         if admin is None:
             admin = cluster.admin()
             clients.callback(admin.close)
-        if topic not in admin.describe_topics([topic]):
-            return LogContent((), 0, 0)
+        found = admin.describe_topics([topic])
+        if topic not in found:
+            return LogContent((), 0, LogFacts())
         partition = TopicPartition(topic, 0)
         high = admin.end_offsets([partition], isolation="read_uncommitted")[partition]
         start = admin.start_offsets([partition])[partition]
+        log = LogFacts(found[topic].topic_id, start, high)
         if start >= high:
-            return LogContent((), high, high)
+            return LogContent((), high, log)
         if reader is None:
             reader = cluster.reader(group_id=group_id)
             clients.callback(reader.close)
-        content = _read(reader, partition, (start, high), wait_ms, clock or SystemClock())
+        content = _read(reader, partition, log, wait_ms, clock or SystemClock())
     if wait_ms and not content.complete:
         raise _hidden(cluster, partition, content, group_id, clock or SystemClock())
     return content
 
 
 def _read(
-    reader: ReaderPort, partition: TopicPartition, span: tuple[int, int], wait_ms: int, clock: Clock
+    reader: ReaderPort, partition: TopicPartition, log: LogFacts, wait_ms: int, clock: Clock
 ) -> LogContent:
+    span = (log.start, log.end)
     read = BoundedRead(reader, {partition: span}, clock=clock, whole_transactions=True)
     deadline = clock.monotonic_seconds() + wait_ms / 1000
     records: list[Record] = []
@@ -89,7 +105,7 @@ def _read(
         records += fetched.get(partition, ())
         if partition in read.ends and clock.monotonic_seconds() >= deadline:
             read.stop()
-    return LogContent(tuple(records), read.positions[partition], span[1])
+    return LogContent(tuple(records), read.positions[partition], log)
 
 
 def _hidden(

@@ -23,11 +23,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, LogContent, read_log
+from airflow_kstreams.batch.protocol.log_read import (
+    OPEN_TRANSACTION_TIMEOUT_MS,
+    LogContent,
+    LogFacts,
+    read_log,
+)
 from airflow_kstreams.batch.protocol.metadata_records import (
     COMPLETED,
     FINISHED,
@@ -75,6 +80,7 @@ class Folded:
     :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known then.
     :param live_keys: every key that holds a value, to be tombstoned by the next begin.
     :param torn: whether the stop set is not the one the marker names, so that the topic must be read again.
+    :param log: what was read.
     """
 
     state: RunState
@@ -84,6 +90,7 @@ class Folded:
     foreign_stops: Mapping[TopicPartition, int] = field(default_factory=dict)
     live_keys: tuple[bytes, ...] = ()
     torn: bool = False
+    log: LogFacts = field(default=LogFacts(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +201,7 @@ def read_metadata_with_content(
         content = read_log(
             cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
         )
-        folded = fold(content.records, application_id, topics=topics)
+        folded = replace(fold(content.records, application_id, topics=topics), log=content.log)
         if not folded.torn or folded.state is RunState.FINISHED:
             return folded, content
     raise KafkaClientError(

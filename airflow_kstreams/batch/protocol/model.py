@@ -44,6 +44,17 @@ class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True):
         return TopicPartition(self.topic, self.partition)
 
 
+class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the ledger was when a run began.
+
+    :param topic_id: of its topic.
+    :param end: its high watermark.
+    """
+
+    topic_id: str
+    end: int
+
+
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What begin froze; travels whole in a header of both markers, because compaction may keep only one of
     them.
@@ -68,6 +79,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param changelog_ids: topic id of every changelog; empty in plans of earlier versions.
     :param dag_id: the DAG whose run it is; empty if none, and in plans of earlier versions.
     :param autostop_at: the setting by which the stop offsets were frozen; empty in plans of earlier versions.
+    :param ledger: the ledger that the run began with; None in plans of earlier versions.
     """
 
     topology: TopologyPlan
@@ -86,6 +98,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     changelog_ids: dict[str, str] = {}
     dag_id: str = ""
     autostop_at: str = ""
+    ledger: LedgerSeen | None = None
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,6 +359,27 @@ class OwnTopics(msgspec.Struct, frozen=True, kw_only=True):
     def ids(self) -> dict[str, str]:
         """Topic id by topic."""
         return {topic: own.id for topic, own in self.topics.items()}
+
+
+class LoggedState(msgspec.Struct, frozen=True, array_like=True):
+    """A changelog as a finished run left it.
+
+    :param id: its topic id.
+    :param ends: its high watermark, by partition.
+    """
+
+    id: str
+    ends: tuple[int, ...]
+
+
+class ChangelogEnds(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the changelogs ended when a run with records was last finished; one record in the ledger topic,
+    written by finish.
+
+    :param changelogs: by topic.
+    """
+
+    changelogs: dict[str, LoggedState]
 
 
 class ResetStage(enum.Enum):

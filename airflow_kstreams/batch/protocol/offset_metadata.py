@@ -30,6 +30,9 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param last_offset: of the last record before the committed offset, -1 when unknown; with the next one,
         ``LastRecord``.
     :param last_epoch: leader epoch under which that record was written.
+    :param changelog_ends: ends of the task's changelogs, sorted by topic, right before the commit, behind all
+        that it had written to them; empty when it has none, when they are not known, and when there was no
+        room for them: the ledger has them once the run is finished.
     :param records_ahead: as in ``TaskReport``; None when an earlier version committed.
     """
 
@@ -52,10 +55,14 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     last_offset: int = msgspec.field(default=-1, name="last")
     last_epoch: int = msgspec.field(default=-1, name="epoch")
     records_ahead: int | None = msgspec.field(default=None, name="ahead")
+    changelog_ends: tuple[int, ...] = msgspec.field(default=(), name="ends")
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room."""
-        return msgspec.json.encode(msgspec.structs.replace(self, version=VERSION)).decode()
+        text = msgspec.json.encode(msgspec.structs.replace(self, version=VERSION))
+        if len(text) > LIMIT_BYTES and self.changelog_ends:
+            return msgspec.structs.replace(self, changelog_ends=()).encode()
+        return text.decode()
 
     def at_times(self, times: PartitionTimes) -> OffsetMetadata:
         """Return a copy for a partition whose times are these."""
@@ -70,6 +77,10 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         """Return a copy for an offset behind this record."""
         known = last if last.known else LastRecord()
         return msgspec.structs.replace(self, last_offset=known.offset, last_epoch=known.epoch)
+
+    def with_changelogs_at(self, ends: tuple[int, ...]) -> OffsetMetadata:
+        """Return a copy for an offset whose task's changelogs end there."""
+        return msgspec.structs.replace(self, changelog_ends=ends)
 
     @property
     def last_record(self) -> LastRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss, replaced, state_replaced
+from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss, replaced, state_lost
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.topic_settings import PROTOCOL
 from airflow_kstreams.streams.errors import ConfigError
@@ -63,7 +63,8 @@ def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]
             partitions = found[topic].partitions if topic in found else plan.partitions[topic]
             losses.append(replaced(topic, now=now, before=id_, partitions=partitions, run=run))
         else:
-            losses.append(state_replaced(topic, now=now, before=id_, run=run))
+            text = f"changelog {topic} is not the one run {run[1]!r} began with: its id is {now or 'gone'}, "
+            losses.append(state_lost(plan.topology, topic, f"{text}expected {id_}", drop_slice=True))
     if losses:
         raise data_loss(losses, plan.topology.application_id, run_id=slice_.run_id)
 

@@ -214,7 +214,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     described = admin.describe_topics({*named, *internal.own, *internal.ambiguous})
     for topic in sorted(named - set(described)):
         raise ConfigError(f"topic {topic!r} does not exist", fix="correct its name, or leave it out")
-    resumed = ledger.stops | _slice_positions(folded)
+    resumed = _positions(folded, ledger)
     read = [] if last is None else [tp for topic in last.plan.partitions for tp in partitions_of(last, topic)]
     partitions = {*resumed, *_partitions(described), *read}
     committed = _committed(session, app, partitions, stable=look is Look.FENCED)
@@ -339,14 +339,21 @@ def _refuse_unknown_application(
     )
 
 
-def _slice_positions(folded: Folded) -> dict[TopicPartition, int]:
-    """Return what the slice says of partitions without a committed offset: where its tasks begin; or, of a
-    finished one that another program wrote, where it ended.
+def _positions(folded: Folded, ledger: Ledger) -> dict[TopicPartition, int]:
+    """Return what is known of partitions without a committed offset: where the tasks of an unfinished slice
+    begin, else where the last run ended. The ledger knows that better than the metadata topic, unless another
+    program wrote the slice, or the ledger was lost.
     """
-    if folded.state is RunState.FINISHED:
-        return dict(folded.foreign_stops)
-    slice_ = folded.slice if folded.state is RunState.RUNNING else None
-    return {} if slice_ is None else {part.topic_partition: part.start_offset for part in slice_.inputs}
+    slice_ = folded.slice
+    if slice_ is None:
+        return ledger.stops | dict(folded.foreign_stops if folded.state is RunState.FINISHED else {})
+    ended = {part.topic_partition: part.stop_offset for part in slice_.inputs}
+    ended |= {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
+    for (_, intermediate), offset in folded.notifications.items():
+        ended[intermediate] = max(ended.get(intermediate, 0), offset)
+    if folded.state is RunState.FINISHED or slice_.run_id in ledger.runs:
+        return ended | ledger.stops
+    return ledger.stops | {part.topic_partition: part.start_offset for part in slice_.inputs}
 
 
 def _unread(folded: Folded) -> set[TopicPartition]:

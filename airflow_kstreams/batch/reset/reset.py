@@ -78,6 +78,7 @@ from airflow_kstreams.batch.run.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -352,6 +353,8 @@ def _ledger_changes(application_id: str, seen: Survey, plan: ResetPlan) -> list[
     if plan.groups_dropped and seen.ledger.assignment is not None:
         changes.append(assignment_record(application_id, _without(seen.ledger.assignment, forgotten)))
     if seen.ledger.own_topics is not None:
+        # The metadata topic holds nothing any more: the next run takes whichever there is.
+        forgotten.add(ProtocolTopics(application_id).metadata)
         kept = {t: own for t, own in seen.ledger.own_topics.topics.items() if t not in forgotten}
         changes.append(own_topics_record(application_id, OwnTopics(topics=kept)))
     return changes

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.protocol_topics import PROTOCOL_ENDINGS, ProtocolTopics
+from airflow_kstreams.streams.protocol_topics import INTERNAL_ENDINGS, PROTOCOL_ENDINGS, ProtocolTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,8 @@ def recorded_topics(slice_: Slice | None, ledger: Ledger) -> RecordedTopics:
     assignment = ledger.assignment
     entries = () if assignment is None else (*assignment.subtopologies.values(), *assignment.former)
     internal = {topic for entry in entries for topic in entry.changelogs}
-    internal |= set() if ledger.own_topics is None else ledger.own_topics.topics.keys()
+    own = () if ledger.own_topics is None else ledger.own_topics.topics
+    internal |= {topic for topic in own if topic.endswith(INTERNAL_ENDINGS)}
     if slice_ is not None:
         plan = slice_.plan.topology
         internal |= {*plan.changelogs, *plan.repartition_topics}

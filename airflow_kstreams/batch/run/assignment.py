@@ -37,7 +37,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.reset_command import start_over_command
+from airflow_kstreams.streams.reset_command import give_up_command, start_over_command
 
 log = logging.getLogger(__name__)
 
@@ -142,28 +142,8 @@ def refuse_orphans(
                     f"store {store!r} any more: a change before it gave the store another number, and it "
                     "would begin empty",
                     fix=f"give the store its name, store={store!r} (name= for a join), to go on with its "
-                    "state; or give the state up: kafka-topics.sh --bootstrap-server <broker> --delete "
-                    f"--topic {topic}",
+                    f"state; or give the state up: {give_up_command(plan.application_id, [topic])}",
                 )
-
-
-def given_up(
-    recorded: Assignment | None, plan: TopologyPlan, changelog_ids: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Say which state of earlier runs is gone. Deleting a changelog is how a person gives state up, so the
-    run goes on; but it cannot be known whether that was meant.
-
-    :param changelog_ids: of the changelogs as they are now.
-    :return: one line per changelog that was deleted, or created again.
-    """
-    before = {topic: id_ for entry in _entries(recorded) for topic, id_ in entry.changelogs.items()}
-    return tuple(
-        f"changelog {topic} is not the one that earlier runs wrote: its id is {changelog_ids[topic]}, "
-        f"expected {id_}; the state that they left is gone (unless it was given up on purpose, build it anew "
-        f"after this run with: {start_over_command(plan.application_id, plan.inputs)})"
-        for topic, id_ in sorted(before.items())
-        if topic in changelog_ids and changelog_ids[topic] != id_
-    )
 
 
 def _refuse_other_kind(plan: TopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
@@ -173,8 +153,8 @@ def _refuse_other_kind(plan: TopologyPlan, before: GroupedPartitions, now: Group
             raise TopologyError(
                 f"application {plan.application_id!r} has state in {topic} that was made by {old!r}, and its "
                 f"topology would read it as {new!r}",
-                fix="give the changed store another name, or give the state up: kafka-topics.sh "
-                f"--bootstrap-server <broker> --delete --topic {topic}",
+                fix="give the changed store another name, or give the state up: "
+                f"{give_up_command(plan.application_id, [topic])}",
             )
 
 

@@ -30,6 +30,7 @@ import msgspec
 from airflow_kstreams.batch.protocol.ledger import (
     Ledger,
     assignment_record,
+    changelog_ends_record,
     check_run_id,
     continuous_record,
     lease_record,
@@ -49,6 +50,7 @@ from airflow_kstreams.batch.protocol.topic_settings import refuse_harmful_settin
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.finished_before import check_finished
 from airflow_kstreams.batch.run.intervals import check_interval
@@ -58,7 +60,7 @@ from airflow_kstreams.batch.run.new_slice import build_slice
 from airflow_kstreams.batch.run.own_topics import refuse_shared
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.slice_request import SliceRequest
+from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,
@@ -123,7 +125,7 @@ class Coordinator:
             application's, the unfinished slice belongs to another topology, or the finished run does and the
             settings forbid that.
         :raises DataLossError: what the run would start at is gone, or a topic of the unfinished slice was
-            created again.
+            created again, or state, ledger or metadata topic are not whole.
         """
         check_run_id(run_id)
         check_interval(self._settings, run_id, interval_ms)
@@ -255,6 +257,10 @@ class Coordinator:
         self.lease.refuse_busy(ledger, caller)
         folded = unless_void(self.session.read_fenced(plan), ledger)
         if folded.state is RunState.RUNNING and folded.slice is not None:
+            refuse_losses(
+                [*find_cut_ledger(self._app, ledger, folded), *find_cut_metadata(self._app, ledger, folded)],
+                request,
+            )
             return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
         try:
             new = build_slice(self.session, request=request, folded=folded, ledger=ledger)
@@ -297,7 +303,8 @@ class Coordinator:
     def _resume(self, caller: Caller, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
         """Take over an unfinished slice, this run's own or an older one's."""
         refuse_other_topology(slice_, plan)
-        refuse_other_topics(self.session.admin, slice_, slice_.plan.topology.sources)
+        topics = {*slice_.plan.topology.sources, *slice_.plan.changelog_ids}
+        refuse_other_topics(self.session.admin, slice_, topics)
         refuse_harmful_settings(self.session.admin, plan)
         if not caller.hold_lease:
             return slice_
@@ -333,6 +340,8 @@ class Coordinator:
             )
         done = close_slice(self.session, slice_=slice_, folded=folded)
         records = [finished_record(slice_, owner=folded.owner), summary_record(done.summary)]
+        if done.changelogs is not None:
+            records.append(changelog_ends_record(self._app, done.changelogs))
         lease = self.lease.held
         if lease is not None and lease.owner_run_id == run_id:
             records.append(lease_record(self._app, msgspec.structs.replace(lease, expires_ms=0)))

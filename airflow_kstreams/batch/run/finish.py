@@ -17,6 +17,8 @@ from airflow_kstreams.batch.protocol.data_loss import data_loss, progress_lost
 from airflow_kstreams.batch.protocol.log_bounds import has_records, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import (
+    ChangelogEnds,
+    RunPlan,
     RunSummary,
     Slice,
     SubtopologyTopics,
@@ -26,6 +28,7 @@ from airflow_kstreams.batch.protocol.model import (
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
+from airflow_kstreams.batch.run.complete_logs import ChangelogLogs
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -45,11 +48,13 @@ class FinishedSlice:
         got nothing would expire while others go on; intermediate ones moved past a tail of transaction
         markers.
     :param purge: repartition partitions and the offset below which nothing is needed any more.
+    :param changelogs: where they end, for the ledger; None if no task has run, or there are none.
     """
 
     summary: RunSummary
     offsets: Mapping[TopicPartition, CommittedOffset]
     purge: Mapping[TopicPartition, int]
+    changelogs: ChangelogEnds | None
 
 
 def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -> FinishedSlice:
@@ -60,7 +65,7 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
     :raises DataLossError: a topic is not the one the run began with, or committed offsets are gone.
     """
     plan = slice_.plan
-    refuse_other_topics(session.admin, slice_, plan.topology.sources)
+    refuse_other_topics(session.admin, slice_, {*plan.topology.sources, *plan.changelog_ids})
     partitions = [tp for topic in plan.topology.sources for tp in partitions_of(slice_, topic)]
     committed = session.committed(partitions)
     intermediates = set(plan.topology.intermediates)
@@ -111,6 +116,7 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
             for tp, offset in {**committed, **moved}.items()
             if tp.topic in plan.topology.repartition_topics and offset.offset > 0
         },
+        changelogs=_changelogs(session, plan),
     )
 
 
@@ -124,6 +130,13 @@ def task_reports(
         if metadata.run_id == slice_.run_id and metadata.task_id:
             reports.setdefault(metadata.task_id, metadata.report())
     return tuple(reports[task_id] for task_id in sorted(reports, key=_task_order))
+
+
+def _changelogs(session: CoordinatorSession, plan: RunPlan) -> ChangelogEnds | None:
+    if plan.empty or not plan.changelog_ids:
+        return None
+    tasks = {topic: plan.tasks[str(sub)] for topic, sub in plan.topology.changelogs.items()}
+    return ChangelogLogs.read(session.admin, plan.changelog_ids, tasks).as_finished()
 
 
 def _of_empty_slice(slice_: Slice) -> dict[TopicPartition, CommittedOffset]:

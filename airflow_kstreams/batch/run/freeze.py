@@ -17,14 +17,16 @@ nothing here is worked out a second time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
+from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState
+from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
 from airflow_kstreams.batch.run.groundwork import Groundwork
 from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
 from airflow_kstreams.batch.run.offsets import (
@@ -69,6 +71,7 @@ def freeze(
     *,
     request: SliceRequest,
     folded: Folded,
+    ledger: Ledger,
     ground: Groundwork,
 ) -> Frozen:
     """Freeze a new slice.
@@ -81,12 +84,13 @@ def freeze(
     inside = {tp: log_of for tp, log_of in bounds.items() if tp.topic in plan.intermediates}
     outside = {tp: log_of for tp, log_of in bounds.items() if tp not in inside}
     warnings: tuple[str, ...] = ()
+    cut = _cut_decisions(prior, request, ledger, folded)
     interval = Interval(*request.interval_ms) if request.interval_ms is not None else None
     if settings.keeps_to_interval and interval is not None:
-        inputs = _dated_inside(session, interval, outside, inside, prior, request, topic_ids)
+        inputs = _dated_inside(session, interval, outside, inside, ground, request, cut)
         _refuse_rewritten(session, inside, prior, request)
     else:
-        refuse_losses([*_lost_slice(prior, request), *find_losses(bounds, prior, topic_ids)], request)
+        refuse_losses([*cut, *find_losses(bounds, prior, topic_ids)], request)
         _refuse_rewritten(session, bounds, prior, request)
         inputs = freeze_inputs(outside, prior, settings)
     if folded.state is RunState.RUNNING:
@@ -110,8 +114,13 @@ def freeze(
     )
 
 
-def _lost_slice(prior: PriorRuns, request: SliceRequest) -> list[Loss]:
-    return find_lost_slice(prior, request.plan.application_id, run_id=request.run_id)
+def _cut_decisions(prior: PriorRuns, request: SliceRequest, ledger: Ledger, folded: Folded) -> list[Loss]:
+    app = request.plan.application_id
+    return [
+        *find_lost_slice(prior, app, run_id=request.run_id),
+        *find_cut_ledger(app, ledger, folded),
+        *([] if prior.reset_by_hand else find_cut_metadata(app, ledger, folded)),
+    ]
 
 
 def _refuse_rewritten(
@@ -130,20 +139,21 @@ def _dated_inside(
     interval: Interval,
     outside: Mapping[TopicPartition, LogBounds],
     inside: Mapping[TopicPartition, LogBounds],
-    prior: PriorRuns,
+    ground: Groundwork,
     request: SliceRequest,
-    topic_ids: Mapping[str, str],
+    cut: Sequence[Loss],
 ) -> tuple[FrozenPartition, ...]:
     """Freeze the inputs of a run that keeps to its data interval.
 
     Committed offsets do not count, for an earlier interval's run has left them, unless a person set them.
 
+    :param cut: what is lost already.
     :raises DataLossError: what the interval held may be gone.
     """
     # Negative times have a meaning of their own in the protocol.
     found = session.admin.offsets_for_times(dict.fromkeys(outside, max(0, interval.start_ms)))
-    losses = _lost_slice(prior, request)
-    losses += find_recreated(outside, prior, topic_ids) + find_losses(inside, prior, topic_ids)
+    prior, topic_ids = ground.prior, ground.topics.topic_ids
+    losses = [*cut, *find_recreated(outside, prior, topic_ids), *find_losses(inside, prior, topic_ids)]
     losses += find_interval_losses(outside, found, prior, interval)
     refuse_losses(losses, request)
     frozen: list[FrozenPartition] = []

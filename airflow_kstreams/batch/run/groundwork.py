@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import check_keys
-from airflow_kstreams.batch.protocol.model import OwnTopics, RunPlan, RunState
+from airflow_kstreams.batch.protocol.model import RunPlan, RunState
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
-from airflow_kstreams.batch.run.assignment import given_up
+from airflow_kstreams.batch.run.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
 from airflow_kstreams.batch.run.fence import fence, last_tasks, transactional_ids
 from airflow_kstreams.batch.run.offsets import find_vanished
-from airflow_kstreams.batch.run.own_topics import known_topics, next_own_topics, refuse_foreign
+from airflow_kstreams.batch.run.own_topics import KnownTopics, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
@@ -40,14 +40,16 @@ class Groundwork:
     :param partitions: of all source topics.
     :param committed: the group's committed offsets of those.
     :param prior: what earlier runs left, those offsets included.
-    :param own_topics: which topics are the application's, to be recorded; None when that is recorded.
+    :param known: internal topics of earlier runs.
+    :param changelogs: where they start and end.
     """
 
     topics: SourceTopics
     partitions: tuple[TopicPartition, ...]
     committed: Mapping[TopicPartition, CommittedOffset]
     prior: PriorRuns
-    own_topics: OwnTopics | None
+    known: KnownTopics
+    changelogs: ChangelogLogs
 
 
 def lay_groundwork(
@@ -56,7 +58,7 @@ def lay_groundwork(
     """Check the topics, fence the tasks of the last run, and read how far it came.
 
     :raises TopologyError: topics are missing or do not fit, or internal ones are not the application's.
-    :raises DataLossError: topics or partitions that runs have read are gone.
+    :raises DataLossError: topics or partitions that runs have read are gone, or state is.
     """
     plan = request.plan
     prior = recall(plan, folded, ledger)
@@ -66,6 +68,7 @@ def lay_groundwork(
         _refuse_vanished(session, request, prior, found)
         with session.reading:
             refuse_foreign(session.neighbours, plan, found, known)
+        refuse_losses(find_lost_state(plan, ledger, found), request)
 
     topics = ensure_topics(
         session.admin,
@@ -81,13 +84,16 @@ def lay_groundwork(
     partitions = tuple(
         TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])
     )
+    changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, topics.tasks_of(plan.changelogs))
+    refuse_losses(changelogs.find_cut(plan, ledger), request)
     committed = session.committed(partitions)
     return Groundwork(
         topics=topics,
         partitions=partitions,
         committed=committed,
         prior=with_committed(prior, committed, plan, topics.topic_ids),
-        own_topics=next_own_topics(ledger, known, topics.internal_ids(plan)),
+        known=known,
+        changelogs=changelogs,
     )
 
 
@@ -101,9 +107,8 @@ def run_plan(
 ) -> RunPlan:
     """Return what both kinds of run write of their plan; what a person should look at is logged, too.
 
-    :param warnings: of this kind of run; state that is gone comes after them.
+    :param warnings: of this kind of run.
     """
-    warnings = (*warnings, *given_up(ledger.assignment, request.plan, topics.changelog_ids))
     for warning in warnings:
         log.warning("%s", warning)
     return RunPlan(
@@ -119,23 +124,27 @@ def run_plan(
         changelog_ids=topics.changelog_ids,
         dag_id=request.dag_id,
         autostop_at=session.settings.autostop_at,
+        ledger=ledger_seen(ledger),
     )
 
 
 def start_offsets(
-    request: SliceRequest, prior: PriorRuns, starts: Mapping[TopicPartition, int]
+    request: SliceRequest, ground: Groundwork, starts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return what a start commits: offsets under the run's id, each with its partition's times beside it.
+    """Return what a start commits: offsets under the run's id, each with its partition's times beside it, and
+    where the changelogs of its task end.
 
     The last record that was read is kept where the offset goes no further back than it was: between the two
     lie markers and aborted records only.
     """
-    ours = OffsetMetadata(run_id=request.run_id)
+    prior, ours = ground.prior, OffsetMetadata(run_id=request.run_id)
+    ends = ground.changelogs.beside_offsets(request.plan, ground.topics.grouped)
     found: dict[TopicPartition, CommittedOffset] = {}
     for tp, at in starts.items():
         last = prior.last_record(tp)
         kept = last if at >= (prior.remembered(tp) or 0) else LastRecord()
-        found[tp] = CommittedOffset(at, ours.at_times(prior.times_of(tp)).behind(kept).encode())
+        metadata = ours.at_times(prior.times_of(tp)).behind(kept).with_changelogs_at(ends.get(tp, ()))
+        found[tp] = CommittedOffset(at, metadata.encode())
     return found
 
 

@@ -21,10 +21,12 @@ from airflow_kstreams.batch.run.assignment import next_assignment
 from airflow_kstreams.batch.run.freeze import freeze
 from airflow_kstreams.batch.run.groundwork import lay_groundwork, run_plan, start_offsets
 from airflow_kstreams.batch.run.intervals import refuse_backwards
+from airflow_kstreams.batch.run.own_topics import next_own_topics
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,8 @@ def build_slice(
     refuse_backwards(plan, session.settings, request.interval_ms, ledger)
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
     topics, prior = ground.topics, ground.prior
-    frozen = freeze(session, request=request, folded=folded, ground=ground)
+    own = topics.internal_ids(plan) | {ProtocolTopics(plan.application_id).metadata: folded.log.topic_id}
+    frozen = freeze(session, request=request, folded=folded, ledger=ledger, ground=ground)
     inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
     held_back = warnings_of(
         session.cluster,
@@ -86,9 +89,9 @@ def build_slice(
     assignment = None if empty else next_assignment(ledger.assignment, topics.grouped, run_id=request.run_id)
     return NewSlice(
         slice=slice_,
-        offsets=start_offsets(request, prior, begun),
+        offsets=start_offsets(request, ground, begun),
         assignment=assignment,
-        own_topics=ground.own_topics,
+        own_topics=next_own_topics(ledger, ground.known, own),
     )
 
 

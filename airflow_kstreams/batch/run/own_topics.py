@@ -34,7 +34,7 @@ from airflow_kstreams.streams.ports import (
     TopicDescription,
     TopicPartition,
 )
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.protocol_topics import INTERNAL_ENDINGS, ProtocolTopics
 from airflow_kstreams.streams.reset_command import drop_slice_command, give_up_command
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,10 @@ def recorded_ids(ledger: Ledger) -> dict[str, str]:
                 if ProtocolTopics(summary.application_id).is_internal(topic)
             }
     else:
-        ids |= ledger.own_topics.ids
+        # The metadata topic is among them.
+        ids |= {
+            topic: id_ for topic, id_ in ledger.own_topics.ids.items() if topic.endswith(INTERNAL_ENDINGS)
+        }
     if ledger.current_continuous is not None:
         ids |= _ids_of(ledger.current_continuous.plan)
     if ledger.assignment is not None:
@@ -211,7 +214,7 @@ def refuse_shared(neighbours: Neighbours, plan: RunPlan) -> None:
 def next_own_topics(ledger: Ledger, known: KnownTopics, ids: Mapping[str, str]) -> OwnTopics | None:
     """Return what to record of the application's topics, None when that stands in the ledger already.
 
-    :param ids: of all that the new run uses.
+    :param ids: of all that the new run uses, the metadata topic included if there is one.
     """
     own = OwnTopics(topics={topic: OwnTopic(id=id_) for topic, id_ in sorted({**known.ids, **ids}.items())})
     return None if own == ledger.own_topics else own
@@ -234,6 +237,8 @@ def _others(application_id: str, topic: str) -> set[str]:
 
 def _written(admin: AdminPort, found: Mapping[str, TopicDescription], topics: Collection[str]) -> set[str]:
     """Return the topics to which anything was ever written, whether it is still there or not."""
-    partitions = [TopicPartition(topic, n) for topic in topics for n in range(found[topic].partitions)]
+    partitions = [
+        TopicPartition(topic, n) for topic in sorted(topics) for n in range(found[topic].partitions)
+    ]
     ends = admin.end_offsets(partitions, isolation="read_uncommitted")
     return {tp.topic for tp, end in ends.items() if end}

@@ -42,6 +42,7 @@ class PriorRuns:
     :param no_slice: whether the metadata topic holds none, finished or not, and no reset says why.
     :param foreign_run: whether a run that another program began is under way: what has no committed offset
         may then be part of its slice, so the first-run policy, which is for our own runs, does not count.
+    :param reset_by_hand: whether a person set the offset of every input, and so began the application anew.
     """
 
     committed: Mapping[TopicPartition, CommittedOffset]
@@ -53,6 +54,7 @@ class PriorRuns:
     continuous: bool = False
     no_slice: bool = False
     foreign_run: bool = False
+    reset_by_hand: bool = False
 
     def remembered(self, partition: TopicPartition) -> int | None:
         """Return up to which offset runs have read a partition, None when nothing says."""
@@ -106,7 +108,7 @@ def unless_void(folded: Folded, ledger: Ledger) -> Folded:
     """Return what the metadata topic says, which is nothing once a continuous run began after it."""
     if ledger.current_continuous is None:
         return folded
-    return Folded(state=RunState.NEW, live_keys=folded.live_keys)
+    return Folded(state=RunState.NEW, live_keys=folded.live_keys, log=folded.log)
 
 
 def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
@@ -130,23 +132,21 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
     if ledger.reset is not None:
         # It left everything as it says, and nothing has run since.
         stops = {tp: offset for tp, offset in ledger.reset.stops.items() if tp.topic in topics}
+        untouched = {tp for _, of_topic in newest.values() for tp in of_topic.items() & stops.items()}
         return PriorRuns(
             committed={},
             last_stops=stops,
             topic_ids=ledger.reset.topic_ids,
+            times=_times(newest, {tp for tp, _ in untouched}),
             read=read,
             foreign_run=foreign,
         )
     stops = {}
     topic_ids: dict[str, str] = {}
-    times: dict[TopicPartition, PartitionTimes] = {}
     for topic, (summary, of_topic) in newest.items():
         stops |= of_topic
         if topic in summary.topic_ids:
             topic_ids[topic] = summary.topic_ids[topic]
-        for partition in of_topic:
-            if str(partition) in summary.partition_times:
-                times[partition] = summary.partition_times[str(partition)]
     if folded.slice is not None and folded.state is RunState.FINISHED:
         topic_ids |= folded.slice.plan.topic_ids
         read |= folded.slice.plan.partitions
@@ -156,7 +156,7 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
         committed={},
         last_stops=stops,
         topic_ids=topic_ids,
-        times=times,
+        times=_times(newest, stops),
         read=read,
         unfinished_run=unfinished_run(folded, ledger),
         continuous=ledger.lease is not None and ledger.lease.continuous,
@@ -181,7 +181,7 @@ def with_committed(
     prior = dataclasses.replace(prior, committed=committed)
     inputs = [tp for tp in committed if tp.topic in plan.inputs]
     if inputs and all(map(prior.set_by_a_person, inputs)):
-        prior = dataclasses.replace(prior, unfinished_run="", no_slice=False)
+        prior = dataclasses.replace(prior, unfinished_run="", no_slice=False, reset_by_hand=True)
     if prior.unfinished_run:
         return prior
     again = {
@@ -212,6 +212,19 @@ def _newest(
                 found.setdefault(partition.topic, (summary, {}))[1][partition] = stop
         wanted -= found.keys()
     return found
+
+
+def _times(
+    newest: Mapping[str, tuple[RunSummary, Mapping[TopicPartition, int]]],
+    partitions: Collection[TopicPartition],
+) -> dict[TopicPartition, PartitionTimes]:
+    """Return the times that stand in the ledger, of these partitions."""
+    return {
+        tp: summary.partition_times[str(tp)]
+        for summary, of_topic in newest.values()
+        for tp in of_topic
+        if tp in partitions and str(tp) in summary.partition_times
+    }
 
 
 def _finished_stops(

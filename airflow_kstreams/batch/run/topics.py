@@ -58,6 +58,13 @@ class SourceTopics:
         """Topic id of every changelog."""
         return {topic: id_ for entry in self.grouped.values() for topic, id_ in entry.changelogs.items()}
 
+    def tasks_of(self, changelogs: Mapping[str, int]) -> dict[str, int]:
+        """Return how many partitions changelogs have: one per task.
+
+        :param changelogs: by topic, the subtopology that owns it.
+        """
+        return {topic: len(self.grouped[sub].by_group) for topic, sub in changelogs.items()}
+
     def internal_ids(self, plan: TopologyPlan) -> dict[str, str]:
         """Topic id of every repartition topic and changelog."""
         return {topic: self.topic_ids[topic] for topic in plan.repartition_topics} | self.changelog_ids

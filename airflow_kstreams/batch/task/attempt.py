@@ -16,6 +16,7 @@ from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.retry_budget import RetryBudget
+from airflow_kstreams.batch.task.changelog_evidence import ChangelogEvidence
 from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit
 from airflow_kstreams.batch.task.latest_allowed import latest_allowed
 from airflow_kstreams.batch.task.loop import TaskLoop
@@ -155,7 +156,8 @@ class TaskAttempt:
             settings=self._settings,
             clock=self._clock,
         )
-        restored = self._restore(task, state_files, admin, failures)  # step 4
+        evidence = ChangelogEvidence(slice_, task, share.committed)
+        restored = self._restore(task, state_files, admin, failures, evidence)  # step 4
         self._commit = TaskCommit(
             clients,
             CommitBasis(
@@ -165,7 +167,7 @@ class TaskAttempt:
                 restored=restored,
                 attempt=self._number,
                 started=started,
-                kept_changelogs=state_files.kept_changelogs,
+                changelog_ends=evidence.ends,
             ),
         )
         self._loop = TaskLoop(
@@ -190,7 +192,12 @@ class TaskAttempt:
         return self._work.share(self._setup, reader, admin)
 
     def _restore(
-        self, task: StreamTask, state_files: TaskState, admin: AdminPort, failures: ReadFailures
+        self,
+        task: StreamTask,
+        state_files: TaskState,
+        admin: AdminPort,
+        failures: ReadFailures,
+        evidence: ChangelogEvidence,
     ) -> int:
         """Restore the stores. What was read is of the run's own changelogs if a look behind it finds them.
 
@@ -198,7 +205,9 @@ class TaskAttempt:
         """
         changelogs = {*task.changelogs.values()}
         try:
-            restored = restore_stores(task, state_files, self._cluster, admin, self._settings, self._clock)
+            restored = restore_stores(
+                task, state_files, self._cluster, admin, self._settings, self._clock, evidence
+            )
         except KStreamsError:
             failures.refuse_replaced(changelogs)
             raise

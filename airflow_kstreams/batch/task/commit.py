@@ -9,12 +9,13 @@ exactly_once, one transaction:
    wrote: the broker acknowledges a record (acks=all) only once the high watermark passed it, and never
    answers with an older one (KIP-207). Read after the flush, it also covers what an earlier attempt committed
    and what outsiders wrote.
-   In the same moment the ends of those changelogs are read whose stores keep their files: what lies below
-   is this task's own, because a later attempt would fence this commit before it writes.
-4. Add the offsets, with the metadata that carries time and counters.
-5. Commit the transaction.
+4. Unless nothing was written to changelogs, flush and read their ends. What lies below is this task's own,
+   because a later attempt would fence this commit before it writes: local files are kept under these ends,
+   and a later restore compares the changelogs with them.
+5. Add the offsets, with the metadata that carries time, counters and those ends.
+6. Commit the transaction.
 
-at_least_once: 1 outside any transaction, flush; then 2 to 5 in a transaction of its own. A crash between the
+at_least_once: 1 outside any transaction, flush; then 2 to 6 in a transaction of its own. A crash between the
 two repeats records, never skips one. The transaction is there for its fence: a zombie must not overwrite
 newer state, nor take offsets back, nor move the stop of an intermediate topic that others have reached.
 
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.protocol.model import Slice
@@ -63,7 +64,7 @@ class CommitBasis:
     :param restored: changelog records replayed by this attempt.
     :param attempt: its number.
     :param started: when it started, monotonic seconds.
-    :param kept_changelogs: changelog partitions whose ends are read with the last commit.
+    :param changelog_ends: of every changelog partition of the task, when its stores were restored.
     """
 
     slice: Slice
@@ -72,14 +73,14 @@ class CommitBasis:
     restored: int
     attempt: int
     started: float
-    kept_changelogs: tuple[TopicPartition, ...] = ()
+    changelog_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class TaskCommit:
     """Commits a task.
 
     :ivar commits: how many were made.
-    :ivar changelog_ends: ends of the kept changelogs; filled by the last commit.
+    :ivar changelog_ends: of every changelog partition of the task, behind all that it has written.
     """
 
     def __init__(self, clients: TaskClients, basis: CommitBasis) -> None:
@@ -87,7 +88,7 @@ class TaskCommit:
         self._basis = basis
         self._open = False
         self._input_stops = {part.topic_partition: part.stop_offset for part in basis.slice.inputs}
-        self.changelog_ends: Mapping[TopicPartition, int] = {}
+        self.changelog_ends: Mapping[TopicPartition, int] = basis.changelog_ends
         self.commits = 0
 
     def begin(self) -> None:
@@ -107,13 +108,13 @@ class TaskCommit:
         if outputs is not state:
             outputs.flush()
         counters = self._counters(task, now_seconds)
-        offsets = self._offsets(task, counters)
         self._begin()
-        self._write_changes(task, state)
+        changed = self._write_changes(task, state)
         if last:
             self._notify(state)
+        if changed:
             self._read_changelog_ends(state)
-        state.send_offsets(offsets, self._clients.reader)
+        state.send_offsets(self._offsets(task, counters), self._clients.reader)
         state.commit()
         self._open = False
         self.commits += 1
@@ -159,6 +160,7 @@ class TaskCommit:
         """
         progress, stops = task.progress, self._input_stops
         times, last = progress.partition_times, progress.last_records
+        counters = counters.with_changelogs_at(tuple(end for _, end in sorted(self.changelog_ends.items())))
         return {
             partition: CommittedOffset(
                 position, counters.at_times(times[partition]).behind(last[partition]).encode()
@@ -167,12 +169,15 @@ class TaskCommit:
             if position <= stops.get(partition, position)
         }
 
-    def _write_changes(self, task: StreamTask, writer: WriterPort) -> None:
-        produce = writer.produce
+    def _write_changes(self, task: StreamTask, writer: WriterPort) -> bool:
+        """Write the changes of the stores, and say whether there were any."""
+        produce, changed = writer.produce, False
         group = task.task_id.group
         for changelog, changes in task.changes():
             for key, value, timestamp_ms in changes:
                 produce(changelog, value, key, group, timestamp_ms, None)
+                changed = True
+        return changed
 
     def _notify(self, writer: WriterPort) -> None:
         if not self._basis.share.notify:
@@ -184,8 +189,7 @@ class TaskCommit:
             writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
 
     def _read_changelog_ends(self, writer: WriterPort) -> None:
-        if self._basis.kept_changelogs:
-            writer.flush()
-            self.changelog_ends = self._clients.admin.end_offsets(
-                self._basis.kept_changelogs, isolation="read_uncommitted"
-            )
+        writer.flush()
+        self.changelog_ends = self._clients.admin.end_offsets(
+            self._basis.changelog_ends, isolation="read_uncommitted"
+        )

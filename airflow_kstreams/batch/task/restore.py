@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.batch.task.changelog_evidence import ChangelogEvidence
 from airflow_kstreams.batch.task.restore_progress import RestoreProgress
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
@@ -27,21 +28,30 @@ def restore_stores(
     admin: AdminPort,
     settings: ApplicationSettings,
     clock: Clock,
+    evidence: ChangelogEvidence | None = None,
 ) -> int:
     """Open a task's stores and replay every changelog partition into them.
 
     :param state: the task's local files.
+    :param evidence: compares the changelogs with the committed offsets.
     :return: how many changelog records were replayed.
     :raises StateStoreError: a changelog could not be read to its end in time, or holds what the store's serde
         refuses; or local files cannot be written.
+    :raises DataLossError: changelogs and committed offsets contradict each other.
     """
     stores = {
         TopicPartition(topic, task.task_id.group): task.stores[name]
         for name, topic in task.changelogs.items()
     }
     ends = admin.end_offsets(stores, isolation="read_uncommitted")
-    starts = state.open(admin.start_offsets(stores), ends)
+    log_starts = admin.start_offsets(stores)
+    if evidence is not None:
+        evidence.refuse_lost(log_starts, ends)
+    starts = state.open(log_starts, ends)
+    restored = dict(starts)
     waiting = {partition: start for partition, start in starts.items() if start < ends[partition]}
+    if evidence is not None:
+        evidence.refuse_ahead(restored)
     if not waiting:
         return 0
     progress = RestoreProgress(
@@ -65,12 +75,15 @@ def restore_stores(
             size_bytes = sum(
                 stores[partition].restore_batch(records) for partition, records in fetched.items()
             )
+            restored |= {partition: records[-1].offset() + 1 for partition, records in fetched.items()}
             before, passed = passed, sum(read.positions.values())
             if passed > before:
                 records = sum(map(len, fetched.values()))
                 progress.add(records=records, size_bytes=size_bytes, offsets=passed - before)
     finally:
         reader.close()
+    if evidence is not None:
+        evidence.refuse_ahead(restored)
     progress.finish()
     return progress.records
 

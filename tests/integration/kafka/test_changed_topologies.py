@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,9 +10,7 @@ from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, Tumbli
 from airflow_kstreams.streams.errors import TopologyError
 from tests.conftest import Row
 from tests.support.kafka.in_process import Application
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+from tests.support.kafka.printed_commands import accept
 
 
 @pytest.fixture
@@ -67,15 +64,13 @@ def test_renumbered_store_is_refused_and_goes_on_when_it_gets_its_name(
     assert counts_in(consume_all(target)) == [1, 2]
 
 
-def test_state_is_given_up_when_its_changelog_is_deleted(
+def test_state_is_given_up_by_the_printed_command(
     kafka: str,
-    kafka_admin: AdminClient,
     application_id: str,
     source: str,
     target: str,
     produce: Callable[..., None],
     consume_all: Callable[..., list[Row]],
-    wait_until: Callable[..., Any],
 ) -> None:
     def application(topology: Topology) -> Application:
         return Application(bootstrap=kafka, application_id=application_id, topology=topology)
@@ -85,9 +80,7 @@ def test_state_is_given_up_when_its_changelog_is_deleted(
     produce(source, [("a", 1)])
     with pytest.raises(TopologyError) as refused:
         application(counted(source, target, filtered=True)).begin("run-2")
-    topic = refused.value.fix.rpartition(" ")[2]
-    kafka_admin.delete_topics([topic])[topic].result(30)
-    wait_until(lambda: topic not in kafka_admin.list_topics(timeout=30).topics, "the topic is gone")
+    accept(refused.value, kafka)
     application(counted(source, target, filtered=True)).run("run-2")
     assert counts_in(consume_all(target)) == [1, 1]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import TOPICS_KEY
+from airflow_kstreams.batch.protocol.ledger import CHANGELOGS_KEY, TOPICS_KEY
 from airflow_kstreams.batch.protocol.metadata_records import H_PLAN
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -14,8 +14,8 @@ from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka import LogRecord
 
 #: Records of the ledger, and fields of what stands in records and offsets, that the version before had not.
-_RECORDS: frozenset[bytes] = frozenset({TOPICS_KEY.encode()})
-_FIELDS: frozenset[str] = frozenset()
+_RECORDS: frozenset[bytes] = frozenset({TOPICS_KEY.encode(), CHANGELOGS_KEY.encode()})
+_FIELDS: frozenset[str] = frozenset({"ledger", "ends"})
 
 
 def forget_new_facts(kafka: InMemoryKafka, application_id: str) -> None:

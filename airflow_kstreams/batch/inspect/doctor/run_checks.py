@@ -20,6 +20,12 @@ from airflow_kstreams.batch.protocol.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
+from airflow_kstreams.batch.run.complete_logs import (
+    ChangelogLogs,
+    find_cut_ledger,
+    find_cut_metadata,
+    find_lost_state,
+)
 from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished
 from airflow_kstreams.batch.run.own_topics import Neighbours, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.prior_runs import recall, unless_void, with_committed
@@ -100,17 +106,37 @@ def _losses(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> I
     """Look for what the next begin, or the next attempt of the slice that is under way, would refuse."""
     try:
         if folded.state is RunState.RUNNING and folded.slice is not None:
-            _refuse_in_slice(seen.admin, reader, folded.slice)
+            losses = _cut_decisions(seen, folded, ledger)
+            if not losses:
+                _refuse_in_slice(seen.admin, reader, folded.slice)
         else:
-            losses = _between_runs(seen, reader, folded, ledger)
-            if losses:
-                raise data_loss(losses, seen.plan.application_id, run_id="")
+            losses = [*_cut_decisions(seen, folded, ledger), *_cut_state(seen, ledger)]
+            losses += _between_runs(seen, reader, folded, ledger)
+        if losses:
+            raise data_loss(losses, seen.plan.application_id, run_id="")
     except DataLossError as loss:
         yield error("data loss", loss.cause, loss.fix)
     else:
         yield ok(
             "data loss", "every position that is to be read is in its log, topics are those of the last run"
         )
+
+
+def _cut_decisions(seen: Seen, folded: Folded, ledger: Ledger) -> list[Loss]:
+    """Look whether the ledger and the metadata topic are whole; the next begin makes them if they are not
+    there.
+    """
+    app = seen.plan.application_id
+    return [*find_cut_ledger(app, ledger, folded), *find_cut_metadata(app, ledger, folded)]
+
+
+def _cut_state(seen: Seen, ledger: Ledger) -> list[Loss]:
+    """Look whether changelogs are whole."""
+    found = seen.admin.describe_topics(seen.plan.changelogs)
+    ids = {topic: description.topic_id for topic, description in found.items()}
+    counts = {topic: description.partitions for topic, description in found.items()}
+    lost = find_lost_state(seen.plan, ledger, found)
+    return lost or ChangelogLogs.read(seen.admin, ids, counts).find_cut(seen.plan, ledger)
 
 
 def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> None:

@@ -12,6 +12,7 @@ from airflow_kstreams.streams.errors import DataLossError, RunBusyError, RunErro
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
@@ -124,6 +125,7 @@ def test_slice_is_not_called_lost_when_another_capture_froze_it_a_moment_ago(kaf
     first = Application(application_id=APP, topology=topology, on=kafka, clock=kafka.clock)
     publish(kafka, 1, 2)
     other.run("run-1")
+    forget_new_facts(kafka, APP)  # which metadata topic it was is not known
     kafka.admin().delete_topics([METADATA])
     publish(kafka, 3, 4)
 

@@ -264,6 +264,9 @@ def test_stream_time_goes_on_from_run_to_run_when_committed_offsets_expire(
         kafka.expire_offsets(APP)
     if lost == "and the metadata topic":
         kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
+        with pytest.raises(DataLossError) as caught:
+            app.begin("run-2")
+        accept_in_memory(caught.value, kafka)
     kafka.append("in", b"late", b"k", partition=0, timestamp_ms=1_000)
     again = app.run("run-2")
     assert sum(task.records_dropped for task in again.tasks) == 1, "it comes after the end of its window"

@@ -1,4 +1,4 @@
-"""A changelog that is gone or is another topic: told where a run begins, an error while one is under way."""
+"""A changelog that is gone or is another topic while a run is under way."""
 
 from __future__ import annotations
 
@@ -61,24 +61,6 @@ Lose = Callable[[InMemoryKafka], None]
 
 def counts(kafka: InMemoryKafka) -> list[int]:
     return [int.from_bytes(value or b"", "big") for value in kafka.values("out")]
-
-
-@lose
-def test_run_goes_on_and_says_so_when_the_state_of_earlier_runs_was_given_up(
-    app: Application, kafka: InMemoryKafka, lose: Lose, caplog: pytest.LogCaptureFixture
-) -> None:
-    publish(kafka, "a", "a")
-    assert app.run("run-1").warnings == ()
-    lose(kafka)
-    publish(kafka, "a")
-    (warning,) = app.run("run-2").warnings
-    assert counts(kafka) == [1, 2, 1]
-    assert f"changelog {CHANGELOG} is not the one that earlier runs wrote" in warning
-    assert f"reset --bootstrap-server <broker> --application-id {APP} --input-topics in" in warning
-    assert warning in caplog.text
-    publish(kafka, "a")
-    assert app.run("run-3").warnings == (), "what it holds now is of runs that know it"
-    assert counts(kafka) == [1, 2, 1, 2]
 
 
 def test_nothing_is_said_when_a_reset_deleted_the_changelog(app: Application, kafka: InMemoryKafka) -> None:

@@ -1,0 +1,168 @@
+"""Whether the topics from which runs know what was before still hold all of it.
+
+Rule: changelogs, ledger and metadata topic are the topics that they were, begin at offset 0, which compaction
+does not move, and end no earlier than they did. What cannot be compared, because no run of a version that
+keeps it has written it, is taken as it is. Each fact stands in another topic than the one that it is about::
+
+    id of the metadata topic        ledger, ``__topics__``
+    id and end of the ledger        plan of the run that began last, in the metadata topic
+    id of a changelog               ledger, ``__assignment__``, since it may hold state
+    ends of a changelog             ledger, ``__changelogs__``, when a run was finished last; while a run is
+                                    under way, beside the committed offsets of each task, which looks at
+                                    them itself: :mod:`airflow_kstreams.batch.task.changelog_evidence`
+
+A continuous run deletes the metadata topic, and a reset ends what is known of it; what a run recorded of
+changelogs stays true after both, because logs only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.protocol.data_loss import (
+    Loss,
+    changelog_deleted,
+    changelog_truncated,
+    not_whole,
+    state_lost,
+)
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.log_read import LogFacts
+from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.model import ChangelogEnds, GroupedPartitions, LedgerSeen, LoggedState
+from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+
+
+def ledger_seen(ledger: Ledger) -> LedgerSeen:
+    """Return what a run that begins writes down of the ledger."""
+    return LedgerSeen(topic_id=ledger.log.topic_id, end=ledger.log.end)
+
+
+def find_cut_ledger(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
+    """Return what is wrong with the ledger's topic."""
+    topic = ProtocolTopics(application_id).ledger
+    losses = _deleted(topic, ledger.log, application_id)
+    seen = None if folded.slice is None else folded.slice.plan.ledger
+    if seen is None or folded.slice is None:
+        return losses
+    run = f"run {folded.slice.run_id!r}"
+    if seen.topic_id != ledger.log.topic_id:
+        text = f" is not the one that {run} began with: {_ids(ledger.log, seen.topic_id)}"
+        losses.append(not_whole(topic, text, application_id=application_id))
+    elif ledger.log.end < seen.end:
+        text = f" ends at {ledger.log.end}, but when {run} began it ended at {seen.end}: it was truncated"
+        losses.append(not_whole(topic, text, application_id=application_id))
+    return losses
+
+
+def find_cut_metadata(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
+    """Return what is wrong with the metadata topic."""
+    topic = ProtocolTopics(application_id).metadata
+    losses = _deleted(topic, folded.log, application_id)
+    before = "" if ledger.own_topics is None else ledger.own_topics.ids.get(topic, "")
+    if before and before != folded.log.topic_id:
+        text = f" is not the one that earlier runs wrote: {_ids(folded.log, before)}"
+        losses.append(not_whole(topic, text, application_id=application_id))
+    return losses
+
+
+def find_lost_state(plan: TopologyPlan, ledger: Ledger, found: Mapping[str, TopicDescription]) -> list[Loss]:
+    """Return the changelogs that held state and are gone, or other topics now.
+
+    :param found: what the broker says of the changelogs that exist.
+    """
+    entries = () if ledger.assignment is None else ledger.assignment.subtopologies.values()
+    before = {topic: id_ for entry in entries for topic, id_ in entry.changelogs.items()}
+    losses: list[Loss] = []
+    for topic in sorted(plan.changelogs.keys() & before.keys()):
+        now = found[topic].topic_id if topic in found else "gone"
+        if now != before[topic]:
+            text = f"changelog {topic} is not the one that earlier runs wrote: its id is {now}, expected "
+            losses.append(state_lost(plan, topic, text + before[topic]))
+    return losses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogLogs:
+    """The changelogs of a topology, as no task can move them any more.
+
+    :param ids: topic id by topic.
+    :param starts: first offset of each partition.
+    :param ends: high watermark of each partition.
+    """
+
+    ids: Mapping[str, str]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+    @classmethod
+    def read(cls, admin: AdminPort, ids: Mapping[str, str], tasks: Mapping[str, int]) -> ChangelogLogs:
+        """Read where they start and end.
+
+        :param tasks: how many partitions each has.
+        """
+        partitions = [
+            TopicPartition(topic, number) for topic in sorted(ids) for number in range(tasks[topic])
+        ]
+        return cls(
+            ids=ids,
+            starts=admin.start_offsets(partitions),
+            ends=admin.end_offsets(partitions, isolation="read_uncommitted"),
+        )
+
+    def find_cut(self, plan: TopologyPlan, ledger: Ledger) -> list[Loss]:
+        """Return those of which records were deleted, or that were truncated since a run was finished."""
+        recorded = {} if ledger.changelog_ends is None else ledger.changelog_ends.changelogs
+        losses: list[Loss] = []
+        for tp, start in sorted(self.starts.items()):
+            state = recorded.get(tp.topic)
+            ends = () if state is None or state.id != self.ids[tp.topic] else state.ends
+            expected = ends[tp.partition] if tp.partition < len(ends) else 0
+            if start:
+                losses.append(changelog_deleted(plan, tp, log_start=start))
+            elif self.ends[tp] < expected:
+                why = "when a run was last finished it ended at"
+                losses.append(
+                    changelog_truncated(plan, tp, log_end=self.ends[tp], expected=expected, why=why)
+                )
+        return losses
+
+    def as_finished(self) -> ChangelogEnds:
+        """Return what is recorded of them when a run is finished."""
+        by_topic: dict[str, list[int]] = {topic: [] for topic in self.ids}
+        for tp in sorted(self.ends):
+            by_topic[tp.topic].append(self.ends[tp])
+        return ChangelogEnds(
+            changelogs={topic: LoggedState(self.ids[topic], tuple(ends)) for topic, ends in by_topic.items()}
+        )
+
+    def beside_offsets(
+        self, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions]
+    ) -> dict[TopicPartition, tuple[int, ...]]:
+        """Return what stands beside the offset of each source partition: the ends of its task's changelogs,
+        sorted by topic.
+
+        :param grouped: partition groups by subtopology id.
+        """
+        found: dict[TopicPartition, tuple[int, ...]] = {}
+        for sub in plan.subtopologies:
+            changelogs = sorted(sub.changelogs.values())
+            for number, group in enumerate(grouped[sub.id].by_group if changelogs else ()):
+                ends = tuple(self.ends[TopicPartition(topic, number)] for topic in changelogs)
+                found |= dict.fromkeys(partitions_in(group), ends)
+        return found
+
+
+def _deleted(topic: str, log: LogFacts, application_id: str) -> list[Loss]:
+    if not log.start:
+        return []
+    text = f": records before offset {log.start} were deleted"
+    return [not_whole(topic, text, application_id=application_id, deleted=True)]
+
+
+def _ids(log: LogFacts, before: str) -> str:
+    return f"its id is {log.topic_id or 'gone'}, expected {before}"

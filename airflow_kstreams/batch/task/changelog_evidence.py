@@ -1,0 +1,100 @@
+"""Whether a task's changelogs are those that its offsets were committed with.
+
+Each transaction of a task holds its changelog records and its offsets, and beside each offset stands where
+the changelogs ended right before the commit. So, when no older attempt can write any more, a changelog
+
+- that begins beyond offset 0, or ends before that end, has lost state;
+- that holds a committed record at or past that end knows of a later commit: the offsets were taken back, and
+  what was processed between the two would be processed twice. Nothing but markers and aborted records may lie
+  there.
+
+Offsets that a person or another run committed, and those of versions that kept no ends, say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_kstreams.batch.protocol.data_loss import (
+    changelog_deleted,
+    changelog_truncated,
+    data_loss,
+    progress_taken_back,
+)
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.runtime.stream_task import StreamTask
+
+
+class ChangelogEvidence:
+    """Compares one task's changelogs with its committed offsets.
+
+    :param committed: of the task's source partitions, once no older attempt can move them.
+    :ivar ends: high watermark of each changelog partition when the stores were restored; empty before.
+    """
+
+    def __init__(
+        self, slice_: Slice, task: StreamTask, committed: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        self._slice = slice_
+        self._task = str(task.task_id)
+        self._committed = committed
+        self._known = _known(slice_, changelogs_of(task), committed)
+        self.ends: Mapping[TopicPartition, int] = {}
+
+    def refuse_lost(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        """Refuse changelogs that are not whole.
+
+        :param starts: first offset of every changelog partition.
+        :param ends: high watermark of every changelog partition.
+        :raises DataLossError: records of one were deleted, or it was truncated.
+        """
+        self.ends = ends
+        plan, losses = self._slice.plan.topology, []
+        why = f"the committed offset of task {self._task} was committed when it ended at"
+        for tp, log_end in sorted(ends.items()):
+            if starts[tp]:
+                losses.append(changelog_deleted(plan, tp, log_start=starts[tp], drop_slice=True))
+            elif log_end < self._known.get(tp, 0):
+                losses.append(
+                    changelog_truncated(
+                        plan, tp, log_end=log_end, expected=self._known[tp], why=why, drop_slice=True
+                    )
+                )
+        if losses:
+            raise data_loss(losses, plan.application_id, run_id=self._slice.run_id)
+
+    def refuse_ahead(self, restored: Mapping[TopicPartition, int]) -> None:
+        """Refuse state of a later commit than that of the offsets.
+
+        :param restored: changelog partition -> offset behind the last record that the stores hold.
+        :raises DataLossError: the offsets were taken back.
+        """
+        ahead = {tp: to for tp, to in sorted(restored.items()) if to > self._known.get(tp, to)}
+        if ahead:
+            changelog, to = next(iter(ahead.items()))
+            loss = progress_taken_back(
+                {tp: offset.offset for tp, offset in sorted(self._committed.items())},
+                text=f"task {self._task}: changelog {changelog} holds a record at offset {to - 1}, but the "
+                f"committed offsets were committed when it ended at {self._known[changelog]}",
+            )
+            raise data_loss(loss, self._slice.plan.topology.application_id, run_id=self._slice.run_id)
+
+
+def changelogs_of(task: StreamTask) -> list[TopicPartition]:
+    """Return the changelog partitions of a task, in the order in which their ends stand beside offsets."""
+    return [TopicPartition(topic, task.task_id.group) for topic in sorted(task.changelogs.values())]
+
+
+def _known(
+    slice_: Slice, changelogs: list[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for offset in committed.values():
+        metadata = OffsetMetadata.decode(offset.metadata)
+        if metadata.run_id != slice_.run_id or len(metadata.changelog_ends) != len(changelogs):
+            continue
+        for tp, end in zip(changelogs, metadata.changelog_ends, strict=True):
+            found[tp] = max(end, found.get(tp, 0))
+    return found
