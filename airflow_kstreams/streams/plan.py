@@ -20,6 +20,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param changelog_configs: settings that the user gave a changelog topic, by topic; absent if none.
     :param state_kinds: changelog topic -> what its entries mean: the kind of store, and the windows they were
         folded by.
+    :param store_serdes: changelog topic -> the serdes of its store's keys and values, in words.
     :param copartitioned: groups of source topics that must have equal partition counts.
     """
 
@@ -31,6 +32,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     changelog_configs: dict[str, dict[str, str]] = {}
     copartitioned: tuple[tuple[str, ...], ...] = ()
     state_kinds: dict[str, str] = {}
+    store_serdes: dict[str, str] = {}
 
 
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -310,12 +310,14 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     :param groups: by group id; empty when equal ids are together.
     :param changelogs: topic id of each changelog whose partition ``n`` holds the state of group ``n``.
     :param state_kinds: what the entries of each changelog mean, see ``SubtopologyPlan``.
+    :param store_serdes: by which serdes they are written; empty in entries of earlier versions.
     """
 
     partitions: dict[str, int]
     groups: Groups = ()
     changelogs: dict[str, str] = {}
     state_kinds: dict[str, str] = {}
+    store_serdes: dict[str, str] = {}
 
     @property
     def by_group(self) -> Groups:

@@ -10,7 +10,8 @@ any more binds no run.
 Invariant: a changelog that may hold state has its groups in the ledger. Begin writes them in the transaction
 of the completed marker, and only when the slice has records; no task starts before that marker is visible.
 They bind to the changelog's topic id, so that resetting an application, which deletes its changelogs, also
-ends what its record asks for; and they are kept when the topology drops a store, in case it comes back.
+ends what its record asks for. They are kept when the topology drops a store: what it left does not fit any
+more once records were processed without it, so that a store that comes back must begin empty.
 
 Crash argument: before begin's commit nothing is recorded and no task has run; at most empty internal topics
 were created. After it, slice and record are both there. An unfinished slice carries its own groups: the
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -90,6 +91,7 @@ def with_changelogs(
                 topic: found[topic].topic_id for topic in sorted(sub.changelogs.values()) if topic in found
             },
             state_kinds=dict(sorted(sub.state_kinds.items())),
+            store_serdes=dict(sorted(sub.store_serdes.items())),
         )
         for sub in plan.subtopologies
     }
@@ -107,7 +109,7 @@ def refuse_regrouping(
     :param grouped: with the changelogs that exist.
     :param keys_may_move: whether growth that moves keys is only warned of.
     :raises TopologyError: a partition or the keys of a grown topic moved, a partition would open a new group,
-        or a store is of another kind; with the way out.
+        or a store is of another kind or has other serdes; with the way out.
     """
     if recorded is None:
         return
@@ -115,7 +117,7 @@ def refuse_regrouping(
         now = grouped[sub.id]
         for before in _entries(recorded):
             if before.changelogs.items() & now.changelogs.items():
-                _refuse_other_kind(plan, before, now)
+                _refuse_other_state(plan, before, now)
                 _refuse_moved(plan, sub, before, now, run_id=recorded.run_id)
                 _refuse_other_number(plan, sub, before, now)
                 _refuse_moved_keys(plan, sub, before, now, warn=keys_may_move)
@@ -142,20 +144,60 @@ def refuse_orphans(
                     f"store {store!r} any more: a change before it gave the store another number, and it "
                     "would begin empty",
                     fix=f"give the store its name, store={store!r} (name= for a join), to go on with its "
-                    f"state; or give the state up: {give_up_command(plan.application_id, [topic])}",
+                    f"state; or give the state up: {_give_up(plan, topic)}",
                 )
 
 
-def _refuse_other_kind(plan: TopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
+def returned(
+    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+) -> list[str]:
+    """Return the changelogs of stores that the last runs did not have, and that come back.
+
+    :param found: what the broker says of the recorded changelogs.
+    """
+    former = (
+        {} if recorded is None else {t: i for entry in recorded.former for t, i in entry.changelogs.items()}
+    )
+    return [
+        t for t in sorted(former) if t in plan.changelogs and t in found and found[t].topic_id == former[t]
+    ]
+
+
+def refuse_returned(recorded: Assignment, plan: TopologyPlan, written: Collection[str]) -> None:
+    """Refuse to go on with state that nothing was added to while records were processed.
+
+    :param written: those of the :func:`returned` changelogs that were ever written.
+    :raises TopologyError: there is one; with the way out.
+    """
+    for topic in sorted(written):
+        store = ProtocolTopics(plan.application_id).store_of(topic)
+        raise TopologyError(
+            f"store {store!r} of application {plan.application_id!r} was not in the topology of run "
+            f"{recorded.run_id!r}, and comes back: {topic} holds its state of before, without what was "
+            "processed since",
+            fix=f"give the store another name, or give that state up: {_give_up(plan, topic)}",
+        )
+
+
+def _refuse_other_state(plan: TopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
     for topic, _ in sorted(before.changelogs.items() & now.changelogs.items()):
-        old, new = before.state_kinds.get(topic), now.state_kinds.get(topic)
-        if old is not None and new is not None and old != new:
-            raise TopologyError(
-                f"application {plan.application_id!r} has state in {topic} that was made by {old!r}, and its "
-                f"topology would read it as {new!r}",
-                fix="give the changed store another name, or give the state up: "
-                f"{give_up_command(plan.application_id, [topic])}",
-            )
+        for old, new, made, read in (
+            (before.state_kinds.get(topic), now.state_kinds.get(topic), "made by", "as"),
+            (before.store_serdes.get(topic), now.store_serdes.get(topic), "written by the serdes", "by"),
+        ):
+            if old is not None and new is not None and old != new:
+                raise TopologyError(
+                    f"application {plan.application_id!r} has state in {topic} that was {made} {old}, and "
+                    f"its topology would read it {read} {new}",
+                    fix=f"give the changed store another name, or give the state up: {_give_up(plan, topic)}",
+                )
+
+
+def _give_up(plan: TopologyPlan, changelog: str) -> str:
+    return (
+        f"{give_up_command(plan.application_id, [changelog])} (add --input-topics "
+        f"{','.join(sorted(plan.inputs))} to build it anew)"
+    )
 
 
 def next_assignment(

@@ -180,7 +180,7 @@ def refuse_foreign(
     owners = neighbours.owners(app, unknown)
     causes = [_of_another(app, topic, owner) for topic, owner in sorted(owners.items())]
     commands: list[str] = []
-    for topic in sorted(_written(neighbours.admin, found, unknown.keys() - owners.keys())):
+    for topic in sorted(ever_written(neighbours.admin, found, unknown.keys() - owners.keys())):
         before = known.ids.get(topic)
         if before is None and not known.all_known:
             continue
@@ -220,6 +220,17 @@ def next_own_topics(ledger: Ledger, known: KnownTopics, ids: Mapping[str, str]) 
     return None if own == ledger.own_topics else own
 
 
+def ever_written(
+    admin: AdminPort, found: Mapping[str, TopicDescription], topics: Collection[str]
+) -> set[str]:
+    """Return the topics to which anything was ever written, whether it is still there or not."""
+    partitions = [
+        TopicPartition(topic, n) for topic in sorted(topics) for n in range(found[topic].partitions)
+    ]
+    ends = admin.end_offsets(partitions, isolation="read_uncommitted") if partitions else {}
+    return {tp.topic for tp, end in ends.items() if end}
+
+
 def _of_another(application_id: str, topic: str, owner: str) -> str:
     return f"topic {topic} of application {application_id!r} is a topic of application {owner!r}, too"
 
@@ -233,12 +244,3 @@ def _others(application_id: str, topic: str) -> set[str]:
     words = topic.split("-")
     begun = {"-".join(words[:count]) for count in range(1, len(words))}
     return {name for name in begun - {application_id, ""} if ProtocolTopics(name).is_internal(topic)}
-
-
-def _written(admin: AdminPort, found: Mapping[str, TopicDescription], topics: Collection[str]) -> set[str]:
-    """Return the topics to which anything was ever written, whether it is still there or not."""
-    partitions = [
-        TopicPartition(topic, n) for topic in sorted(topics) for n in range(found[topic].partitions)
-    ]
-    ends = admin.end_offsets(partitions, isolation="read_uncommitted")
-    return {tp.topic for tp, end in ends.items() if end}

@@ -22,8 +22,11 @@ from airflow_kstreams.batch.run.assignment import (
     group_sources,
     refuse_orphans,
     refuse_regrouping,
+    refuse_returned,
+    returned,
     with_changelogs,
 )
+from airflow_kstreams.batch.run.own_topics import ever_written
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -132,6 +135,8 @@ def check_topics(
     counts = partition_counts(plan, {name: described.partitions for name, described in found.items()})
     grouped = group_sources(plan, counts, groups)
     refuse_orphans(recorded, plan, found)
+    if recorded is not None:
+        refuse_returned(recorded, plan, ever_written(admin, found, returned(recorded, plan, found)))
     refuse_regrouping(
         recorded,
         plan,

@@ -77,7 +77,13 @@ class RegistrySerde:
                 fix='bind it first: serde.bound("TOPIC", "value")',
             )
 
-        return Serde(id=self.id, serialize=refuse, deserialize=refuse, for_topic=self.bound)
+        return Serde(
+            id=self.id,
+            written_as=self.format.name,
+            serialize=refuse,
+            deserialize=refuse,
+            for_topic=self.bound,
+        )
 
     def bound(self, topic: str, side: Side) -> Serde:
         """Return the serde for one topic.

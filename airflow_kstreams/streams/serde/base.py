@@ -27,6 +27,8 @@ class Serde:
     :param deserialize: bytes -> object; raises anything when the bytes are not of this format.
     :param for_topic: (real topic name, side) -> the serde to use there, of the same id; called in the task
         that uses it, never while a topology is built. None: this serde serves every topic.
+    :param written_as: what bytes that are kept depend on, where that is less than the id says: a format
+        whose bytes name their schema reads those of its earlier schemas, too. The id unless given.
     :param partition_bytes: object -> the bytes that decide a key's partition, where not all of its bytes
         do: every window of a key lies in the key's own partition, as in Kafka Streams.
     """
@@ -36,6 +38,12 @@ class Serde:
     deserialize: Callable[[bytes], Any] = field(compare=False)
     for_topic: Callable[[str, Side], Serde] | None = field(default=None, compare=False)
     partition_bytes: Callable[[Any], bytes] | None = field(default=None, compare=False)
+    written_as: str = field(default="", compare=False)
+
+    @property
+    def stored_as(self) -> str:
+        """What a store's entries depend on: state that was written as something else is not read."""
+        return self.written_as or self.id
 
     def __repr__(self) -> str:
         return f"serdes.{self.id}"

@@ -43,6 +43,7 @@ def time_windowed(key_serde: Serde, size_ms: int) -> Serde:
 
     return Serde(
         id=f"time_windowed({key_serde.id},{size_ms})",
+        written_as=f"time_windowed({key_serde.stored_as},{size_ms})",
         serialize=write,
         deserialize=read,
         for_topic=wrapped_for_topic(key_serde, lambda bound: time_windowed(bound, size_ms)),
@@ -70,6 +71,7 @@ def session_windowed(key_serde: Serde) -> Serde:
 
     return Serde(
         id=f"session_windowed({key_serde.id})",
+        written_as=f"session_windowed({key_serde.stored_as})",
         serialize=write,
         deserialize=read,
         for_topic=wrapped_for_topic(key_serde, session_windowed),

@@ -265,6 +265,13 @@ class Topology:
                 for store in sub.stores
                 if store.logged
             },
+            store_serdes={
+                self.changelog_topic(store.name, application_id): (
+                    f"{store.key_serde.stored_as} -> {store.value_serde.stored_as}"
+                )
+                for store in sub.stores
+                if store.logged
+            },
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
         )
 

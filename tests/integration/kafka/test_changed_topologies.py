@@ -118,7 +118,7 @@ def test_state_of_another_kind_is_refused_when_its_store_keeps_the_name(
     after = windowed(source, target, TumblingWindow(size_ms=25))
     if change == "kind":
         after = counted(source, target, store="counts")
-    with pytest.raises(TopologyError, match=r"made by 'window size_ms=10', and .* read it as"):
+    with pytest.raises(TopologyError, match=r"made by window size_ms=10, and .* read it as"):
         Application(bootstrap=kafka, application_id=application_id, topology=after).begin("run-2")
 
 

@@ -1,0 +1,204 @@
+"""A store that was away, or whose serde changed, does not go on with the state that it left."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
+from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, Topology, serdes
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.continuous_scene import SwitchingApplication
+from tests.support.kafka.earlier_version import forget_new_facts
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import accept_in_memory
+
+APP = "app"
+CHANGELOG = f"{APP}-counts-changelog"
+GIVE_UP = (
+    f"airflow-kstreams reset --bootstrap-server <broker> --application-id {APP} --internal-topics {CHANGELOG}"
+)
+TEXT, LONG = serdes.string(), serdes.int64()
+
+
+def topology(
+    *, counted: bool = True, logged: bool = True, keys: Serde = TEXT, values: Serde = LONG
+) -> Topology:
+    """``in`` -> ``copied``, and counted by key -> ``out``."""
+    builder = KStreamBuilder(default_key_serde=keys, default_value_serde=TEXT)
+    stream = builder.stream("in")
+    stream.send_to("copied")
+    if counted:
+        spec = StoreSpec(name="counts", key_serde=keys, value_serde=values, logged=logged)
+        stream.group_by_key().count(store=spec).to_stream().send_to("out", value_serde=LONG)
+    return builder.build()
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    for topic in ("in", "copied", "out"):
+        kafka.create_topic(topic)
+    return kafka
+
+
+def app(kafka: InMemoryKafka, built: Topology) -> Application:
+    return Application(application_id=APP, topology=built, on=kafka, clock=kafka.clock)
+
+
+def publish(kafka: InMemoryKafka, *keys: str) -> None:
+    for key in keys:
+        kafka.append("in", b"v", key.encode())
+
+
+def counts(kafka: InMemoryKafka) -> list[int]:
+    return [int.from_bytes(value or b"", "big") for value in kafka.values("out")]
+
+
+def refused(application: Application, run_id: str) -> TopologyError:
+    with pytest.raises(TopologyError) as caught:
+        application.begin(run_id)
+    assert not caught.value.is_retriable
+    return caught.value
+
+
+def accept(error: TopologyError, kafka: InMemoryKafka) -> list[str]:
+    return [" ".join(command) for command in accept_in_memory(error, kafka)]
+
+
+away = pytest.mark.parametrize(
+    "without", [topology(counted=False), topology(logged=False)], ids=["not in the topology", "not logged"]
+)
+
+
+@away
+@pytest.mark.parametrize("earlier", [False, True], ids=["", "as the version before has recorded it"])
+def test_store_that_was_away_is_refused_and_begins_empty_after_the_command(
+    kafka: InMemoryKafka, without: Topology, earlier: bool
+) -> None:
+    publish(kafka, "a", "a")
+    app(kafka, topology()).run("run-1")
+    publish(kafka, "a")
+    app(kafka, without).run("run-2")
+    before = len(counts(kafka))
+    if earlier:
+        forget_new_facts(kafka, APP)
+    publish(kafka, "a")
+    back = app(kafka, topology())
+    error = refused(back, "run-3")
+    assert f"store 'counts' of application '{APP}' was not in the topology of run 'run-2'" in error.cause
+    assert f"{CHANGELOG} holds its state of before" in error.cause
+    subject = Subject(plan=back.topology.plan(APP), settings=back.checked)
+    said = [f.text for f in diagnose(kafka, subject, clock=kafka.clock) if f.check == "topics"]
+    assert any(f"{CHANGELOG} holds its state of before" in text for text in said)
+    assert "add --input-topics in to build it anew" in error.fix
+    assert accept(error, kafka) == [GIVE_UP]
+    back.run("run-3")
+    publish(kafka, "a")
+    back.run("run-4")
+    assert counts(kafka)[before:] == [1, 2]
+
+
+def test_store_that_comes_back_may_be_built_anew_from_its_input(kafka: InMemoryKafka) -> None:
+    publish(kafka, "a", "a")
+    app(kafka, topology()).run("run-1")
+    publish(kafka, "a")
+    app(kafka, topology(counted=False)).run("run-2")
+    back = app(kafka, topology())
+    error = refused(back, "run-3")
+    accept(TopologyError("", fix=f"{GIVE_UP} --input-topics in"), kafka)
+    assert error.fix.count("--input-topics in") == 1
+    back.run("run-3")
+    assert counts(kafka) == [2, 3]
+
+
+def test_store_that_comes_back_to_a_continuous_run_is_refused(kafka: InMemoryKafka) -> None:
+    publish(kafka, "a", "a")
+    app(kafka, topology()).run("run-1")
+    publish(kafka, "a")
+    app(kafka, topology(counted=False)).run("run-2")
+    endless = SwitchingApplication(topology=topology(), cluster=kafka, clock=kafka.clock)
+    with pytest.raises(TopologyError, match="holds its state of before"):
+        endless.run_continuously("c-1")
+
+
+def test_store_goes_on_when_nothing_was_processed_without_it(kafka: InMemoryKafka) -> None:
+    publish(kafka, "a", "a")
+    app(kafka, topology()).run("run-1")
+    app(kafka, topology(counted=False)).run("run-2")
+    publish(kafka, "a")
+    app(kafka, topology()).run("run-3")
+    assert counts(kafka) == [2, 3]
+
+
+@pytest.mark.parametrize("left", ["nothing", "no topic"])
+def test_store_that_left_nothing_may_come_back(kafka: InMemoryKafka, left: str) -> None:
+    if left == "no topic":
+        publish(kafka, "a")
+    app(kafka, topology()).run("run-1")
+    publish(kafka, "a")
+    app(kafka, topology(counted=False)).run("run-2")
+    if left == "no topic":
+        kafka.admin().delete_topics([CHANGELOG])
+    publish(kafka, "a")
+    app(kafka, topology()).run("run-3")
+    assert counts(kafka)[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "now"),
+    [
+        (topology(values=serdes.json(int)), "string -> json(int)"),
+        (topology(keys=serdes.bytes()), "bytes -> int64"),
+    ],
+    ids=["value", "key"],
+)
+def test_changed_serde_of_a_store_is_refused_and_begins_empty_after_the_command(
+    kafka: InMemoryKafka, changed: Topology, now: str
+) -> None:
+    publish(kafka, "a", "a")
+    app(kafka, topology()).run("run-1")
+    publish(kafka, "a")
+    error = refused(app(kafka, changed), "run-2")
+    assert f"has state in {CHANGELOG} that was written by the serdes string -> int64" in error.cause
+    assert f"its topology would read it by {now}" in error.cause
+    assert accept(error, kafka) == [GIVE_UP]
+    app(kafka, changed).run("run-2")
+    assert counts(kafka) == [2, 1]
+
+
+def test_serdes_of_an_earlier_version_are_not_known_and_are_recorded_from_then_on(
+    kafka: InMemoryKafka,
+) -> None:
+    publish(kafka, "a", "a")
+    app(kafka, topology()).run("run-1")
+    forget_new_facts(kafka, APP)
+    publish(kafka, "a")
+    app(kafka, topology()).run("run-2")
+    assert counts(kafka) == [2, 3]
+    assert (
+        "written by the serdes string -> int64"
+        in refused(app(kafka, topology(values=serdes.json(int))), "run-3").cause
+    )
+
+
+def test_serde_whose_bytes_name_their_schema_may_get_another_one(kafka: InMemoryKafka) -> None:
+    def long(schema: str) -> Serde:
+        return Serde(
+            id=f"avro({schema})",
+            written_as="avro",
+            serialize=LONG.serialize,
+            deserialize=LONG.deserialize,
+        )
+
+    publish(kafka, "a")
+    app(kafka, topology(values=long("Count, 1"))).run("run-1")
+    publish(kafka, "a")
+    app(kafka, topology(values=long("Count, 2"))).run("run-2")
+    assert counts(kafka) == [1, 2]
+    windowed = [serdes.time_windowed(long(schema), size_ms=1_000) for schema in ("1", "2")]
+    assert windowed[0].id != windowed[1].id
+    assert {serde.stored_as for serde in windowed} == {"time_windowed(avro,1000)"}
+    assert {serdes.session_windowed(long(schema)).stored_as for schema in ("1", "2")} == {
+        "session_windowed(avro)"
+    }
