@@ -50,7 +50,7 @@ def _about_unregistered() -> Iterator[str]:
 def _about_tests(promise: Promise) -> Iterator[str]:
     if not promise.tests:
         yield f"{promise.id}: no test proves it"
-    if not promise.fault:
+    if not promise.faults:
         yield f"{promise.id}: no fault is planted for it"
     for test in promise.tests:
         if not _is_a_test(test):

@@ -58,6 +58,7 @@ class Promise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     :param tests: files or tests below ``tests/`` that fail without it.
     :param beside: more that bears it out, Markdown.
     :param means: what the phrase means, Markdown.
+    :param protections: of the simulation, which notices when one is switched off.
     :param fault: mistakes that its tests find.
     """
 
@@ -68,7 +69,13 @@ class Promise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tests: tuple[str, ...]
     beside: str = ""
     means: str = ""
-    fault: tuple[Fault, ...]
+    protections: tuple[str, ...] = ()
+    fault: tuple[Fault, ...] = ()
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """All that is planted for it."""
+        return (*(Fault(protection=name) for name in self.protections), *self.fault)
 
 
 class Section(Struct, frozen=True, kw_only=True):
@@ -93,7 +100,7 @@ def load(path: Path = REGISTER) -> Mapping[str, Promise]:
 def planted(promises: Mapping[str, Promise]) -> Mapping[str, Fault]:
     """Return every fault by its name: the promise's id, with a number where it has several."""
     return {
-        promise.id if len(promise.fault) == 1 else f"{promise.id}-{number}": fault
+        promise.id if len(promise.faults) == 1 else f"{promise.id}-{number}": fault
         for promise in promises.values()
-        for number, fault in enumerate(promise.fault, start=1)
+        for number, fault in enumerate(promise.faults, start=1)
     }

@@ -88,7 +88,7 @@ def _fault(**other: str) -> Fault:
 
 
 def _about(promises: dict[str, Promise]) -> list[str]:
-    return [line for line in complaints(promises) if line.startswith("p: ")]
+    return [line for line in complaints(promises) if line.startswith(("p: ", "p-"))]
 
 
 def test_entry_is_complete_when_it_is_copied_from_the_recipe(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_complaint_names_the_mark_when_no_page_makes_the_promise() -> None:
         ({"fault": (_fault(old="no such line"),)}, " 0 times, expected once"),
         ({"fault": (_fault(new="def\n"),)}, "cannot be planted: invalid syntax"),
         ({"fault": (_fault(dies="unit/test_links.py"),)}, "there is no test unit/test_links.py"),
-        ({"fault": (Fault(protection="none such"),)}, "the simulation has no protection 'none such'"),
+        ({"protections": ("none such",)}, "the simulation has no protection 'none such'"),
     ],
 )
 def test_complaint_says_what_is_wrong_with_an_entry(other: dict[str, object], said: str) -> None:
