@@ -15,6 +15,7 @@ from airflow_kstreams.streams import (
     KStream,
     KStreamBuilder,
     KTable,
+    PartitionGrouper,
     Processor,
     ProcessorContext,
     ProcessorRecord,
@@ -98,9 +99,11 @@ class Totals(Processor):
             self._context.forward(key, ["closed", total])
 
 
-def topology_of(drawn: list[Part]) -> Topology:
+def topology_of(drawn: list[Part], grouper: PartitionGrouper | None = None) -> Topology:
     """Build a topology; part n writes ``out-n`` and keeps stores whose names end in n."""
-    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder = KStreamBuilder(
+        default_key_serde=serdes.string(), default_value_serde=serdes.json(), partition_grouper=grouper
+    )
     a, b, table = builder.stream("a"), builder.stream("b"), builder.table("t", store="t")
     merged = a.merge(b)
     for number, part in enumerate(drawn):
