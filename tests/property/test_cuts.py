@@ -24,6 +24,7 @@ from airflow_kstreams.streams import (
     Topology,
     TumblingWindow,
     serdes,
+    timestamps,
 )
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
@@ -340,3 +341,14 @@ def test_punctuation_comes_between_other_records_when_a_cut_moves_stream_time() 
     rows = [row("in", 5, 1), row("in", 12, 2), row("in", 7, 3), row("in", 21, 4)]
     assert results(topology(build), rows) == [1, 2, 3, 4, "tick 10", "tick 20"]
     assert results(topology(build), rows[:2], rows[2:]) == [1, 2, "tick 10", 3, 4, "tick 20"]
+
+
+def test_order_differs_when_an_extractor_dates_records_otherwise_than_their_cut() -> None:
+    def build(builder: KStreamBuilder) -> None:
+        by_value = timestamps.extract(lambda record: record.value, invalid="fail")
+        streams = [builder.stream(topic, timestamps=by_value) for topic in ("a", "b")]
+        streams[0].merge(streams[1]).send_to("out")
+
+    rows = [row("a", 1, 50), row("b", 5, 10)]
+    assert results(topology(build), rows) == [10, 50]
+    assert results(topology(build), *in_intervals(rows, [3])) == [50, 10]
