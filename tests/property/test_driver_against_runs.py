@@ -16,6 +16,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import Topology, serdes
+from airflow_kstreams.streams.timestamps import InvalidTimestamp
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 from tests.support.topology.drawn_parts import INPUTS, KEYS, Part, parts, topology_of
@@ -41,14 +42,26 @@ ROWS: st.SearchStrategy[list[Row]] = st.lists(ROW, max_size=4) | st.lists(ROW, m
     partitions=st.integers(1, 2),
     buffered=st.integers(1, 6),
     every=st.sampled_from([0, 1, 2, 5]),
+    dated=st.sampled_from([None, None, "skip", "partition_time"]),
+    handler=st.sampled_from(["skip", "dead-letter"]),
 )
 def test_driver_gives_what_runs_give_when_it_is_fed_their_slices(
-    drawn: list[Part], slices: list[list[Row]], partitions: int, buffered: int, every: int
+    drawn: list[Part],
+    slices: list[list[Row]],
+    partitions: int,
+    buffered: int,
+    every: int,
+    dated: InvalidTimestamp | None,
+    handler: str,
 ) -> None:
-    topology = topology_of(drawn)
+    topology = topology_of(drawn, dated=dated)
     # The tasks of a driver's first run are open before it knows which ones have nothing to read.
     slices[0] = [(t, "x", 1, 5, n) for t in INPUTS for n in range(partitions)] + slices[0]
-    chosen = {"buffered.records.per.partition": buffered, "commit.every.records": every}
+    chosen: dict[str, object] = {
+        "buffered.records.per.partition": buffered,
+        "commit.every.records": every,
+        "processing.exception.handler": handler,
+    }
     plan = topology.plan("app")
     counts = {
         topic: partitions for topic in {*plan.sources, *plan.outputs} if topic not in plan.repartition_topics
@@ -92,7 +105,9 @@ def _by_runs(
                 topic, data, key.encode(), partition=partition % counts[topic], timestamp_ms=timestamp_ms
             )
         app.run(f"run-{number}", (0, number))
-    return {topic: _records(kafka, topic) for topic in {*counts, *topology.plan("app").changelogs}}
+    dead_letters = {"app-dead-letter"} & {*kafka.topics()}
+    changelogs = topology.plan("app").changelogs
+    return {topic: _records(kafka, topic) for topic in {*counts, *changelogs, *dead_letters}}
 
 
 def _records(kafka: InMemoryKafka, topic: str) -> dict[int, Written]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hypothesis import strategies as st
 
@@ -25,13 +25,16 @@ from airflow_kstreams.streams import (
     Topology,
     TumblingWindow,
     serdes,
+    timestamps,
 )
+from airflow_kstreams.streams.timestamps import InvalidTimestamp
 
 #: What the topologies read: two streams, and a topic that is a table.
 INPUTS = ("a", "b", "t")
 KEYS = ("x", "y", "z")
 
 Window = TumblingWindow | HoppingWindow | SessionWindow
+Kind = Literal["plain", "fold", "windows", "table join", "windowed join", "processor", "failing", "batches"]
 Origin = Literal["a", "merged", "through", "rekeyed"]
 Call = Literal["join", "left_join", "outer_join", "join_prior"]
 
@@ -47,7 +50,7 @@ class Part:
     :param windows: left and right one of a windowed join.
     """
 
-    kind: Literal["plain", "fold", "windows", "table join", "windowed join", "processor"]
+    kind: Kind
     origin: Origin
     cached: bool
     window: Window
@@ -62,15 +65,15 @@ def parts() -> st.SearchStrategy[Part]:
     sliding = st.builds(SlidingWindow, size_ms=sizes, **ends)
     return st.builds(
         Part,
-        kind=st.sampled_from(["plain", "fold", "windows", "table join", "windowed join", "processor"]),
-        origin=st.sampled_from(["a", "merged", "through", "rekeyed"]),
+        kind=st.sampled_from(get_args(Kind)),
+        origin=st.sampled_from(get_args(Origin)),
         cached=st.booleans(),
         window=st.builds(TumblingWindow, size_ms=sizes, **ends)
         | st.builds(HoppingWindow, size_ms=sizes, advance_ms=st.integers(1, 3), **ends)
         | st.builds(SessionWindow, gap_ms=st.integers(1, 6), **ends),
         suppressed=st.booleans(),
         windows=st.tuples(sliding, sliding),
-        call=st.sampled_from(["join", "left_join", "outer_join", "join_prior"]),
+        call=st.sampled_from(get_args(Call)),
     )
 
 
@@ -99,12 +102,19 @@ class Totals(Processor):
             self._context.forward(key, ["closed", total])
 
 
-def topology_of(drawn: list[Part], grouper: PartitionGrouper | None = None) -> Topology:
-    """Build a topology; part n writes ``out-n`` and keeps stores whose names end in n."""
+def topology_of(
+    drawn: list[Part], grouper: PartitionGrouper | None = None, *, dated: InvalidTimestamp | None = None
+) -> Topology:
+    """Build a topology; part n writes ``out-n`` and keeps stores whose names end in n.
+
+    :param dated: gives ``a`` an extractor with this policy; without, its records' own times count.
+    """
     builder = KStreamBuilder(
         default_key_serde=serdes.string(), default_value_serde=serdes.json(), partition_grouper=grouper
     )
-    a, b, table = builder.stream("a"), builder.stream("b"), builder.table("t", store="t")
+    extractor = None if dated is None else timestamps.extract(_valued_time, invalid=dated)
+    a = builder.stream("a", timestamps=extractor)
+    b, table = builder.stream("b"), builder.table("t", store="t")
     merged = a.merge(b)
     for number, part in enumerate(drawn):
         _Building(number, part, {"a": a, "b": b, "merged": merged}, table).add()
@@ -142,6 +152,11 @@ class _Building:
                 source = self.streams["a" if part.origin == "a" else "merged"]
                 spec = self._spec("p", False)
                 stream = source.process(partial(Totals, spec.name), spec)
+            case "failing":
+                source = self.streams["a" if part.origin == "a" else "merged"]
+                stream = source.map_values(_inverse)
+            case "batches":
+                stream = self._stream().map_batches(lambda batch: batch.slice(0, 2), batch_size=3)
         stream.send_to(f"out-{number}")
 
     def _stream(self) -> KStream:
@@ -166,6 +181,15 @@ class _Building:
             value_serde=serdes.json(),
             cached=cached,
         )
+
+
+def _valued_time(record: Any) -> int | None:
+    """Date a record a little later than its own time, and every fourth not at all."""
+    return None if record.value is None else record.timestamp_ms + 3 * _number(record.value)
+
+
+def _inverse(value: Any) -> float:
+    return 1 / (4 - _number(value))
 
 
 def _number(value: Any) -> int:

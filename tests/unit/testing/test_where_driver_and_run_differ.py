@@ -205,6 +205,28 @@ def test_tasks_write_in_their_order_when_several_share_an_intermediate_partition
     assert runs.read("out") == [1, 0]
 
 
+def test_offsets_of_intermediate_topics_count_records_only_when_nothing_ends_transactions() -> None:
+    made = builder()
+    made.stream("in").through("middle").process(Places).send_to("out")
+    runs = Runs(made.build(), {"in": 1, "middle": 1, "out": 1})
+    driver = TopologyTestDriver(made.build(), application_id="app")
+    for number in range(2):
+        runs.pipe("in", ("k", number, 1))
+        runs.app.run(f"run-{number}", (0, number))
+        with driver.run():
+            driver.pipe_records("in", [("k", number, 1)])
+    assert values(driver) == [0, 1]
+    assert runs.read("out") == [0, 2], "the end of the first run's transaction has an offset, too"
+
+
+class Places(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self._context.forward(record.key, self._context.offset)
+
+
 def test_all_that_is_piped_is_the_slice_when_runs_go_by_their_interval() -> None:
     made = builder()
     made.stream("in").send_to("out")
