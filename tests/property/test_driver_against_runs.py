@@ -35,7 +35,7 @@ ROW: st.SearchStrategy[Row] = st.tuples(
 ROWS: st.SearchStrategy[list[Row]] = st.lists(ROW, max_size=4) | st.lists(ROW, min_size=10, max_size=30)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     drawn=st.lists(parts(), min_size=1, max_size=3),
     slices=st.lists(ROWS, min_size=1, max_size=3),
