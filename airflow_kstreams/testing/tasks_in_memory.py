@@ -103,7 +103,7 @@ class TasksInMemory:
             if task.task_id not in self._opened:
                 with self._stepping(task):
                     self._open(task)
-                written += self._commit(task)
+                    written += self._commit(task)
         self._follow(written)
 
     def process(self, record: InMemoryRecord) -> None:
@@ -142,14 +142,16 @@ class TasksInMemory:
             if task.task_id in self._opened:
                 with self._stepping(task):
                     task.close()
-                self._follow(self._commit(task))
+                    written = self._commit(task)
+                self._follow(written)
 
     def punctuate(self) -> None:
         """Let the wall-clock timers fire that are due; a task that is not open has none."""
         for task in self._all():
             with self._stepping(task):
                 task.punctuate()
-            self._follow(self._commit(task))
+                written = self._commit(task)
+            self._follow(written)
 
     def _all(self) -> list[StreamTask]:
         return [task for tasks in self._tasks.values() for task in tasks]
@@ -248,16 +250,15 @@ class TasksInMemory:
         self._opened.add(task.task_id)
 
     def _commit(self, task: StreamTask) -> list[InMemoryRecord]:
-        """Commit what a task did.
+        """Commit what a task did; the last part of a step.
 
         :return: the records written to topics that the topology reads.
         """
         produce = self._topics.produce
-        with self._stepping(task):
-            task.flush()
-            for changelog, changes in task.changes():
-                for key, value, timestamp_ms in changes:
-                    produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
+        task.flush()
+        for changelog, changes in task.changes():
+            for key, value, timestamp_ms in changes:
+                produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
         written = self._topics.commit()
         self._outputs.add(written)
         self._changelogs.add(written)
@@ -265,6 +266,7 @@ class TasksInMemory:
 
     @contextmanager
     def _stepping(self, task: StreamTask) -> Iterator[None]:
+        """Take note of a task that fails in a step."""
         try:
             yield
         except BaseException:
