@@ -44,6 +44,13 @@ def headline(summary: RunSummary) -> str:
     return f"{known(summary.records_in)} records in, {known(summary.records_out)} records out"
 
 
+def finished_text(summary: RunSummary) -> str:
+    """Return what a driver prints of the run that it has finished."""
+    first = f"run {summary.run_id} finished: {headline(summary)}, {len(summary.tasks)} tasks"
+    warnings = [f"  warning: {warning}" for warning in summary.warnings]
+    return "\n".join([first, *(f"  {row}" for row in count_rows(summary)), *warnings])
+
+
 def count_rows(summary: RunSummary) -> Iterator[CountRow]:
     """Yield what became of a run's records: inputs, what went no further, topics in between, outputs; nothing
     where that is not known.

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from airflow_kstreams.batch.report.counts import count_rows, headline
+from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.batch.run.finished_before import nothing_processed
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.client_config_file import client_config_file
@@ -104,8 +104,7 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
         return ""
     if driver.finished_before:
         return nothing_processed(summary)
-    first = f"run {summary.run_id} finished: {headline(summary)}, {len(summary.tasks)} tasks"
-    return "\n".join([first, *(f"  {row}" for row in count_rows(summary)), *summary.warnings])
+    return finished_text(summary)
 
 
 def _parser() -> argparse.ArgumentParser:
