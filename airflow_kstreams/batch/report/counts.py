@@ -31,17 +31,17 @@ class CountRow(NamedTuple):
     records: int
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.records} {self.what}"
+        return f"{self.place}: {self.records:,} {self.what}"
 
 
 def known(number: int | None) -> str:
     """Return a number as text, ``unknown`` where there is none."""
-    return "unknown" if number is None else str(number)
+    return "unknown" if number is None else f"{number:,}"
 
 
 def headline(summary: RunSummary) -> str:
     """Return how many records went in and came out; what passed between subtopologies counts neither time."""
-    return f"{known(summary.records_in)} records in, {known(summary.records_out)} records out"
+    return f"{known(summary.records_in)} records in, {known(summary.records_out)} out"
 
 
 def finished_text(summary: RunSummary) -> str:

@@ -139,7 +139,7 @@ def _spec(options: argparse.Namespace) -> RunSpec:
         raise ConfigError(
             "neither --run-spec nor --application-id was given", fix="give --application-id NAME"
         )
-    settings: dict[str, str | int] = {}
+    settings: dict[str, str | int | float] = {}
     for pair in options.setting:
         name, equals, value = pair.partition("=")
         if not equals:

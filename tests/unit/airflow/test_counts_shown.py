@@ -87,18 +87,18 @@ def test_airflow_says_what_went_in_when_records_pass_a_repartition_topic(
         "KSTREAM-AGGREGATE-0000000003: late": LATE,
     }
     logged = capsys.readouterr().out
-    assert "Run r is finished: 5000 records in, 1 records out" in logged
+    assert "Run r is finished: 5,000 records in, 1 out" in logged
     assert "KSTREAM-AGGREGATE-0000000003: 7 dropped: late" in logged
 
 
 def test_drivers_output_says_the_same_when_a_run_is_finished(application: Application) -> None:
     assert finished_text(application.run("r")).splitlines() == [
-        "run r finished: 5000 records in, 1 records out, 2 tasks",
-        "  orders: 5000 read",
+        "run r finished: 5,000 records in, 1 out, 2 tasks",
+        "  orders: 5,000 read",
         "  KSTREAM-FILTER-0000000001: 301 filtered",
         "  KSTREAM-AGGREGATE-0000000003: 7 dropped: late",
-        "  app-w-repartition: 4699 written",
-        "  app-w-repartition: 4699 read",
+        "  app-w-repartition: 4,699 written",
+        "  app-w-repartition: 4,699 read",
         "  totals: 1 written",
     ]
 

@@ -64,7 +64,7 @@ def test_counts_are_unknown_when_an_earlier_version_processed_a_part(kafka: InMe
     forget_new_facts(kafka, "app")
     summary = app.run("one", (0, 2))
     assert (summary.counts, list(count_rows(summary)), summary.warnings) == (None, [], ())
-    assert headline(summary) == "5 records in, 4 records out", "the tasks' totals say it in this topology"
+    assert headline(summary) == "5 records in, 4 out", "the tasks' totals say it in this topology"
 
 
 def test_share_of_late_records_is_not_judged_when_it_is_unknown(kafka: InMemoryKafka) -> None:
@@ -97,7 +97,7 @@ def test_numbers_are_unknown_when_an_old_entry_does_not_tell_topics_apart() -> N
         intermediate_stops={"between-0": 3},
         tasks=(TaskReport(task_id="0_0", records_in=5, records_out=3),),
     )
-    assert headline(entry) == "unknown records in, unknown records out"
+    assert headline(entry) == "unknown records in, unknown out"
 
 
 def test_numbers_are_unknown_when_a_subtopology_of_an_old_entry_reads_both_kinds_of_topics() -> None:
