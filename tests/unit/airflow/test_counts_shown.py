@@ -148,4 +148,9 @@ def test_driver_for_tests_says_what_was_left_out() -> None:
         assert driver.counts.read == {"orders": 3, "app-w-repartition": 2}
         assert driver.counts.by_rule == {"filtered": 1, "late": 1}
         driver.restart()
-        assert driver.counts.by_rule == {}
+        assert driver.counts.by_rule == {"filtered": 1, "late": 1}, "of the last run, until one has records"
+        driver.pipe_input("orders", key="k", value=1, timestamp_ms=1)
+        assert (driver.counts.read["orders"], driver.counts.by_rule) == (1, {"filtered": 1})
+        with driver.run():
+            driver.pipe_input("orders", key="k", value=2, timestamp_ms=9 * HOUR)
+        assert (driver.counts.read["orders"], driver.counts.by_rule) == (1, {"filtered": 1})
