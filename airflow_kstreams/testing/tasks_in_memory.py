@@ -24,6 +24,7 @@ from typing import Any
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import system_clock_ms
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -74,6 +75,8 @@ class TasksInMemory:
         self._readers: dict[TopicPartition, StreamTask] = {}
         self._opened: set[TaskId] = set()
         self._fed = False
+        #: Of the last run that ended.
+        self._counts = RecordCounts()
         #: Tasks per subtopology id, by group; subtopologies in running order.
         self._tasks = {
             sub.id: [
@@ -91,6 +94,11 @@ class TasksInMemory:
     def store_owners(self) -> Mapping[str, int]:
         """Id of the subtopology that has each store."""
         return self._store_owners
+
+    @property
+    def counts(self) -> RecordCounts:
+        """What became of the records of the run under way, or of the last one before it has records."""
+        return self._counted() if self._fed else self._counts
 
     def stores_of(self, name: str) -> list[Any]:
         """Return the store of this name of each task, by group."""
@@ -127,6 +135,7 @@ class TasksInMemory:
         if self._fed:
             self.end_run()
         self._slice(records, ends=True)
+        self._counts = self._counted()
         self._renew()
 
     def end_run(self) -> None:
@@ -134,6 +143,8 @@ class TasksInMemory:
         those of the next run. They are not open yet.
         """
         self.close()
+        if self._fed:
+            self._counts = self._counted()
         self._renew()
 
     def close(self) -> None:
@@ -187,6 +198,9 @@ class TasksInMemory:
     def _latest_allowed(self, ahead_ms: int) -> LatestAllowed:
         """Go by the machine's time, or by the driver's where that is later: it starts at 0 unless set."""
         return lambda: max(self.now_ms, system_clock_ms()) + ahead_ms
+
+    def _counted(self) -> RecordCounts:
+        return sum((task.progress.counts or RecordCounts() for task in self._all()), RecordCounts())
 
     def _renew(self) -> None:
         """Make the tasks of the next run from what the last one committed."""

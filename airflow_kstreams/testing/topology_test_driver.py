@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
 from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -336,6 +337,22 @@ class TopologyTestDriver:
                 fix="ask for one of them, or give its source topics more partitions with partitions=",
             )
         return StoreView(name, lambda: self._tasks.stores_of(name)[partition], self._check_usable)
+
+    @property
+    def counts(self) -> RecordCounts:
+        """What became of the records of the run under way, or of the last run while no other has had records:
+        ``read`` and ``written`` per topic (real names), ``by_rule`` in all, and ``left_out`` per ``node`` and
+        ``rule`` (``filtered``, ``late``, ...).
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("out")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=value)
+        ...     [(entry.node, entry.rule, entry.records) for entry in driver.counts.left_out]
+        [('KSTREAM-FILTER-0000000001', 'filtered', 1)]
+        """
+        return self._tasks.counts
 
     def restart(self) -> None:
         """End the run and begin the next one, as a schedule does: the processors close, what they forward is

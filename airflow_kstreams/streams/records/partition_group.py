@@ -113,6 +113,14 @@ class PartitionGroup:
         """Records that were left out because of their time, below the positions, by this attempt."""
         return sum(queue.skipped for queue in self._queues.values())
 
+    def skipped_by_topic(self) -> dict[str, int]:
+        """Return the same by topic, of topics that have such."""
+        skipped: dict[str, int] = {}
+        for partition, queue in self._queues.items():
+            if queue.skipped:
+                skipped[partition.topic] = skipped.get(partition.topic, 0) + queue.skipped
+        return skipped
+
     @property
     def dated_ahead(self) -> int:
         """Records dated too far ahead that were processed, below the positions, by this attempt."""
