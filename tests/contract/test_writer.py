@@ -393,3 +393,41 @@ def test_offsets_are_refused_when_so_many_come_at_once_that_the_broker_cannot_wr
     writer.send_offsets({tp: offset for tp, offset in offsets.items() if tp not in fits}, reader)
     writer.commit()
     assert reader.committed(offsets) == offsets
+
+
+def test_writer_takes_as_much_as_its_largest_topic_and_less_together_than_its_smallest(
+    contract: Contract,
+) -> None:
+    limits = {
+        contract.topic(max_message_bytes="6000000"): 6_000_000,
+        contract.topic(max_message_bytes="2000"): 2_000,
+    }
+    large, small = limits
+    random = Random(0)
+    # More than the reader asks for at once: 4 MiB.
+    value, values = random.randbytes(5_900_000), [random.randbytes(100) for _ in range(500)]
+    writer = contract.cluster.writer(transactional_id=contract.group, max_message_bytes=limits)
+    contract.opened.append(writer)
+    writer.init_transactions()
+    writer.begin()
+    writer.produce(large, value, b"k", 0)
+    for each in values:
+        writer.produce(small, each, b"k", 0)
+    writer.commit()
+    assert contract.values(TopicPartition(large, 0), 1) == [value]
+    assert contract.values(TopicPartition(small, 0), 500) == values
+
+
+@pytest.mark.parametrize("refuses", ["client", "broker"])
+def test_size_and_limit_are_named_when_a_record_is_too_large(contract: Contract, refuses: str) -> None:
+    limit = 20_000 if refuses == "broker" else 1_048_588
+    topic = contract.topic(max_message_bytes=str(limit))
+    writer = contract.cluster.writer(transactional_id=None, max_message_bytes={topic: limit})
+    contract.opened.append(writer)
+    writer.begin()
+    size, shown = (30_000, "30,") if refuses == "broker" else (1_200_000, "1,200,")
+    with pytest.raises(RecordError, match=rf"MSG_SIZE_TOO_LARGE.* {shown}\d+ bytes.* {limit:,}") as caught:
+        writer.produce(topic, Random(0).randbytes(size), b"k", 0)
+        writer.flush()
+    assert "max.message.bytes" in str(caught.value)
+    assert caught.value.topic == topic

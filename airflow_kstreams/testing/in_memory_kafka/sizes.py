@@ -14,10 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing.in_memory_kafka.log import Content
 
-#: ``max.message.bytes`` of topics and ``message.max.bytes`` of brokers that do not say otherwise.
-BROKER_MAX_BYTES = 1_048_588
-#: ``message.max.bytes`` and ``batch.size`` of a writer that does not say otherwise.
-CLIENT_MAX_BYTES = 1_000_000
 #: ``offset.metadata.max.bytes``, which the broker counts in characters. The client sends one more than it was
 #: given.
 OFFSET_METADATA_MAX = 4_096

@@ -19,10 +19,10 @@ from airflow_kstreams.streams.errors import (
     record_refused,
 )
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
+from airflow_kstreams.streams.records.record_sizes import CLIENT_LIMITS, WriterLimits
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker
 from airflow_kstreams.testing.in_memory_kafka.log import Content, PartitionLog
 from airflow_kstreams.testing.in_memory_kafka.sizes import (
-    CLIENT_MAX_BYTES,
     is_too_large,
     request_bytes,
 )
@@ -47,13 +47,16 @@ class InMemoryIdempotentWriter:
     """The port ``WriterPort`` without transactions.
 
     :param broker: where to write.
+    :param limits: of its records and batches.
     :param timeout_seconds: bound of every request.
     """
 
-    def __init__(self, broker: Broker, *, timeout_seconds: float) -> None:
+    def __init__(
+        self, broker: Broker, *, limits: WriterLimits = CLIENT_LIMITS, timeout_seconds: float
+    ) -> None:
         self._broker = broker
+        self._limits = limits
         self._timeout_seconds = timeout_seconds
-        self._batch_bytes = CLIENT_MAX_BYTES
         self._waiting: list[tuple[TopicPartition, Content]] = []
         self._failure: KStreamsError | None = None
         self._suspect = False
@@ -124,8 +127,9 @@ class InMemoryIdempotentWriter:
         self._refuse_produce()
         written = timestamp_ms or self._broker.clock.now_ms()
         content: Content = (key, value, written, list(headers) if headers else None)
-        if request_bytes(content) > CLIENT_MAX_BYTES:
-            raise record_refused(topic, partition, "MSG_SIZE_TOO_LARGE: the client's message.max.bytes")
+        if (size := request_bytes(content)) > self._limits.record_bytes:
+            limit = f"{size:,} bytes, the client's message.max.bytes is {self._limits.record_bytes:,}"
+            raise record_refused(topic, partition, f"MSG_SIZE_TOO_LARGE: {limit}")
         found = self._broker.topics.get(topic)
         if found is None:
             raise KafkaClientError(
@@ -178,7 +182,9 @@ class InMemoryIdempotentWriter:
             for batch in self._batches(numbers):
                 contents = [self._waiting[number][1] for number in batch]
                 if is_too_large(contents, limit):
-                    refused[batch[0]] = "MSG_SIZE_TOO_LARGE: the topic's max.message.bytes"
+                    size = request_bytes(contents[0])
+                    why = f"MSG_SIZE_TOO_LARGE: {size:,} bytes, the topic's max.message.bytes is {limit:,}"
+                    refused[batch[0]] = why
                 elif topic.compacted and any(key is None for key, *_ in contents):
                     refused[batch[0]] = "INVALID_RECORD: a compacted topic needs keys"
         return refused
@@ -189,7 +195,7 @@ class InMemoryIdempotentWriter:
         for number in numbers:
             added = request_bytes(self._waiting[number][1])
             size += added
-            if not batches or size > self._batch_bytes:
+            if not batches or size > self._limits.batch_bytes:
                 batches.append([])
                 size = added
             batches[-1].append(number)
@@ -211,9 +217,15 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
     """
 
     def __init__(
-        self, broker: Broker, *, transactional_id: str, transaction_timeout_ms: int, timeout_seconds: float
+        self,
+        broker: Broker,
+        *,
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        limits: WriterLimits = CLIENT_LIMITS,
+        timeout_seconds: float,
     ) -> None:
-        super().__init__(broker, timeout_seconds=timeout_seconds)
+        super().__init__(broker, limits=limits, timeout_seconds=timeout_seconds)
         self.transactional_id = transactional_id
         self._transaction_timeout_ms = transaction_timeout_ms
         self._claim: Claim | None = None
