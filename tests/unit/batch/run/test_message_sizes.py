@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
@@ -160,10 +161,28 @@ def test_run_fails_with_the_records_place_when_its_result_is_too_large_for_the_c
 
 def test_run_fails_with_the_topics_limit_when_the_broker_refuses_a_result(kafka: InMemoryKafka) -> None:
     kafka.alter_topic("out", max_message_bytes="20000")
-    kafka.append("in", Random(0).randbytes(30_000), b"k")
+    for size in (1, 30_000, 1):
+        kafka.append("in", Random(0).randbytes(size), b"k")
 
-    with pytest.raises(RecordError, match=r"out-0 was refused: MSG_SIZE_TOO_LARGE.*30,037.*20,000"):
-        application(kafka, copied()).run("run-1")
+    with pytest.raises(RecordError) as caught:
+        application(kafka, copied(), {"commit.every.records": "1"}).run("run-1")
+
+    cause = caught.value.cause
+    assert re.search(r"out-0 was refused: MSG_SIZE_TOO_LARGE.*30,037.*20,000", cause)
+    assert cause.endswith("; it comes from in-0@[1, 2)")
+
+
+def test_run_fails_with_the_records_place_when_the_changelog_does_not_take_it(kafka: InMemoryKafka) -> None:
+    kafka.append("in", b"v", b"k")
+    application(kafka, kept()).run("run-1")
+    kafka.append("in", Random(0).randbytes(30_000), b"k")
+    kafka.alter_topic(CHANGELOG, max_message_bytes="20000")
+
+    with pytest.raises(RecordError) as caught:
+        application(kafka, kept()).run("run-2")
+
+    assert f"a record sent to {CHANGELOG}-0 was refused" in caught.value.cause
+    assert f"it comes from {REPARTITION}-0@[" in caught.value.cause
 
 
 def test_small_records_do_not_fail_together_when_the_topic_takes_each(kafka: InMemoryKafka) -> None:
