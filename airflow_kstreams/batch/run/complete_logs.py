@@ -30,7 +30,13 @@ from airflow_kstreams.batch.protocol.data_loss import (
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_read import LogFacts
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import ChangelogEnds, GroupedPartitions, LedgerSeen, LoggedState
+from airflow_kstreams.batch.protocol.model import (
+    ChangelogEnds,
+    GroupedPartitions,
+    LedgerSeen,
+    LoggedState,
+    RunState,
+)
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
@@ -66,6 +72,11 @@ def find_cut_metadata(application_id: str, ledger: Ledger, folded: Folded) -> li
     before = "" if ledger.own_topics is None else ledger.own_topics.ids.get(topic, "")
     if before and before != folded.log.topic_id:
         text = f" is not the one that earlier runs wrote: {_ids(folded.log, before)}"
+        losses.append(not_whole(topic, text, application_id=application_id))
+    elif before and folded.state is RunState.NEW and not folded.cleared and ledger.reset is None:
+        last = ledger.last()
+        known = "a run has begun" if last is None else f"run {last.run_id!r} is finished"
+        text = f" holds no run, but the ledger says that {known}: it was truncated"
         losses.append(not_whole(topic, text, application_id=application_id))
     return losses
 
