@@ -17,7 +17,7 @@ changelogs stays true after both, because logs only grow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.data_loss import (
@@ -25,9 +25,11 @@ from airflow_kstreams.batch.protocol.data_loss import (
     changelog_deleted,
     changelog_truncated,
     not_whole,
+    progress_taken_back,
     state_lost,
 )
 from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.log_bounds import has_records
 from airflow_kstreams.batch.protocol.log_read import LogFacts
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import (
@@ -37,9 +39,17 @@ from airflow_kstreams.batch.protocol.model import (
     LoggedState,
     RunState,
 )
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    CommittedOffset,
+    ReaderPort,
+    TopicDescription,
+    TopicPartition,
+)
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 
@@ -142,6 +152,52 @@ class ChangelogLogs:
                 )
         return losses
 
+    def find_ahead(
+        self,
+        ledger: Ledger,
+        committed: Mapping[TopicPartition, CommittedOffset],
+        admin: AdminPort,
+        reader: ReaderPort,
+        *,
+        clock: Clock,
+    ) -> list[Loss]:
+        """Return the offsets that are older than what the changelogs of their tasks hold.
+
+        Only looked for after a run without an end, of whose stops the ledger knows nothing: between two
+        bounded runs the offset itself is compared (:mod:`airflow_kstreams.batch.protocol.evidence`).
+
+        :param committed: of the source partitions, read after this.
+        :param reader: read_committed; what it was assigned before is lost.
+        """
+        if ledger.current_continuous is None or ledger.assignment is None:
+            return []
+        spans: dict[TopicPartition, tuple[int, int]] = {}
+        positions: dict[TopicPartition, dict[TopicPartition, int]] = {}
+        for entry in ledger.assignment.subtopologies.values():
+            if any(self.ids.get(topic) != id_ for topic, id_ in entry.changelogs.items()):
+                continue
+            topics = sorted(entry.changelogs)
+            for number, group in enumerate(entry.by_group):
+                of_group = {tp: committed[tp] for tp in partitions_in(group) if tp in committed}
+                found = [OffsetMetadata.decode(at.metadata).changelog_ends for at in of_group.values()]
+                for topic, known in zip(topics, _latest(found, len(topics)), strict=True):
+                    at = TopicPartition(topic, number)
+                    if known is not None and known < self.ends.get(at, 0):
+                        spans[at] = (known, self.ends[at])
+                        positions[at] = {tp: offset.offset for tp, offset in of_group.items()}
+        # Nothing is waited for: what a transaction holds that is still open was not committed with an offset.
+        stable = admin.end_offsets(spans, isolation="read_committed") if spans else {}
+        read = {at: (known, min(end, stable[at])) for at, (known, end) in spans.items() if known < stable[at]}
+        return [
+            loss
+            for at in sorted(has_records(reader, read, clock=clock) if read else ())
+            for loss in progress_taken_back(
+                positions[at],
+                text=f"changelog {at} holds a record at or behind offset {spans[at][0]}, where it ended when "
+                "the committed offsets of its task were committed",
+            )
+        ]
+
     def as_finished(self) -> ChangelogEnds:
         """Return what is recorded of them when a run is finished."""
         by_topic: dict[str, list[int]] = {topic: [] for topic in self.ids}
@@ -166,6 +222,12 @@ class ChangelogLogs:
                 ends = tuple(self.ends[TopicPartition(topic, number)] for topic in changelogs)
                 found |= dict.fromkeys(partitions_in(group), ends)
         return found
+
+
+def _latest(found: Sequence[tuple[int, ...]], count: int) -> Sequence[int | None]:
+    """Return the largest of each of the ends that stand beside the offsets of one task, None if none does."""
+    known = [ends for ends in found if len(ends) == count]
+    return [max(ends) for ends in zip(*known, strict=True)] if known else [None] * count
 
 
 def _deleted(topic: str, log: LogFacts, application_id: str) -> list[Loss]:

@@ -58,7 +58,8 @@ def lay_groundwork(
     """Check the topics, fence the tasks of the last run, and read how far it came.
 
     :raises TopologyError: topics are missing or do not fit, or internal ones are not the application's.
-    :raises DataLossError: topics or partitions that runs have read are gone, or state is.
+    :raises DataLossError: topics or partitions that runs have read are gone, or state is, or it is ahead of
+        the committed offsets.
     """
     plan = request.plan
     prior = recall(plan, folded, ledger)
@@ -87,6 +88,9 @@ def lay_groundwork(
     changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, topics.tasks_of(plan.changelogs))
     refuse_losses(changelogs.find_cut(plan, ledger), request)
     committed = session.committed(partitions)
+    with session.reading:
+        ahead = changelogs.find_ahead(ledger, committed, session.admin, session.reader, clock=session.clock)
+    refuse_losses(ahead, request)
     return Groundwork(
         topics=topics,
         partitions=partitions,

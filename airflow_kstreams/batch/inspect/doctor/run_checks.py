@@ -122,7 +122,7 @@ def _losses(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> F
             if not losses:
                 _refuse_in_slice(seen.admin, reader, folded.slice)
         else:
-            losses = [*_cut_decisions(seen, folded, ledger), *_cut_state(seen, ledger)]
+            losses = [*_cut_decisions(seen, folded, ledger), *_cut_state(seen, reader, ledger)]
             losses += _between_runs(seen, reader, folded, ledger)
         if losses:
             raise data_loss(losses, seen.plan.application_id, run_id="")
@@ -145,13 +145,18 @@ def _cut_decisions(seen: Seen, folded: Folded, ledger: Ledger) -> list[Loss]:
     ]
 
 
-def _cut_state(seen: Seen, ledger: Ledger) -> list[Loss]:
-    """Look whether changelogs are whole."""
+def _cut_state(seen: Seen, reader: ReaderPort, ledger: Ledger) -> list[Loss]:
+    """Look whether changelogs are whole, and no later than the committed offsets."""
     found = seen.admin.describe_topics(seen.plan.changelogs)
     ids = {topic: description.topic_id for topic, description in found.items()}
     counts = {topic: description.partitions for topic, description in found.items()}
     lost = find_lost_state(seen.plan, ledger, found)
-    return lost or ChangelogLogs.read(seen.admin, ids, counts).find_cut(seen.plan, ledger)
+    if lost:
+        return lost
+    logs = ChangelogLogs.read(seen.admin, ids, counts)
+    committed = reader.committed(_source_partitions(seen.plan, seen.topics))
+    ahead = logs.find_ahead(ledger, committed, seen.admin, reader, clock=seen.clock)
+    return [*logs.find_cut(seen.plan, ledger), *ahead]
 
 
 def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> None:

@@ -564,6 +564,41 @@ def test_offsets_of_before_the_last_batch_are_refused_after_a_continuous_run(
     refused_everywhere(app, kafka, "run-3", "in-0: its committed offset is 1, of run 'run-1'")
 
 
+@pytest.mark.parametrize("then", ["batch", "continuous"])
+def test_offsets_of_a_continuous_run_that_were_rolled_back_are_refused_because_the_changelog_knows_better(
+    counting: Application, kafka: InMemoryKafka, then: str
+) -> None:
+    endless = SwitchingApplication(
+        topology=counting.topology, cluster=kafka, clock=kafka.clock, settings=counting.settings
+    )
+    running = endless.run_continuously("c-0")
+    publish(kafka, "a", "a")
+    running.rounds(10)
+    older = offsets(kafka)
+    publish(kafka, "a")
+    running.rounds(10)
+    running.stop()
+    assert counts(kafka) == [1, 2, 3]
+    now = offsets(kafka)
+    if then == "continuous":
+        endless.run_continuously("c-1").stop()
+    assert "every position" in said_by_doctor(counting, kafka)
+    at = TopicPartition(f"{APP}-counts-repartition", 0)
+    assert now[at].offset > older[at].offset
+    commit(kafka, {at: older[at]})
+    known = OffsetMetadata.decode(older[at].metadata).changelog_ends[0]
+    said = (
+        f"changelog {APP}-counts-changelog-0 holds a record at or behind offset {known}, where it ended when "
+        f"the committed offsets of its task were committed: the group's offsets were taken back, {at} to"
+    )
+    error = refused_everywhere(counting, kafka, "run-1", said)
+    assert commands_of(error, kafka) == [to_offset(older[at].offset, f"{at.topic}:0")]
+    set_by_hand(kafka, {at: now[at].offset})
+    publish(kafka, "a")
+    counting.run("run-1")
+    assert counts(kafka) == [1, 2, 3, 4]
+
+
 # == committed offsets that are not of the slice under way
 
 
