@@ -44,7 +44,13 @@ from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_o
 from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.groundwork import Groundwork, lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.run.groundwork import (
+    Groundwork,
+    find_ahead,
+    lay_groundwork,
+    run_plan,
+    start_offsets,
+)
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.offsets import find_losses, find_unfit, start_of
 from airflow_kstreams.batch.run.own_topics import next_own_topics, refuse_shared
@@ -161,10 +167,11 @@ def _starts(
     # Nothing is frozen, so nothing needs to settle.
     bounds = log_bounds(session.admin, ground.partitions, settle_ms=0, clock=session.clock)
     ids = ground.topics.topic_ids
+    ahead = find_ahead(session, ledger, ground)
     if folded.state is RunState.RUNNING and folded.slice is not None:
-        losses = find_losses(bounds, prior, ids)
+        losses = [*ahead, *find_losses(bounds, prior, ids)]
     else:
-        losses = find_unfit(session.application_id, ledger, bounds, prior, ids)
+        losses = find_unfit(session.application_id, ledger, bounds, prior, ids, ahead=ahead)
     refuse_losses(losses, request)
     with session.reading:
         others = find_rewritten(session.admin, session.reader, bounds, prior, clock=session.clock)

@@ -137,12 +137,9 @@ class ChangelogLogs:
 
     def find_cut(self, plan: TopologyPlan, ledger: Ledger) -> list[Loss]:
         """Return those of which records were deleted, or that were truncated since a run was finished."""
-        recorded = {} if ledger.changelog_ends is None else ledger.changelog_ends.changelogs
         losses: list[Loss] = []
         for tp, start in sorted(self.starts.items()):
-            state = recorded.get(tp.topic)
-            ends = () if state is None or state.id != self.ids[tp.topic] else state.ends
-            expected = ends[tp.partition] if tp.partition < len(ends) else 0
+            expected = self._recorded(ledger, tp)
             if start:
                 losses.append(changelog_deleted(plan, tp, log_start=start))
             elif self.ends[tp] < expected:
@@ -163,13 +160,13 @@ class ChangelogLogs:
     ) -> list[Loss]:
         """Return the offsets that are older than what the changelogs of their tasks hold.
 
-        Only looked for after a run without an end, of whose stops the ledger knows nothing: between two
-        bounded runs the offset itself is compared (:mod:`airflow_kstreams.batch.protocol.evidence`).
+        Of a run without an end nothing else knows, and what was restored from one backup agrees in all else.
+        As a finished run has recorded the ends, too, nothing is read after it.
 
         :param committed: of the source partitions, read after this.
         :param reader: read_committed; what it was assigned before is lost.
         """
-        if ledger.current_continuous is None or ledger.assignment is None:
+        if ledger.assignment is None:
             return []
         spans: dict[TopicPartition, tuple[int, int]] = {}
         positions: dict[TopicPartition, dict[TopicPartition, int]] = {}
@@ -182,8 +179,11 @@ class ChangelogLogs:
                 found = [OffsetMetadata.decode(at.metadata).changelog_ends for at in of_group.values()]
                 for topic, known in zip(topics, _latest(found, len(topics)), strict=True):
                     at = TopicPartition(topic, number)
-                    if known is not None and known < self.ends.get(at, 0):
-                        spans[at] = (known, self.ends[at])
+                    if known is None:
+                        continue
+                    start = max(known, self._recorded(ledger, at))
+                    if start < self.ends.get(at, 0):
+                        spans[at] = (start, self.ends[at])
                         positions[at] = {tp: offset.offset for tp, offset in of_group.items()}
         # Nothing is waited for: what a transaction holds that is still open was not committed with an offset.
         stable = admin.end_offsets(spans, isolation="read_committed") if spans else {}
@@ -197,6 +197,12 @@ class ChangelogLogs:
                 "the committed offsets of its task were committed",
             )
         ]
+
+    def _recorded(self, ledger: Ledger, at: TopicPartition) -> int:
+        """Return where a changelog ended when a run was last finished, 0 when that is not known."""
+        state = None if ledger.changelog_ends is None else ledger.changelog_ends.changelogs.get(at.topic)
+        ends = () if state is None or state.id != self.ids[at.topic] else state.ends
+        return ends[at.partition] if at.partition < len(ends) else 0
 
     def as_finished(self) -> ChangelogEnds:
         """Return what is recorded of them when a run is finished."""

@@ -28,7 +28,7 @@ from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds,
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
-from airflow_kstreams.batch.run.groundwork import Groundwork
+from airflow_kstreams.batch.run.groundwork import Groundwork, find_ahead
 from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
 from airflow_kstreams.batch.run.offsets import (
     find_lost_slice,
@@ -87,12 +87,14 @@ def freeze(
     warnings: tuple[str, ...] = ()
     cut = _cut_decisions(prior, request, ledger, folded)
     interval = Interval(*request.interval_ms) if request.interval_ms is not None else None
+    ahead = find_ahead(session, ledger, ground)
     if settings.keeps_to_interval and interval is not None:
-        cut += find_unfit(plan.application_id, ledger, inside, prior, topic_ids)
+        cut += find_unfit(plan.application_id, ledger, inside, prior, topic_ids, ahead=ahead)
         inputs = _dated_inside(session, interval, outside, ground, request, cut)
         _refuse_rewritten(session, inside, prior, request)
     else:
-        refuse_losses([*cut, *find_unfit(plan.application_id, ledger, bounds, prior, topic_ids)], request)
+        cut += find_unfit(plan.application_id, ledger, bounds, prior, topic_ids, ahead=ahead)
+        refuse_losses(cut, request)
         _refuse_rewritten(session, bounds, prior, request)
         inputs = freeze_inputs(outside, prior, settings)
     if folded.state is RunState.RUNNING:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.protocol.data_loss import Loss
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import check_keys
@@ -58,8 +59,7 @@ def lay_groundwork(
     """Check the topics, fence the tasks of the last run, and read how far it came.
 
     :raises TopologyError: topics are missing or do not fit, or internal ones are not the application's.
-    :raises DataLossError: topics or partitions that runs have read are gone, or state is, or it is ahead of
-        the committed offsets.
+    :raises DataLossError: topics or partitions that runs have read are gone, or state is.
     """
     plan = request.plan
     prior = recall(plan, folded, ledger)
@@ -88,9 +88,6 @@ def lay_groundwork(
     changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, topics.tasks_of(plan.changelogs))
     refuse_losses(changelogs.find_cut(plan, ledger), request)
     committed = session.committed(partitions)
-    with session.reading:
-        ahead = changelogs.find_ahead(ledger, committed, session.admin, session.reader, clock=session.clock)
-    refuse_losses(ahead, request)
     return Groundwork(
         topics=topics,
         partitions=partitions,
@@ -99,6 +96,15 @@ def lay_groundwork(
         known=known,
         changelogs=changelogs,
     )
+
+
+def find_ahead(session: CoordinatorSession, ledger: Ledger, ground: Groundwork) -> list[Loss]:
+    """Return the committed offsets that are older than the state that goes with them."""
+    committed = ground.prior.committed
+    with session.reading:
+        return ground.changelogs.find_ahead(
+            ledger, committed, session.admin, session.reader, clock=session.clock
+        )
 
 
 def run_plan(

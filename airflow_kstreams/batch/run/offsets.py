@@ -9,7 +9,7 @@ is gathered in ``prior_runs.py``, what a loss is called in ``data_loss.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from airflow_kstreams.batch.protocol.data_loss import (
     Loss,
@@ -66,13 +66,17 @@ def find_unfit(
     bounds: Mapping[TopicPartition, LogBounds],
     prior: PriorRuns,
     topic_ids: Mapping[str, str],
+    *,
+    ahead: Sequence[Loss],
 ) -> list[Loss]:
-    """Return where a new slice must not start: at offsets that the ledger contradicts, or at what is gone.
+    """Return where a new slice must not start: at offsets that ledger or changelogs contradict, or at what is
+    gone.
 
     What would be lost at an offset that was rolled back does not matter: it was read. An offset beyond the
     log's end is named as what it is, truncation.
 
     :param bounds: of partitions whose slice starts at the committed offset.
+    :param ahead: what changelogs know of later commits; where the ledger does, too, it says to which offsets.
     """
     inside = {tp: at for tp, at in prior.committed.items() if tp in bounds and at.offset <= bounds[tp].high}
     if prior.no_slice or prior.reset_by_hand:
@@ -81,7 +85,7 @@ def find_unfit(
     back = find_rolled_back(application_id, ledger, inside, {tp.topic for tp in bounds})
     named = {tp for loss in back for tp in loss.partitions}
     rest = {tp: log_of for tp, log_of in bounds.items() if tp not in named}
-    return [*back, *find_losses(rest, prior, topic_ids)]
+    return [*(back or ahead), *find_losses(rest, prior, topic_ids)]
 
 
 def find_losses(

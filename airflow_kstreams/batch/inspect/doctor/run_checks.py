@@ -122,8 +122,9 @@ def _losses(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> F
             if not losses:
                 _refuse_in_slice(seen.admin, reader, folded.slice)
         else:
-            losses = [*_cut_decisions(seen, folded, ledger), *_cut_state(seen, reader, ledger)]
-            losses += _between_runs(seen, reader, folded, ledger)
+            logs, lost = _state_logs(seen, ledger)
+            losses = [*_cut_decisions(seen, folded, ledger), *lost]
+            losses += _between_runs(seen, reader, folded, ledger, _ahead(seen, reader, ledger, logs))
         if losses:
             raise data_loss(losses, seen.plan.application_id, run_id="")
     except DataLossError as loss:
@@ -145,18 +146,19 @@ def _cut_decisions(seen: Seen, folded: Folded, ledger: Ledger) -> list[Loss]:
     ]
 
 
-def _cut_state(seen: Seen, reader: ReaderPort, ledger: Ledger) -> list[Loss]:
-    """Look whether changelogs are whole, and no later than the committed offsets."""
+def _state_logs(seen: Seen, ledger: Ledger) -> tuple[ChangelogLogs, list[Loss]]:
+    """Look where changelogs start and end, and whether they are whole."""
     found = seen.admin.describe_topics(seen.plan.changelogs)
     ids = {topic: description.topic_id for topic, description in found.items()}
     counts = {topic: description.partitions for topic, description in found.items()}
-    lost = find_lost_state(seen.plan, ledger, found)
-    if lost:
-        return lost
     logs = ChangelogLogs.read(seen.admin, ids, counts)
+    return logs, find_lost_state(seen.plan, ledger, found) or logs.find_cut(seen.plan, ledger)
+
+
+def _ahead(seen: Seen, reader: ReaderPort, ledger: Ledger, logs: ChangelogLogs) -> list[Loss]:
+    """Look whether changelogs know of later commits than the offsets, which are read after them."""
     committed = reader.committed(_source_partitions(seen.plan, seen.topics))
-    ahead = logs.find_ahead(ledger, committed, seen.admin, reader, clock=seen.clock)
-    return [*logs.find_cut(seen.plan, ledger), *ahead]
+    return logs.find_ahead(ledger, committed, seen.admin, reader, clock=seen.clock)
 
 
 def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> None:
@@ -177,7 +179,9 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
     refuse_foreign_progress(slice_, committed)
 
 
-def _between_runs(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Sequence[Loss]:
+def _between_runs(
+    seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger, ahead: Sequence[Loss]
+) -> Sequence[Loss]:
     plan, admin = seen.plan, seen.admin
     prior = recall(plan, folded, ledger)
     found = admin.describe_topics(plan.sources)
@@ -193,7 +197,7 @@ def _between_runs(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger
     prior = with_committed(prior, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
     losses = find_lost_slice(prior, plan.application_id, finished=ledger.runs)
     bounds = log_bounds(admin, partitions, settle_ms=0, clock=seen.clock)
-    losses += find_unfit(plan.application_id, ledger, bounds, prior, ids)
+    losses += find_unfit(plan.application_id, ledger, bounds, prior, ids, ahead=ahead)
     return losses or find_rewritten(admin, reader, bounds, prior, clock=seen.clock)
 
 

@@ -599,6 +599,29 @@ def test_offsets_of_a_continuous_run_that_were_rolled_back_are_refused_because_t
     assert counts(kafka) == [1, 2, 3, 4]
 
 
+def test_backup_of_all_but_the_changelogs_is_refused_because_they_know_a_later_run(
+    counting: Application, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, "a")
+    counting.run("run-1")
+    older = offsets(kafka)
+    ends = {topic: end(kafka, topic) for topic in (METADATA, LEDGER)}
+    publish(kafka, "a")
+    counting.run("run-2")
+    now = offsets(kafka)
+    for topic, to in ends.items():
+        cut(kafka, topic, to)
+    commit(kafka, older)
+    error = refused_everywhere(
+        counting, kafka, "run-2", f"changelog {APP}-counts-changelog-0 holds a record at or behind offset 2"
+    )
+    commands_of(error, kafka)
+    set_by_hand(kafka, {tp: at.offset for tp, at in now.items()})
+    publish(kafka, "a")
+    counting.run("run-2")
+    assert counts(kafka) == [1, 2, 3]
+
+
 # == committed offsets that are not of the slice under way
 
 
