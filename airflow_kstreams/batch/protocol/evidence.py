@@ -8,18 +8,19 @@ write it, because it expired, or because a person set an offset (without our met
 contradicts nothing.
 
 ====================  ===============================  ===============================  =====================
-fact                  stands in                        disagreement, all refused        seen by
+fact                  stands in                        disagreement, all refused        found by
 ====================  ===============================  ===============================  =====================
 run is finished       metadata: finished marker;       marker without summary: ledger   contradictions
                       ledger: summary                  lost; summary without marker:
                                                        metadata cut back
 which run is last     metadata: marker's run; ledger:  metadata names an older one:     contradictions
-                      last summary, reset after it     cut back; or the ledger is
+                      last summary, reset after it,    cut back; or the ledger is
+                      lease
 its slice             metadata: stop set, plan;        same run id, other begin,        contradictions
                       ledger: summary                  starts, or earlier stops
 some run has begun    metadata: marker; ledger: id of  nothing in the metadata topic    ``find_cut_metadata``
-                      the metadata topic; lease;       though it was written; begun     in ``complete_logs``,
-                      offsets: run id                  and not finished: slice lost     ``find_lost_slice``
+                      the metadata topic, lease;       though it was written; begun     ``find_lost_slice``
+                      offsets: run id                  and not finished: slice lost     rolled back
 slice under way       metadata: stop set; offsets:     offset of another run, of        foreign progress
                       run id, stop set, position       another stop set, outside of
                                                        ``[start, stop)``
@@ -28,14 +29,17 @@ where it starts       metadata: starts, and which      start is neither where th
                       ledger: last stops or reset
 where the next one    offsets: position, run id;       offset of an older run, or not   rolled back
 starts                ledger: last stops or reset      where its own run ended
-what state goes with  changelog; offsets: its ends     changelog knows more, or less    ``changelog_evidence``
-an offset                                                                               in ``batch/task``
+what state goes with  offsets, ledger: ends of         changelog holds a record behind  ``find_ahead``,
+an offset             changelogs; the changelogs       them, or ends before them        ``find_cut``,
+                                                                                        ``ChangelogEvidence``
 generation            metadata: marker; ledger: lease  other number, or no lease        contradictions
 partition groups and  metadata: plan; ledger:          other groups, other ids          contradictions
 ids of changelogs     ``__assignment__``
-ids of other topics   metadata: plan; ledger:          other id: see there              ``find_losses``,
-                      summary, ``__topics__``                                           ``own_topics``,
-                                                                                        ``complete_logs``
+ids of other topics   metadata: plan; ledger:          other id                         ``find_losses``,
+                      summary, ``__topics__``; broker                                   ``refuse_foreign``,
+                                                                                        ``find_cut_metadata``
+id and end of the     metadata: plan; broker           other id, earlier end            ``find_cut_ledger``
+ledger
 ====================  ===============================  ===============================  =====================
 
 Legal, because it is on purpose or because nothing is known:
@@ -49,6 +53,9 @@ Legal, because it is on purpose or because nothing is known:
 - offsets that expired: the ledger takes their place;
 - a slice that another program wrote in the bare format carries none of this;
 - a crash in a reset or in a continuous start, whose transactions leave the metadata topic empty or void.
+
+Each row, and each of these, has its test in ``tests/unit/batch/run/test_contradictions.py``; topics that are
+not whole or are other ones, in ``test_complete_logs.py`` and ``test_losses_between_runs.py`` beside it.
 """
 
 from __future__ import annotations
