@@ -259,7 +259,9 @@ class ExecutorSetupError(KStreamsError):
 
 
 class DataLossError(RunError):
-    """Input that the run had to read is gone, or its topic is not the one the run began with."""
+    """Input that the run had to read is gone, its topic is not the one the run began with, or what says how
+    far runs have come contradicts itself.
+    """
 
     retriable: ClassVar[bool] = False
 

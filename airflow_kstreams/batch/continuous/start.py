@@ -27,6 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from airflow_kstreams.batch.protocol.evidence import find_contradictions, refuse_foreign_progress
 from airflow_kstreams.batch.protocol.ledger import (
     Ledger,
     assignment_record,
@@ -43,9 +44,15 @@ from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_o
 from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.groundwork import Groundwork, lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.run.groundwork import (
+    Groundwork,
+    find_ahead,
+    lay_groundwork,
+    run_plan,
+    start_offsets,
+)
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
-from airflow_kstreams.batch.run.offsets import find_losses, start_of
+from airflow_kstreams.batch.run.offsets import find_losses, find_unfit, start_of
 from airflow_kstreams.batch.run.own_topics import next_own_topics, refuse_shared
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.rewritten import find_rewritten
@@ -118,9 +125,10 @@ def _begin_claimed(
         refuse_other_topology(folded.slice, plan)
         topics = {*folded.slice.plan.topology.sources, *folded.slice.plan.changelog_ids}
         refuse_other_topics(session.admin, folded.slice, topics)
-    refuse_losses(find_cut_ledger(app, ledger, folded), request)
+    contradicted = find_contradictions(app, ledger, folded)
+    refuse_losses([*find_cut_ledger(app, ledger, folded), *contradicted], request)
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
-    offsets = _starts(session, request, folded, ground)
+    offsets = _starts(session, request, folded, ledger, ground)
     run = ContinuousRun(
         run_id=request.run_id,
         generation=request.generation,
@@ -142,7 +150,11 @@ def _begin_claimed(
 
 
 def _starts(
-    session: CoordinatorSession, request: SliceRequest, folded: Folded, ground: Groundwork
+    session: CoordinatorSession,
+    request: SliceRequest,
+    folded: Folded,
+    ledger: Ledger,
+    ground: Groundwork,
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return what to commit: where every source partition starts.
 
@@ -154,7 +166,13 @@ def _starts(
         _refuse_lost_batch(folded.slice, ground.committed)
     # Nothing is frozen, so nothing needs to settle.
     bounds = log_bounds(session.admin, ground.partitions, settle_ms=0, clock=session.clock)
-    refuse_losses(find_losses(bounds, prior, ground.topics.topic_ids), request)
+    ids = ground.topics.topic_ids
+    ahead = find_ahead(session, ledger, ground)
+    if folded.state is RunState.RUNNING and folded.slice is not None:
+        losses = [*ahead, *find_losses(bounds, prior, ids)]
+    else:
+        losses = find_unfit(session.application_id, ledger, bounds, prior, ids, ahead=ahead)
+    refuse_losses(losses, request)
     with session.reading:
         others = find_rewritten(session.admin, session.reader, bounds, prior, clock=session.clock)
     refuse_losses(others, request)
@@ -170,13 +188,14 @@ def _starts(
 def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
     """Take over what an unfinished batch has left to do, unless it cannot be known what that is.
 
-    :raises DataLossError: a committed offset of the batch is gone.
+    :raises DataLossError: a committed offset of the batch is gone, or is not of the batch.
     """
     starts = slice_starts(slice_)
     # An intermediate partition has no stop yet; what is in its log may have been read in part.
     stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     bounds = {tp: (start, stops.get(tp, UNBOUNDED)) for tp, start in starts.items()}
     refuse_lost_progress(slice_, bounds, committed)
+    refuse_foreign_progress(slice_, {tp: at for tp, at in committed.items() if tp in starts})
     log.warning(
         "batch run %s is not finished: the continuous run does what is left of it, and it gets no finished "
         "marker",

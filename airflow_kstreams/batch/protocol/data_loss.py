@@ -245,15 +245,55 @@ def progress_taken_back(positions: Mapping[TopicPartition, int], *, text: str) -
     :param text: how that is known.
     """
     return [
-        Loss(
-            partitions=(tp,),
-            text=f"{text}: the group's offsets were taken back, {tp} to {at}",
-            scenario=f"--to-offset {at}",
-            advice="this reads again from where the offsets are now, and what the run has written since "
-            "comes twice, in state too; --to-offset <offset> instead goes on where you know that it got to",
-        )
+        taken_back(tp, to=at, text=f"{text}: the group's offsets were taken back, {tp} to {at}")
         for tp, at in positions.items()
     ]
+
+
+def taken_back(partition: TopicPartition, *, to: int, text: str) -> Loss:
+    """Describe a committed offset with which a run that is under way must not go on by itself.
+
+    :param to: where it may go on.
+    :param text: how that is known.
+    """
+    return Loss(
+        partitions=(partition,),
+        text=text,
+        scenario=f"--to-offset {to}",
+        advice="this reads again from there, and what the run has written since comes twice, in state too; "
+        "--to-offset <offset> instead goes on where you know that it got to",
+    )
+
+
+def drop_slice(text: str, application_id: str) -> Loss:
+    """Describe a slice that cannot be the one that is under way.
+
+    :param text: how that is known.
+    """
+    return Loss(
+        partitions=(),
+        text=f"{text}: the metadata topic was cut back, or the offsets were moved",
+        advice="this gives the slice up, and the next run goes on at the committed offsets",
+        first=(drop_slice_command(application_id),),
+    )
+
+
+def rolled_back(partition: TopicPartition, *, at: int, run_id: str, left: int, by: str) -> Loss:
+    """Describe a committed offset that is not the one with which the last run ended.
+
+    :param run_id: of the run that has committed it.
+    :param left: where it was then.
+    :param by: how that is known, in words.
+    """
+    to = max(at, left)
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: its committed offset is {at}, of run {run_id!r}, but the ledger says that {by} "
+        f"at {left}: the group's offsets were rolled back",
+        scenario=f"--to-offset {to}",
+        advice="this goes on at the later of the two, so that nothing comes twice; --to-offset <offset> "
+        "instead goes on where you want, and what was read behind it comes twice, in state too",
+    )
 
 
 def recreated(topic: str, offsets: Sequence[tuple[int, int]], *, now: str, before: str) -> Loss:

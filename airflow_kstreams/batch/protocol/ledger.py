@@ -10,7 +10,7 @@ last finished.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -128,6 +128,25 @@ class Ledger:
     def last(self) -> RunSummary | None:
         """Return the run that finished last."""
         return next(reversed(list(self.runs.values())), None)
+
+    def newest(self, topics: Collection[str]) -> dict[str, tuple[RunSummary, dict[TopicPartition, int]]]:
+        """Return for each topic the newest finished run that read it, with its stops there."""
+        found: dict[str, tuple[RunSummary, dict[TopicPartition, int]]] = {}
+        wanted = set(topics)
+        for summary in reversed(list(self.runs.values())):
+            if not wanted:
+                break
+            for partition, stop in summary.stops.items():
+                if partition.topic in wanted:
+                    found.setdefault(partition.topic, (summary, {}))[1][partition] = stop
+            wanted -= found.keys()
+        return found
+
+    def left_at(self, topics: Collection[str]) -> dict[TopicPartition, int]:
+        """Return where the newest finished run that read each topic, or the reset after it, left it."""
+        if self.reset is not None:
+            return {tp: at for tp, at in self.reset.stops.items() if tp.topic in topics}
+        return {tp: stop for _, of_topic in self.newest(topics).values() for tp, stop in of_topic.items()}
 
 
 def check_run_id(run_id: str) -> None:

@@ -80,6 +80,7 @@ class Folded:
     :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known then.
     :param live_keys: every key that holds a value, to be tombstoned by the next begin.
     :param torn: whether the stop set is not the one the marker names, so that the topic must be read again.
+    :param cleared: whether the marker was deleted by a record that says so.
     :param log: what was read.
     """
 
@@ -90,6 +91,7 @@ class Folded:
     foreign_stops: Mapping[TopicPartition, int] = field(default_factory=dict)
     live_keys: tuple[bytes, ...] = ()
     torn: bool = False
+    cleared: bool = False
     log: LogFacts = field(default=LogFacts(), compare=False)
 
 
@@ -119,6 +121,7 @@ def fold(records: Iterable[Record], application_id: str, *, topics: Collection[s
         plan is used when it has one.
     """
     live: dict[bytes, _Entry] = {}
+    marker_key, cleared = application_id.encode(), False
     for record in records:
         key, value = record.key(), record.value()
         if key is None:
@@ -126,10 +129,11 @@ def fold(records: Iterable[Record], application_id: str, *, topics: Collection[s
         live.pop(key, None)
         if value is not None:
             live[key] = _Entry(key=key, value=value, headers=_headers(record))
+        cleared = value is None if key == marker_key else cleared
     keys = tuple(live)
-    marker = live.pop(application_id.encode(), None)
+    marker = live.pop(marker_key, None)
     if marker is None or marker.value not in (COMPLETED, FINISHED):
-        return Folded(state=RunState.NEW, live_keys=keys)
+        return Folded(state=RunState.NEW, live_keys=keys, cleared=cleared)
     state = RunState.RUNNING if marker.value == COMPLETED else RunState.FINISHED
     plan = _plan(marker)
     entries = list(live.values())

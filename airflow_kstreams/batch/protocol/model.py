@@ -14,6 +14,9 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
+#: Of the hash of a stop set; enough to tell the slices of one run id apart.
+_STOP_SET_DIGITS = 12
+
 
 def partition_named(name: str) -> TopicPartition:
     """Return the partition that ``topic-partition`` names."""
@@ -82,6 +85,9 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param dag_id: the DAG whose run it is; empty if none, and in plans of earlier versions.
     :param autostop_at: the setting by which the stop offsets were frozen; empty in plans of earlier versions.
     :param ledger: the ledger that the run began with; None in plans of earlier versions.
+    :param moved_starts: input partitions that do not start where the ledger says that the last run, or a
+        reset, left them, because a person or a run without an end has moved them: ``topic-partition`` ->
+        where that was; None in plans of earlier versions.
     """
 
     topology: TopologyPlan
@@ -101,6 +107,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     dag_id: str = ""
     autostop_at: str = ""
     ledger: LedgerSeen | None = None
+    moved_starts: dict[str, int] | None = None
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +123,13 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     plan: RunPlan
     inputs: tuple[FrozenPartition, ...]
+
+    @property
+    def stop_set(self) -> str:
+        """Name of its stop set, which stands beside every offset that is committed for it; empty when it has
+        none, as in a continuous run.
+        """
+        return self.plan.stop_hash[:_STOP_SET_DIGITS]
 
     @property
     def record_span(self) -> int:
@@ -288,6 +302,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     :param stopping: whether the tasks of a continuous run are to end cleanly.
     :param lease_ms: milliseconds that it lasts from a renewal, the owner's ``lease.ms``; 0 in leases of
         earlier versions: not known.
+    :param slice_run_id: the run whose slice the owner works on; empty when that has no slice, and in leases
+        of earlier versions.
     """
 
     owner_run_id: str
@@ -298,6 +314,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     continuous: bool = False
     stopping: bool = False
     lease_ms: int = 0
+    slice_run_id: str = ""
 
 
 class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,8 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param changelog_ends: ends of the task's changelogs, sorted by topic, right before the commit, behind all
         that it had written to them; empty when it has none, when they are not known, and when there was no
         room for them: the ledger has them once the run is finished.
+    :param stop_set: which slice of the run it is, by its stop set; empty when a continuous run or an earlier
+        version committed.
     :param records_ahead: as in ``TaskReport``; None when an earlier version committed.
     :param counts: the counters by topic and node; None when an earlier version committed, and when there was
         no room for them.
@@ -64,6 +66,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     records_ahead: int | None = msgspec.field(default=None, name="ahead")
     changelog_ends: tuple[int, ...] = msgspec.field(default=(), name="ends")
     counts: PackedCounts | None = msgspec.field(default=None, name="record_counts")
+    stop_set: str = msgspec.field(default="", name="slice")
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room.

@@ -217,7 +217,8 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     resumed = _positions(folded, ledger)
     read = [] if last is None else [tp for topic in last.plan.partitions for tp in partitions_of(last, topic)]
     partitions = {*resumed, *_partitions(described), *read}
-    committed = _committed(session, app, partitions, stable=look is Look.FENCED)
+    look_up = session.committed if look is Look.FENCED else session.committed_so_far
+    committed = look_up(partitions)
     unknown = {*resumed} if unfinished_run(folded, ledger) else _unread(folded)
     lost = unknown - committed.keys()
     positions = {tp: offset for tp, offset in resumed.items() if tp not in lost}
@@ -275,18 +276,6 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         members=seen.members,
         interrupted="" if pending is None else pending.command,
     )
-
-
-def _committed(
-    session: CoordinatorSession, app: str, partitions: Collection[TopicPartition], *, stable: bool
-) -> dict[TopicPartition, CommittedOffset]:
-    if stable:
-        return session.committed(partitions)
-    reader = session.cluster.reader(group_id=app, isolation="read_uncommitted")
-    try:
-        return reader.committed(partitions)
-    finally:
-        reader.close()
 
 
 def _read_metadata(session: CoordinatorSession, app: str, look: Look) -> LogContent:

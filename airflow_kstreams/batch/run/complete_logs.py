@@ -17,7 +17,7 @@ changelogs stays true after both, because logs only grow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.data_loss import (
@@ -25,15 +25,31 @@ from airflow_kstreams.batch.protocol.data_loss import (
     changelog_deleted,
     changelog_truncated,
     not_whole,
+    progress_taken_back,
     state_lost,
 )
 from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.log_bounds import has_records
 from airflow_kstreams.batch.protocol.log_read import LogFacts
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import ChangelogEnds, GroupedPartitions, LedgerSeen, LoggedState
+from airflow_kstreams.batch.protocol.model import (
+    ChangelogEnds,
+    GroupedPartitions,
+    LedgerSeen,
+    LoggedState,
+    RunState,
+)
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    CommittedOffset,
+    ReaderPort,
+    TopicDescription,
+    TopicPartition,
+)
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 
@@ -66,6 +82,11 @@ def find_cut_metadata(application_id: str, ledger: Ledger, folded: Folded) -> li
     before = "" if ledger.own_topics is None else ledger.own_topics.ids.get(topic, "")
     if before and before != folded.log.topic_id:
         text = f" is not the one that earlier runs wrote: {_ids(folded.log, before)}"
+        losses.append(not_whole(topic, text, application_id=application_id))
+    elif before and folded.state is RunState.NEW and not folded.cleared and ledger.reset is None:
+        last = ledger.last()
+        known = "a run has begun" if last is None else f"run {last.run_id!r} is finished"
+        text = f" holds no run, but the ledger says that {known}: it was truncated"
         losses.append(not_whole(topic, text, application_id=application_id))
     return losses
 
@@ -116,12 +137,9 @@ class ChangelogLogs:
 
     def find_cut(self, plan: TopologyPlan, ledger: Ledger) -> list[Loss]:
         """Return those of which records were deleted, or that were truncated since a run was finished."""
-        recorded = {} if ledger.changelog_ends is None else ledger.changelog_ends.changelogs
         losses: list[Loss] = []
         for tp, start in sorted(self.starts.items()):
-            state = recorded.get(tp.topic)
-            ends = () if state is None or state.id != self.ids[tp.topic] else state.ends
-            expected = ends[tp.partition] if tp.partition < len(ends) else 0
+            expected = self._recorded(ledger, tp)
             if start:
                 losses.append(changelog_deleted(plan, tp, log_start=start))
             elif self.ends[tp] < expected:
@@ -130,6 +148,61 @@ class ChangelogLogs:
                     changelog_truncated(plan, tp, log_end=self.ends[tp], expected=expected, why=why)
                 )
         return losses
+
+    def find_ahead(
+        self,
+        ledger: Ledger,
+        committed: Mapping[TopicPartition, CommittedOffset],
+        admin: AdminPort,
+        reader: ReaderPort,
+        *,
+        clock: Clock,
+    ) -> list[Loss]:
+        """Return the offsets that are older than what the changelogs of their tasks hold.
+
+        Of a run without an end nothing else knows, and what was restored from one backup agrees in all else.
+        As a finished run has recorded the ends, too, nothing is read after it.
+
+        :param committed: of the source partitions, read after this.
+        :param reader: read_committed; what it was assigned before is lost.
+        """
+        if ledger.assignment is None:
+            return []
+        spans: dict[TopicPartition, tuple[int, int]] = {}
+        positions: dict[TopicPartition, dict[TopicPartition, int]] = {}
+        for entry in ledger.assignment.subtopologies.values():
+            if any(self.ids.get(topic) != id_ for topic, id_ in entry.changelogs.items()):
+                continue
+            topics = sorted(entry.changelogs)
+            for number, group in enumerate(entry.by_group):
+                of_group = {tp: committed[tp] for tp in partitions_in(group) if tp in committed}
+                found = [OffsetMetadata.decode(at.metadata).changelog_ends for at in of_group.values()]
+                for topic, known in zip(topics, _latest(found, len(topics)), strict=True):
+                    at = TopicPartition(topic, number)
+                    if known is None:
+                        continue
+                    start = max(known, self._recorded(ledger, at))
+                    if start < self.ends.get(at, 0):
+                        spans[at] = (start, self.ends[at])
+                        positions[at] = {tp: offset.offset for tp, offset in of_group.items()}
+        # Nothing is waited for: what a transaction holds that is still open was not committed with an offset.
+        stable = admin.end_offsets(spans, isolation="read_committed") if spans else {}
+        read = {at: (known, min(end, stable[at])) for at, (known, end) in spans.items() if known < stable[at]}
+        return [
+            loss
+            for at in sorted(has_records(reader, read, clock=clock) if read else ())
+            for loss in progress_taken_back(
+                positions[at],
+                text=f"changelog {at} holds a record at or behind offset {spans[at][0]}, where it ended when "
+                "the committed offsets of its task were committed",
+            )
+        ]
+
+    def _recorded(self, ledger: Ledger, at: TopicPartition) -> int:
+        """Return where a changelog ended when a run was last finished, 0 when that is not known."""
+        state = None if ledger.changelog_ends is None else ledger.changelog_ends.changelogs.get(at.topic)
+        ends = () if state is None or state.id != self.ids[at.topic] else state.ends
+        return ends[at.partition] if at.partition < len(ends) else 0
 
     def as_finished(self) -> ChangelogEnds:
         """Return what is recorded of them when a run is finished."""
@@ -155,6 +228,12 @@ class ChangelogLogs:
                 ends = tuple(self.ends[TopicPartition(topic, number)] for topic in changelogs)
                 found |= dict.fromkeys(partitions_in(group), ends)
         return found
+
+
+def _latest(found: Sequence[tuple[int, ...]], count: int) -> Sequence[int | None]:
+    """Return the largest of each of the ends that stand beside the offsets of one task, None if none does."""
+    known = [ends for ends in found if len(ends) == count]
+    return [max(ends) for ends in zip(*known, strict=True)] if known else [None] * count
 
 
 def _deleted(topic: str, log: LogFacts, application_id: str) -> list[Loss]:

@@ -27,6 +27,8 @@ from contextlib import contextmanager
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.data_loss import Loss
+from airflow_kstreams.batch.protocol.evidence import find_contradictions, find_foreign_progress
 from airflow_kstreams.batch.protocol.ledger import (
     Ledger,
     assignment_record,
@@ -45,7 +47,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     tombstone,
 )
 from airflow_kstreams.batch.protocol.model import BeginResult, RunState, RunSummary, Slice
-from airflow_kstreams.batch.protocol.stops import unfinished_groups
+from airflow_kstreams.batch.protocol.stops import partitions_of, unfinished_groups
 from airflow_kstreams.batch.protocol.topic_settings import refuse_harmful_settings
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
@@ -257,10 +259,12 @@ class Coordinator:
         self.lease.refuse_busy(ledger, caller)
         folded = unless_void(self.session.read_fenced(plan), ledger)
         if folded.state is RunState.RUNNING and folded.slice is not None:
-            refuse_losses(
-                [*find_cut_ledger(self._app, ledger, folded), *find_cut_metadata(self._app, ledger, folded)],
-                request,
-            )
+            losses = [
+                *find_cut_ledger(self._app, ledger, folded),
+                *find_cut_metadata(self._app, ledger, folded),
+                *find_contradictions(self._app, ledger, folded),
+            ]
+            refuse_losses(losses or self._foreign_progress(folded.slice), request)
             return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
         try:
             new = build_slice(self.session, request=request, folded=folded, ledger=ledger)
@@ -277,7 +281,9 @@ class Coordinator:
         if ledger.current_continuous is not None:
             over = msgspec.structs.replace(ledger.current_continuous, over=True)
             records.append(continuous_record(self._app, over))
-        lease = self.lease.new(caller, new.slice.generation) if caller.hold_lease else None
+        lease = None
+        if caller.hold_lease:
+            lease = self.lease.new(caller, new.slice.generation, slice_run_id=new.slice.run_id)
         if lease is not None:
             records.append(lease_record(self._app, lease))
         self.session.write(records, offsets=new.offsets)
@@ -300,6 +306,11 @@ class Coordinator:
         now = unless_void(self.session.read_metadata(plan), ledger)
         return (now.state, now.slice) != (before.state, before.slice)
 
+    def _foreign_progress(self, slice_: Slice) -> list[Loss]:
+        """Look at the offsets that a slice has, without waiting for what its tasks may have left open."""
+        partitions = [tp for topic in slice_.plan.topology.sources for tp in partitions_of(slice_, topic)]
+        return find_foreign_progress(slice_, self.session.committed_so_far(partitions))
+
     def _resume(self, caller: Caller, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
         """Take over an unfinished slice, this run's own or an older one's."""
         refuse_other_topology(slice_, plan)
@@ -309,7 +320,7 @@ class Coordinator:
         if not caller.hold_lease:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
-        lease = self.lease.new(caller, taken.generation)
+        lease = self.lease.new(caller, taken.generation, slice_run_id=taken.run_id)
         self.session.write([completed_record(taken, owner=caller.owner), lease_record(self._app, lease)])
         self.lease.take(lease)
         # Tasks of the former owner may hold offsets in open transactions: how far they are could not be read

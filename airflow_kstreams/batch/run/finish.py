@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.protocol.data_loss import data_loss, progress_lost
+from airflow_kstreams.batch.protocol.evidence import refuse_foreign_progress
 from airflow_kstreams.batch.protocol.log_bounds import has_records, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import (
@@ -76,6 +77,7 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
         committed = _of_empty_slice(slice_) | committed
     else:
         _refuse_lost_progress(slice_, partitions, committed)
+        refuse_foreign_progress(slice_, committed)
         stops = all_stops(folded, slice_)
     for tp in partitions:
         if tp in committed and (tp.topic in intermediates or _moved_past(stops[tp], committed[tp])):
@@ -150,7 +152,7 @@ def _changelogs(session: CoordinatorSession, plan: RunPlan) -> ChangelogEnds | N
 
 def _of_empty_slice(slice_: Slice) -> dict[TopicPartition, CommittedOffset]:
     """Return what begin committed: it takes the place of offsets that are gone, for no task moved any."""
-    ours = OffsetMetadata(run_id=slice_.run_id).encode()
+    ours = OffsetMetadata(run_id=slice_.run_id, stop_set=slice_.stop_set).encode()
     starts = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     starts |= {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
     return {tp: CommittedOffset(at, ours) for tp, at in starts.items()}

@@ -22,17 +22,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
+from airflow_kstreams.batch.protocol.evidence import find_contradictions
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
-from airflow_kstreams.batch.run.groundwork import Groundwork
+from airflow_kstreams.batch.run.groundwork import Groundwork, find_ahead
 from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
 from airflow_kstreams.batch.run.offsets import (
-    find_losses,
     find_lost_slice,
     find_recreated,
+    find_unfit,
     freeze_inputs,
     start_of,
 )
@@ -86,11 +87,14 @@ def freeze(
     warnings: tuple[str, ...] = ()
     cut = _cut_decisions(prior, request, ledger, folded)
     interval = Interval(*request.interval_ms) if request.interval_ms is not None else None
+    ahead = find_ahead(session, ledger, ground)
     if settings.keeps_to_interval and interval is not None:
-        inputs = _dated_inside(session, interval, outside, inside, ground, request, cut)
+        cut += find_unfit(plan.application_id, ledger, inside, prior, topic_ids, ahead=ahead)
+        inputs = _dated_inside(session, interval, outside, ground, request, cut)
         _refuse_rewritten(session, inside, prior, request)
     else:
-        refuse_losses([*cut, *find_losses(bounds, prior, topic_ids)], request)
+        cut += find_unfit(plan.application_id, ledger, bounds, prior, topic_ids, ahead=ahead)
+        refuse_losses(cut, request)
         _refuse_rewritten(session, bounds, prior, request)
         inputs = freeze_inputs(outside, prior, settings)
     if folded.state is RunState.RUNNING:
@@ -117,8 +121,9 @@ def freeze(
 def _cut_decisions(prior: PriorRuns, request: SliceRequest, ledger: Ledger, folded: Folded) -> list[Loss]:
     app = request.plan.application_id
     return [
-        *find_lost_slice(prior, app, run_id=request.run_id),
+        *find_lost_slice(prior, app, finished=ledger.runs),
         *find_cut_ledger(app, ledger, folded),
+        *find_contradictions(app, ledger, folded),
         *([] if prior.reset_by_hand else find_cut_metadata(app, ledger, folded)),
     ]
 
@@ -138,7 +143,6 @@ def _dated_inside(
     session: CoordinatorSession,
     interval: Interval,
     outside: Mapping[TopicPartition, LogBounds],
-    inside: Mapping[TopicPartition, LogBounds],
     ground: Groundwork,
     request: SliceRequest,
     cut: Sequence[Loss],
@@ -153,7 +157,7 @@ def _dated_inside(
     # Negative times have a meaning of their own in the protocol.
     found = session.admin.offsets_for_times(dict.fromkeys(outside, max(0, interval.start_ms)))
     prior, topic_ids = ground.prior, ground.topics.topic_ids
-    losses = [*cut, *find_recreated(outside, prior, topic_ids), *find_losses(inside, prior, topic_ids)]
+    losses = [*cut, *find_recreated(outside, prior, topic_ids)]
     losses += find_interval_losses(outside, found, prior, interval)
     refuse_losses(losses, request)
     frozen: list[FrozenPartition] = []

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.protocol.data_loss import Loss
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import check_keys
@@ -97,6 +98,15 @@ def lay_groundwork(
     )
 
 
+def find_ahead(session: CoordinatorSession, ledger: Ledger, ground: Groundwork) -> list[Loss]:
+    """Return the committed offsets that are older than the state that goes with them."""
+    committed = ground.prior.committed
+    with session.reading:
+        return ground.changelogs.find_ahead(
+            ledger, committed, session.admin, session.reader, clock=session.clock
+        )
+
+
 def run_plan(
     session: CoordinatorSession,
     request: SliceRequest,
@@ -130,15 +140,21 @@ def run_plan(
 
 
 def start_offsets(
-    request: SliceRequest, ground: Groundwork, starts: Mapping[TopicPartition, int]
+    request: SliceRequest,
+    ground: Groundwork,
+    starts: Mapping[TopicPartition, int],
+    *,
+    stop_set: str = "",
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return what a start commits: offsets under the run's id, each with its partition's times beside it, and
     where the changelogs of its task end.
 
     The last record that was read is kept where the offset goes no further back than it was: between the two
     lie markers and aborted records only.
+
+    :param stop_set: of the slice that starts; empty for a continuous run.
     """
-    prior, ours = ground.prior, OffsetMetadata(run_id=request.run_id)
+    prior, ours = ground.prior, OffsetMetadata(run_id=request.run_id, stop_set=stop_set)
     ends = ground.changelogs.beside_offsets(request.plan, ground.topics.grouped)
     found: dict[TopicPartition, CommittedOffset] = {}
     for tp, at in starts.items():

@@ -57,8 +57,11 @@ class CoordinatorLease:
         """The lease as it was taken, None when none is held."""
         return self._held
 
-    def new(self, caller: Caller, generation: int) -> Lease:
-        """Return a lease for a caller; what begins writes it, and then calls :meth:`take`."""
+    def new(self, caller: Caller, generation: int, *, slice_run_id: str = "") -> Lease:
+        """Return a lease for a caller; what begins writes it, and then calls :meth:`take`.
+
+        :param slice_run_id: the run whose slice it is for; empty for a continuous run.
+        """
         return Lease(
             owner_run_id=caller.run_id,
             order=caller.order,
@@ -67,6 +70,7 @@ class CoordinatorLease:
             expires_ms=self._clock.now_ms() + self._lease_ms,
             continuous=caller.continuous,
             lease_ms=self._lease_ms,
+            slice_run_id=slice_run_id,
         )
 
     def take(self, lease: Lease | None) -> None:

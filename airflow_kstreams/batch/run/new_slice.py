@@ -7,7 +7,7 @@ offsets; (4) log bounds; (5) loss checks; (6) freeze. What happens in Kafka afte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import stop_hash
-from airflow_kstreams.batch.protocol.model import Assignment, OwnTopics, Slice
+from airflow_kstreams.batch.protocol.model import Assignment, FrozenPartition, OwnTopics, Slice
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.run.assignment import next_assignment
 from airflow_kstreams.batch.run.freeze import freeze
@@ -25,8 +25,11 @@ from airflow_kstreams.batch.run.own_topics import next_own_topics
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,7 @@ def build_slice(
         clock=session.clock,
         comes_again=frozen.kept_ms is None,
     )
-    warnings = (*held_back, *frozen.warnings, *_expired(prior, begun))
+    warnings = (*held_back, *frozen.warnings, *_expired(prior, begun), *_set_back(plan, prior, begun))
     slice_ = Slice(
         run_id=request.run_id,
         generation=request.generation,
@@ -83,15 +86,44 @@ def build_slice(
             intermediate_starts={str(tp): at for tp, at in begun.items() if tp.topic in plan.intermediates},
             interval_ms=request.interval_ms,
             kept_ms=frozen.kept_ms,
+            moved_starts=_moved(inputs, ledger),
         ),
         inputs=inputs,
     )
     assignment = None if empty else next_assignment(ledger.assignment, topics.grouped, run_id=request.run_id)
     return NewSlice(
         slice=slice_,
-        offsets=start_offsets(request, ground, begun),
+        offsets=start_offsets(request, ground, begun, stop_set=slice_.stop_set),
         assignment=assignment,
         own_topics=next_own_topics(ledger, ground.known, own),
+    )
+
+
+def _moved(inputs: Iterable[FrozenPartition], ledger: Ledger) -> dict[str, int]:
+    """Return the inputs that do not start where the ledger says that they were left."""
+    inputs = tuple(inputs)
+    left_at = ledger.left_at({part.topic for part in inputs})
+    return {
+        str(part.topic_partition): left_at[part.topic_partition]
+        for part in inputs
+        if left_at.get(part.topic_partition, part.start_offset) != part.start_offset
+    }
+
+
+def _set_back(plan: TopologyPlan, prior: PriorRuns, begun: Mapping[TopicPartition, int]) -> tuple[str, ...]:
+    """Say that a person set offsets back, so that records are processed again."""
+    back = [
+        f"{tp} from {prior.last_stops[tp]} to {prior.committed[tp].offset}"
+        for tp in sorted(begun)
+        if prior.set_by_a_person(tp) and prior.committed[tp].offset < prior.last_stops.get(tp, 0)
+    ]
+    if not back:
+        return ()
+    more = f" and {len(back) - _NAMED} more" if len(back) > _NAMED else ""
+    state = ", and what they have added to stores is added once more" if plan.changelogs else ""
+    return (
+        f"committed offsets were set back since the last run, by a person or another program: "
+        f"{', '.join(back[:_NAMED])}{more}; the records in between are processed again{state}",
     )
 
 

@@ -9,7 +9,7 @@ is gathered in ``prior_runs.py``, what a loss is called in ``data_loss.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from airflow_kstreams.batch.protocol.data_loss import (
     Loss,
@@ -21,6 +21,8 @@ from airflow_kstreams.batch.protocol.data_loss import (
     truncated,
     vanished,
 )
+from airflow_kstreams.batch.protocol.evidence import find_rolled_back
+from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_bounds import LogBounds
 from airflow_kstreams.batch.protocol.model import FrozenPartition
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
@@ -58,6 +60,34 @@ def start_of(tp: TopicPartition, log_of: LogBounds, prior: PriorRuns, settings: 
     return log_of.stable
 
 
+def find_unfit(
+    application_id: str,
+    ledger: Ledger,
+    bounds: Mapping[TopicPartition, LogBounds],
+    prior: PriorRuns,
+    topic_ids: Mapping[str, str],
+    *,
+    ahead: Sequence[Loss],
+) -> list[Loss]:
+    """Return where a new slice must not start: at offsets that ledger or changelogs contradict, or at what is
+    gone.
+
+    What would be lost at an offset that was rolled back does not matter: it was read. An offset beyond the
+    log's end is named as what it is, truncation.
+
+    :param bounds: of partitions whose slice starts at the committed offset.
+    :param ahead: what changelogs know of later commits; where the ledger does, too, it says to which offsets.
+    """
+    inside = {tp: at for tp, at in prior.committed.items() if tp in bounds and at.offset <= bounds[tp].high}
+    if prior.no_slice or prior.reset_by_hand:
+        # What begun runs, whose slice is lost, have committed is refused as that, or was accepted by hand.
+        inside = {tp: at for tp, at in inside.items() if prior.run_of(tp) in ledger.runs}
+    back = find_rolled_back(application_id, ledger, inside, {tp.topic for tp in bounds})
+    named = {tp for loss in back for tp in loss.partitions}
+    rest = {tp: log_of for tp, log_of in bounds.items() if tp not in named}
+    return [*(back or ahead), *find_losses(rest, prior, topic_ids)]
+
+
 def find_losses(
     bounds: Mapping[TopicPartition, LogBounds], prior: PriorRuns, topic_ids: Mapping[str, str]
 ) -> list[Loss]:
@@ -81,12 +111,12 @@ def find_losses(
     return losses + find_recreated(bounds, prior, topic_ids)
 
 
-def find_lost_slice(prior: PriorRuns, application_id: str, *, run_id: str) -> list[Loss]:
+def find_lost_slice(prior: PriorRuns, application_id: str, *, finished: Collection[str]) -> list[Loss]:
     """Return the slice of a run that had begun, if nothing says any more where it stops.
 
-    :param run_id: of the run that is to begin.
+    :param finished: ids of the runs that the ledger says are finished.
     """
-    lost = prior.lost_slice(run_id)
+    lost = prior.lost_slice(finished)
     return [slice_lost(lost, application_id, ProtocolTopics(application_id).metadata)] if lost else []
 
 

@@ -1,4 +1,5 @@
-"""What earlier runs left behind, from three places that can each be lost without the others.
+"""What earlier runs left behind, from three places that can each be lost without the others. Whether they
+contradict each other is looked at in :mod:`airflow_kstreams.batch.protocol.evidence`.
 
 1. The group's committed offsets: the truth while they are there. They expire (``offsets.retention.minutes``),
    and the broker drops those of a topic that is deleted.
@@ -68,20 +69,25 @@ class PriorRuns:
 
     def set_by_a_person(self, partition: TopicPartition) -> bool:
         """Whether the committed offset is not of a run: a person set it, and accepted the topic as it is."""
-        return partition in self.committed and not self._metadata(partition).run_id
+        return partition in self.committed and not self.run_of(partition)
 
-    def lost_slice(self, run_id: str) -> str:
+    def run_of(self, partition: TopicPartition) -> str:
+        """Return the run that has committed a partition's offset; empty if a person has."""
+        return self._metadata(partition).run_id
+
+    def lost_slice(self, finished: Collection[str]) -> str:
         """Return the run that had begun, and whose stop offsets are nowhere; empty if there is none.
 
-        Begin commits the start of every partition under the run's id, so that a run knows that it has begun.
+        Begin commits the start of every partition under the run's id, so that offsets say which has begun.
 
-        :param run_id: of the run that is to begin.
+        :param finished: ids of the runs that the ledger says are finished.
         """
         if not self.no_slice:
             return ""
         if self.unfinished_run and not self.continuous:
             return self.unfinished_run
-        return run_id if any(self._metadata(tp).run_id == run_id for tp in self.committed) else ""
+        begun = {self.run_of(tp) for tp in self.committed} - {"", *finished}
+        return min(begun, default="")
 
     def times_of(self, partition: TopicPartition) -> PartitionTimes:
         """Return a partition's times where the next slice starts.
@@ -127,7 +133,7 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
         )
     topics = plan.sources
     foreign = folded.state is RunState.RUNNING and folded.slice is None
-    newest = _newest(topics, ledger)
+    newest = ledger.newest(topics)
     read = _recorded_counts(ledger) | {topic: len(of_topic) for topic, (_, of_topic) in newest.items()}
     if ledger.reset is not None:
         # It left everything as it says, and nothing has run since.
@@ -196,22 +202,6 @@ def with_committed(
         read={topic: count for topic, count in prior.read.items() if topic not in again},
         topic_ids={topic: id_ for topic, id_ in prior.topic_ids.items() if topic not in again},
     )
-
-
-def _newest(
-    topics: Collection[str], ledger: Ledger
-) -> dict[str, tuple[RunSummary, dict[TopicPartition, int]]]:
-    """Return for each topic the newest finished run that read it, with its stops there."""
-    found: dict[str, tuple[RunSummary, dict[TopicPartition, int]]] = {}
-    wanted = set(topics)
-    for summary in reversed(list(ledger.runs.values())):
-        if not wanted:
-            break
-        for partition, stop in summary.stops.items():
-            if partition.topic in wanted:
-                found.setdefault(partition.topic, (summary, {}))[1][partition] = stop
-        wanted -= found.keys()
-    return found
 
 
 def _times(

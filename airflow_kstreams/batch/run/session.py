@@ -220,6 +220,18 @@ class CoordinatorSession:
         with self.reading:
             return self.reader.committed(partitions)
 
+    def committed_so_far(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return the group's committed offsets without those of transactions that are open, however long
+        these stay open.
+        """
+        reader = self._cluster.reader(group_id=self.application_id, isolation="read_uncommitted")
+        try:
+            return reader.committed(partitions)
+        finally:
+            reader.close()
+
     def close(self) -> None:
         """Close every client. Closing twice is harmless."""
         with self.writing, self.reading:

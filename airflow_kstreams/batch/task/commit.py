@@ -168,6 +168,7 @@ class TaskCommit:
         progress = task.progress
         return OffsetMetadata(
             run_id=self._basis.slice.run_id,
+            stop_set=self._basis.slice.stop_set,
             task_id=str(task.task_id),
             records_in=progress.records_in,
             records_out=progress.records_out,

@@ -12,6 +12,7 @@ from airflow_kstreams.batch.protocol.data_loss import (
     deleted,
     progress_lost,
 )
+from airflow_kstreams.batch.protocol.evidence import refuse_foreign_progress
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.stops import (
@@ -71,6 +72,7 @@ def task_slice(
     bounds = {partition: (_start(slice_, partition, committed), stop) for partition, stop in stops.items()}
     refuse_slice_loss(admin, slice_, bounds)
     refuse_lost_progress(slice_, bounds, committed)
+    refuse_foreign_progress(slice_, committed)
     notify = tuple(notifications_for(slice_, task_id.subtopology, task_id.group))
     kept, inputs = slice_.plan.kept_ms, {part.topic_partition for part in slice_.inputs}
     return TaskSlice(

@@ -202,6 +202,38 @@ def test_truncated_log_is_accepted_by_the_printed_command(scene: Scene) -> None:
     assert scene.results() == ["1", "2", "3", "a"]
 
 
+def test_offsets_that_were_rolled_back_are_set_right_by_the_printed_command(scene: Scene) -> None:
+    scene.publish(1, 2, 3)
+    scene.run("run-1")
+    older = OffsetMetadata(run_id="run-1").encode()
+    scene.publish("a")
+    scene.run("run-2")
+    scene.commit({0: 3}, older)
+    scene.publish("b")
+    error = scene.refused(lambda: scene.begin("run-3"))
+    assert f"{scene.source}-0: its committed offset is 3, of run 'run-1', but the ledger" in error.cause
+    accept(error, scene.bootstrap)
+    scene.run("run-3")
+    assert scene.results() == ["1", "2", "3", "a", "b"]
+
+
+def test_metadata_topic_with_records_of_a_backup_is_dropped_by_the_printed_command(scene: Scene) -> None:
+    topic = ProtocolTopics(scene.application_id).metadata
+    scene.publish(1, 2, 3)
+    scene.run("run-1")
+    backup = read_rows(scene.bootstrap, topic)
+    scene.publish("a")
+    scene.run("run-2")
+    rows = [{"key": row.key, "value": row.value, "headers": row.headers} for row in backup]
+    scene.produce(topic, rows)
+    scene.publish("b")
+    error = scene.refused(lambda: scene.begin("run-3"))
+    assert "says that run 'run-1' was finished last, but the ledger says that run 'run-2' was" in error.cause
+    accept(error, scene.bootstrap)
+    scene.run("run-3")
+    assert scene.results() == ["1", "2", "3", "a", "b"]
+
+
 def test_nothing_is_read_twice_unless_a_person_says_so_when_nobody_knows_how_far_runs_got(
     scene: Scene,
 ) -> None:

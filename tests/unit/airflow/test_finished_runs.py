@@ -269,6 +269,7 @@ def test_ledger_that_was_made_anew_is_told_from_its_start_however_long_it_is(
     with following() as runs:
         ((end, _),) = [*runs.poll(0.1), *_finished(application, runs, "another")]
         kafka.admin().delete_topics(["app-runs", "app-metadata"])
+        kafka.expire_offsets("app")
         anew = [f"anew-{number}" for number in range(5)]
         for run_id in anew:
             application.run(run_id)

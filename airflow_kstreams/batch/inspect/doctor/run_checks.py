@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
-from airflow_kstreams.batch.inspect.doctor.findings import Finding, duration, error, ok, warning
+from airflow_kstreams.batch.inspect.doctor.findings import Finding, Level, duration, error, ok, warning
 from airflow_kstreams.batch.inspect.doctor.seen import Seen
 from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss
+from airflow_kstreams.batch.protocol.evidence import find_contradictions, refuse_foreign_progress
 from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
@@ -26,7 +27,7 @@ from airflow_kstreams.batch.run.complete_logs import (
     find_cut_metadata,
     find_lost_state,
 )
-from airflow_kstreams.batch.run.offsets import find_losses, find_lost_slice, find_vanished
+from airflow_kstreams.batch.run.offsets import find_lost_slice, find_unfit, find_vanished
 from airflow_kstreams.batch.run.own_topics import Neighbours, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.prior_runs import recall, unless_void, with_committed
 from airflow_kstreams.batch.run.rewritten import find_rewritten
@@ -57,7 +58,7 @@ def check(seen: Seen) -> Iterator[Finding]:
             clock=seen.clock,
         )
         # Read again, after all that may have taken its time.
-        ledger = read_ledger(seen.cluster, app, admin=seen.admin, reader=reader, wait_ms=0, clock=seen.clock)
+        ledger = _ledger(seen, reader)
         try:
             folded = read(wait_ms=1)
         except OpenTransactionError as hidden:
@@ -66,7 +67,18 @@ def check(seen: Seen) -> Iterator[Finding]:
         folded = unless_void(folded, ledger)
         yield from _state(folded, ledger, now_ms=seen.clock.now_ms())
         yield from _foreign_topics(seen, reader, folded, ledger)
-        yield from _losses(seen, reader, folded, ledger)
+        found = _losses(seen, reader, folded, ledger)
+        now = _ledger(seen, reader)
+        again = unless_void(read(wait_ms=0), now)
+        if found.level is Level.ERROR and (again, now) != (folded, ledger):
+            # Runs went on between one look and the next, and what was compared is not of one moment.
+            found = _losses(seen, reader, again, now)
+        yield found
+
+
+def _ledger(seen: Seen, reader: ReaderPort) -> Ledger:
+    app = seen.plan.application_id
+    return read_ledger(seen.cluster, app, admin=seen.admin, reader=reader, wait_ms=0, clock=seen.clock)
 
 
 def _state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
@@ -102,7 +114,7 @@ def _foreign_topics(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledg
         yield error("topics", refused.cause, refused.fix)
 
 
-def _losses(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Iterator[Finding]:
+def _losses(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Finding:
     """Look for what the next begin, or the next attempt of the slice that is under way, would refuse."""
     try:
         if folded.state is RunState.RUNNING and folded.slice is not None:
@@ -110,16 +122,16 @@ def _losses(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> I
             if not losses:
                 _refuse_in_slice(seen.admin, reader, folded.slice)
         else:
-            losses = [*_cut_decisions(seen, folded, ledger), *_cut_state(seen, ledger)]
-            losses += _between_runs(seen, reader, folded, ledger)
+            logs, lost = _state_logs(seen, ledger)
+            losses = [*_cut_decisions(seen, folded, ledger), *lost]
+            losses += _between_runs(seen, reader, folded, ledger, _ahead(seen, reader, ledger, logs))
         if losses:
             raise data_loss(losses, seen.plan.application_id, run_id="")
     except DataLossError as loss:
-        yield error("data loss", loss.cause, loss.fix)
-    else:
-        yield ok(
-            "data loss", "every position that is to be read is in its log, topics are those of the last run"
-        )
+        return error("data loss", loss.cause, loss.fix)
+    return ok(
+        "data loss", "every position that is to be read is in its log, topics are those of the last run"
+    )
 
 
 def _cut_decisions(seen: Seen, folded: Folded, ledger: Ledger) -> list[Loss]:
@@ -127,16 +139,26 @@ def _cut_decisions(seen: Seen, folded: Folded, ledger: Ledger) -> list[Loss]:
     there.
     """
     app = seen.plan.application_id
-    return [*find_cut_ledger(app, ledger, folded), *find_cut_metadata(app, ledger, folded)]
+    return [
+        *find_cut_ledger(app, ledger, folded),
+        *find_cut_metadata(app, ledger, folded),
+        *find_contradictions(app, ledger, folded),
+    ]
 
 
-def _cut_state(seen: Seen, ledger: Ledger) -> list[Loss]:
-    """Look whether changelogs are whole."""
+def _state_logs(seen: Seen, ledger: Ledger) -> tuple[ChangelogLogs, list[Loss]]:
+    """Look where changelogs start and end, and whether they are whole."""
     found = seen.admin.describe_topics(seen.plan.changelogs)
     ids = {topic: description.topic_id for topic, description in found.items()}
     counts = {topic: description.partitions for topic, description in found.items()}
-    lost = find_lost_state(seen.plan, ledger, found)
-    return lost or ChangelogLogs.read(seen.admin, ids, counts).find_cut(seen.plan, ledger)
+    logs = ChangelogLogs.read(seen.admin, ids, counts)
+    return logs, find_lost_state(seen.plan, ledger, found) or logs.find_cut(seen.plan, ledger)
+
+
+def _ahead(seen: Seen, reader: ReaderPort, ledger: Ledger, logs: ChangelogLogs) -> list[Loss]:
+    """Look whether changelogs know of later commits than the offsets, which are read after them."""
+    committed = reader.committed(_source_partitions(seen.plan, seen.topics))
+    return logs.find_ahead(ledger, committed, seen.admin, reader, clock=seen.clock)
 
 
 def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> None:
@@ -154,9 +176,12 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
     refuse_other_topics(admin, slice_, slice_.plan.changelog_ids)
     refuse_slice_loss(admin, slice_, spans)
     refuse_lost_progress(slice_, spans, committed)
+    refuse_foreign_progress(slice_, committed)
 
 
-def _between_runs(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Sequence[Loss]:
+def _between_runs(
+    seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger, ahead: Sequence[Loss]
+) -> Sequence[Loss]:
     plan, admin = seen.plan, seen.admin
     prior = recall(plan, folded, ledger)
     found = admin.describe_topics(plan.sources)
@@ -170,9 +195,9 @@ def _between_runs(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger
     ids = {topic: description.topic_id for topic, description in found.items()}
     # What is not there is created by begin; it has no partitions to look at.
     prior = with_committed(prior, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
-    losses = find_lost_slice(prior, plan.application_id, run_id="")
+    losses = find_lost_slice(prior, plan.application_id, finished=ledger.runs)
     bounds = log_bounds(admin, partitions, settle_ms=0, clock=seen.clock)
-    losses += find_losses(bounds, prior, ids)
+    losses += find_unfit(plan.application_id, ledger, bounds, prior, ids, ahead=ahead)
     return losses or find_rewritten(admin, reader, bounds, prior, clock=seen.clock)
 
 
