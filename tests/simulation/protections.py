@@ -137,7 +137,7 @@ def _notify_the_stable_offset() -> SwitchedOff:
         ends = self._clients.admin.end_offsets(self._basis.share.intermediates, isolation="read_committed")
         for source, intermediate in self._basis.share.notify:
             record = notification_record(self._basis.slice, source, intermediate, ends[intermediate])
-            writer.produce(record.topic, record.value, record.key, PARTITION, 0, record.headers)
+            writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
 
     return mock.patch.object(TaskCommit, "_notify", notify)
 
