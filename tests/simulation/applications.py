@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, TumblingWindow
+from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.serde import serdes
-from tests.simulation.stages import CHANGELOG, REPARTITION, Application, Copy, Fold
+from tests.simulation.stages import CHANGELOG, REPARTITION, Application, Copy, Fold, store_spec
 from tests.simulation.timed_applications import TIMED
+
+#: Of a value that with its key, what the client adds, and one more letter is just not refused.
+_NEARLY_ALL_BYTES = 1_000_000 - 40
 
 
 def _builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
-
-
-def _store(storage: Storage) -> StoreSpec:
-    return StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.string(), storage=storage)
 
 
 def _group(value: str) -> str:
@@ -55,13 +54,13 @@ def _long_chain(storage: Storage) -> Topology:
 def _fold(storage: Storage) -> Topology:
     builder = _builder()
     grouped = builder.stream("a").group_by(lambda k, v: _group(v))
-    grouped.aggregate(lambda: "", _joined, store=_store(storage)).to_stream().send_to("out")
+    grouped.aggregate(lambda: "", _joined, store=store_spec(storage)).to_stream().send_to("out")
     return builder.build()
 
 
 def _fold_first(storage: Storage) -> Topology:
     builder = _builder()
-    folded = builder.stream("a").group_by_key().aggregate(lambda: "", _joined, store=_store(storage))
+    folded = builder.stream("a").group_by_key().aggregate(lambda: "", _joined, store=store_spec(storage))
     folded.to_stream().through("b").map_values(lambda v: v + "n").send_to("out")
     return builder.build()
 
@@ -78,7 +77,7 @@ def _diamond(storage: Storage) -> Topology:
 def _merged(storage: Storage) -> Topology:
     builder = _builder()
     merged = builder.stream("a", "a2").group_by(lambda k, v: _group(v))
-    merged.aggregate(lambda: "", _joined, store=_store(storage)).to_stream().map_values(
+    merged.aggregate(lambda: "", _joined, store=store_spec(storage)).to_stream().map_values(
         lambda v: v + "e"
     ).send_to("out")
     return builder.build()
@@ -98,6 +97,18 @@ def _copied(mark: str) -> Callable[[str, str], list[tuple[str, str]]]:
 
 def _rekeyed(key: str, value: str) -> list[tuple[str, str]]:
     return [("g" + str(int(value) % 3), value)]
+
+
+def _large(storage: Storage) -> Topology:
+    builder = _builder()
+    middle = builder.stream("a").map_values(_padded).through("b")
+    middle.map_values(lambda v: v + "n").send_to("out")
+    return builder.build()
+
+
+def _padded(value: str) -> str:
+    """Let some values take nearly all that clients and topics take."""
+    return value.ljust(_NEARLY_ALL_BYTES, "m") if value[-1] == "5" else value + "m"
 
 
 def _letters(storage: Storage) -> Topology:
@@ -121,6 +132,17 @@ APPLICATIONS: dict[str, Application] = {
     app.name: app
     for app in (
         *TIMED,
+        Application(
+            name="large",
+            build=_large,
+            inputs=("a",),
+            through=("b",),
+            stages=(
+                Copy(sources=("a",), sink="b", results=lambda key, value: [(key, _padded(value))]),
+                Copy(sources=("b",), sink="out", results=_copied("n")),
+            ),
+            subtopologies=((("a",), ("b",)), (("b",), ())),
+        ),
         Application(
             name="letters",
             build=_letters,

@@ -187,7 +187,7 @@ def leases_are_respected(history: History, expected: Expectations) -> None:
         if entry.key != "__lease__" or entry.value is None:
             continue
         lease = json.loads(entry.value)
-        same = held and (lease["owner_run_id"], lease["order"]) == (held["owner_run_id"], held["order"])
+        same = held and lease["owner"] == held["owner"]
         newer = held and lease["owner_run_id"] == held["owner_run_id"] and lease["order"] > held["order"]
         at_ms = history.commits[entry.commit].at_ms
         free = not held or held["expires_ms"] == 0 or at_ms - renewed_ms >= held["lease_ms"] / FASTEST

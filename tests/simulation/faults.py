@@ -313,6 +313,16 @@ def plan_of(cell: tuple[str, Fault], random: Random) -> list[PlannedFault]:
     return plan
 
 
+def death_of_a_task(random: Random) -> PlannedFault:
+    """Return the death of a task with state, between its commits."""
+    return PlannedFault(
+        call=random.choice(("writer.commit", "writer.send_offsets", "writer.produce")),
+        fault=random.choice((Fault.CRASH_BEFORE, Fault.CRASH_AFTER)),
+        number=random.randint(2, 30),
+        role="task",
+    )
+
+
 def _planned(cell: tuple[str, Fault], random: Random) -> PlannedFault:
     call, fault = cell
     often = _OFTEN.get(call, 10)

@@ -7,9 +7,8 @@ and some seed must then break a checker, or never end.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -37,24 +36,8 @@ from airflow_kstreams.testing.in_memory_kafka.writer import (
     InMemoryIdempotentWriter,
     InMemoryTransactionalWriter,
 )
-
-SwitchedOff = AbstractContextManager[Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protection:
-    """One protection.
-
-    :param name: what it says.
-    :param section: of DESIGN.md.
-    :param off: switches it off.
-    :param scene: the test that misses it where seeds do not: another protection covers what they draw.
-    """
-
-    name: str
-    section: str
-    off: Callable[[], SwitchedOff]
-    scene: str = ""
+from tests.simulation.kept_protections import KEPT
+from tests.simulation.protection import Protection, SwitchedOff
 
 
 def _id_per_attempt() -> SwitchedOff:
@@ -443,6 +426,7 @@ def _innermost(writer: Any) -> Any:
 PROTECTIONS: dict[str, Protection] = {
     protection.name: protection
     for protection in (
+        *KEPT,
         Protection(name="one transactional id per task", section="5.1", off=_id_per_attempt),
         Protection(name="offsets are read after fencing", section="5.2", off=_offsets_before_the_fence),
         Protection(name="state is dropped on abort", section="5.5", off=_state_survives_an_abort),

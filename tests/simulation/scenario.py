@@ -28,14 +28,14 @@ from tests.simulation.airflow import DagRun, RunFailedError, Scheduler
 from tests.simulation.applications import APPLICATIONS
 from tests.simulation.checkers import check
 from tests.simulation.expectations import Expectations, RunInterval, ViolationError
-from tests.simulation.faults import CYCLE, Fault, PlannedFault, plan_of
+from tests.simulation.faults import CYCLE, Fault, PlannedFault, death_of_a_task, plan_of
 from tests.simulation.history import METADATA, History
 from tests.simulation.injector import FaultInjector
 from tests.simulation.machines import Machine, drawn_machines
 from tests.simulation.probes import TWIN, watching
 from tests.simulation.producers import Producers
 from tests.simulation.sometimes import noting, sometimes
-from tests.simulation.stages import APPLICATION_ID, Application
+from tests.simulation.stages import APPLICATION_ID, CHANGELOG, DELETE_RETENTION_MS, Application
 from tests.simulation.threads import running_in
 from tests.simulation.world import Process, ProcessDied, StuckError, World
 from tests.support.topology.crashing_files import let_go_of_locks
@@ -153,19 +153,23 @@ def scenario_of(seed: int) -> Scenario:
         settings["processing.exception.handler"] = "dead-letter"
     if random.random() < 0.15:
         settings["autostop.at"] = "interval_end"
+    rocksdb = application.has_stores and random.random() < 0.5
+    plan = plan_of(cell, random)
+    if application.timed and random.random() < 0.6:
+        plan.append(death_of_a_task(random))
     return Scenario(
         seed=seed,
         application=application,
         partitions=partitions,
         settings=settings,
-        runs=random.choice((2, 2, 3) if application.timed else (1, 1, 2)),
+        runs=random.choice(_runs(application, rocksdb=rocksdb)),
         writes_on=random.random() < 0.5,
         cleans=random.random() < 0.4,
         separate_finish=random.random() < 0.5,
-        rocksdb=application.has_stores and random.random() < 0.5,
+        rocksdb=rocksdb,
         dies_at_file_step=random.choice((0, random.randint(1, 60))),
         twin=random.random() < 0.12,
-        plan=tuple(plan_of(cell, random)),
+        plan=tuple(plan),
         forgets=frozenset(random.choice(((), (), (), ("offsets",), ("metadata",), ("offsets", "metadata")))),
     )
 
@@ -186,7 +190,7 @@ def _simulated(scenario: Scenario, disk: str, trace: Trace | None) -> Outcome:
     kafka = InMemoryKafka(clock=world, random=Random(f"{seed} kafka"))
     history = History()
     kafka.observe(history.commits.append)
-    run = _Run(scenario, world, kafka, trace, drawn_machines(Random(f"{seed} machines"), disk))
+    run = _Run(scenario, world, kafka, trace, drawn_machines(Random(f"{seed} machines"), disk), history)
     outcome = Outcome(seed=seed)
     try:
         with running_in(world, seed), eager_pauses(), watching(world):
@@ -225,7 +229,9 @@ class _Run:
         kafka: InMemoryKafka,
         trace: Trace | None,
         machines: tuple[Machine, ...],
+        history: History,
     ) -> None:
+        self._history = history
         self._scenario = scenario
         self._world = world
         self._kafka = kafka
@@ -390,7 +396,27 @@ class _Run:
         while True:
             self._world.sleep(self._random.choice((0.02, 0.1, 0.5, 5.0)))
             for topic in self._kafka.compacted_topics():
-                self._kafka.compact(topic, drop_tombstones=self._random.random() < 0.2)
+                drops = self._random.random() < 0.2 and not self._keeps_tombstones(topic)
+                self._kafka.compact(topic, drop_tombstones=drops)
+
+    def _keeps_tombstones(self, topic: str) -> bool:
+        """Whether tombstones of a topic are too young to go, which local files rely on."""
+        if not self._scenario.rocksdb or topic != CHANGELOG:
+            return False
+        since_ms = self._world.now_ms() - DELETE_RETENTION_MS
+        return any(
+            record.topic() == topic and record.value() is None
+            for commit in self._history.commits
+            if commit.at_ms > since_ms
+            for record in commit.records
+        )
+
+
+def _runs(application: Application, *, rocksdb: bool) -> tuple[int, ...]:
+    """Return how many runs may follow each other: more where one leaves something to the next."""
+    if rocksdb:
+        return (2, 3, 3)
+    return (2, 2, 3) if application.timed else (1, 1, 2)
 
 
 @cache

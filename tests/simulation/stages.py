@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams import StoreSpec, Topology
 from airflow_kstreams.streams.graph.store_specs import Storage
+from airflow_kstreams.streams.serde import serdes
 
 APPLICATION_ID = "sim"
 CHANGELOG = f"{APPLICATION_ID}-s-changelog"
@@ -127,6 +128,22 @@ class TableJoin:
     def sources(self) -> tuple[str, ...]:
         """What it reads."""
         return (self.stream, self.table)
+
+
+#: How long changelogs of stores in RocksDB keep tombstones: so short that some local files are too old.
+DELETE_RETENTION_MS = 40_000
+
+
+def store_spec(storage: Storage) -> StoreSpec:
+    """Return the spec of the key-value store of an application."""
+    configs = {"delete.retention.ms": str(DELETE_RETENTION_MS)} if storage == "rocksdb" else {}
+    return StoreSpec(
+        name="s",
+        key_serde=serdes.string(),
+        value_serde=serdes.string(),
+        storage=storage,
+        changelog_configs=configs,
+    )
 
 
 Stage = Copy | Fold | Windows | Sessions | Join | TableJoin

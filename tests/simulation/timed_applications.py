@@ -11,7 +11,6 @@ from airflow_kstreams.streams import (
     KStreamBuilder,
     SessionWindow,
     SlidingWindow,
-    StoreSpec,
     Topology,
     TumblingWindow,
 )
@@ -27,6 +26,7 @@ from tests.simulation.stages import (
     Stage,
     TableJoin,
     Windows,
+    store_spec,
 )
 
 _GRACE_MS = 400
@@ -108,9 +108,8 @@ def _outer(storage: Storage) -> Topology:
 
 def _table(storage: Storage) -> Topology:
     builder = _builder()
-    spec = StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.string(), storage=storage)
     stream = builder.stream("a").map_values(lambda v: v + "m").through("b")
-    table = builder.table("a2", store=spec)
+    table = builder.table("a2", store=store_spec(storage))
     stream.left_join(table, _joined).send_to("out")
     return builder.build()
 
