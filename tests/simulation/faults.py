@@ -323,6 +323,16 @@ def death_of_a_task(random: Random) -> PlannedFault:
     )
 
 
+def death_of_a_driver(random: Random) -> PlannedFault:
+    """Return the death of a driver, mostly while it holds the lease that another one waits for."""
+    return PlannedFault(
+        call=random.choice(("reader.committed", "reader.poll", "writer.commit")),
+        fault=Fault.CRASH_AFTER,
+        number=random.randint(1, 25),
+        role="driver",
+    )
+
+
 def _planned(cell: tuple[str, Fault], random: Random) -> PlannedFault:
     call, fault = cell
     often = _OFTEN.get(call, 10)

@@ -30,6 +30,7 @@ from airflow_kstreams.batch.task.restore import restore_stores
 from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyReader, FaultyWriter
 from airflow_kstreams.testing.in_memory_kafka.writer import (
@@ -91,6 +92,8 @@ def _state_survives_an_abort() -> SwitchedOff:
         restored = restore_stores(task, state, cluster, *rest)
         if before is not None and before[0] is cluster:
             for name, store in task.stores.items():
+                if not isinstance(store, InMemoryKeyValueStore):
+                    continue
                 for attribute, left in vars(before[1].stores[name]).items():
                     if isinstance(left, dict):
                         vars(store)[attribute].update(left)

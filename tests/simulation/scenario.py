@@ -28,7 +28,7 @@ from tests.simulation.airflow import DagRun, RunFailedError, Scheduler
 from tests.simulation.applications import APPLICATIONS
 from tests.simulation.checkers import check
 from tests.simulation.expectations import Expectations, RunInterval, ViolationError
-from tests.simulation.faults import CYCLE, Fault, PlannedFault, death_of_a_task, plan_of
+from tests.simulation.faults import CYCLE, Fault, PlannedFault, death_of_a_driver, death_of_a_task, plan_of
 from tests.simulation.history import METADATA, History
 from tests.simulation.injector import FaultInjector
 from tests.simulation.machines import Machine, drawn_machines
@@ -157,6 +157,9 @@ def scenario_of(seed: int) -> Scenario:
     plan = plan_of(cell, random)
     if application.timed and random.random() < 0.6:
         plan.append(death_of_a_task(random))
+    twin = random.random() < 0.12
+    if twin and random.random() < 0.6:
+        plan.append(death_of_a_driver(random))
     return Scenario(
         seed=seed,
         application=application,
@@ -168,7 +171,7 @@ def scenario_of(seed: int) -> Scenario:
         separate_finish=random.random() < 0.5,
         rocksdb=rocksdb,
         dies_at_file_step=random.choice((0, random.randint(1, 60))),
-        twin=random.random() < 0.12,
+        twin=twin,
         plan=tuple(plan),
         forgets=frozenset(random.choice(((), (), (), ("offsets",), ("metadata",), ("offsets", "metadata")))),
     )
