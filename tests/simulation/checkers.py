@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.simulation.counts import counts_are_exact
+from tests.simulation.counts import counts_are_exact, counts_by_topic_are_exact
 from tests.simulation.expectations import Expectations, ViolationError
 from tests.simulation.history import LEDGER, Entry, FinishedRun, History
 from tests.simulation.machines import FASTEST
@@ -214,6 +214,7 @@ CHECKERS: tuple[Checker, ...] = (
     leases_are_respected,
     outputs_are_exact,
     counts_are_exact,
+    counts_by_topic_are_exact,
 )
 
 

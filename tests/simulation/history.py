@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,11 +46,21 @@ class Counts:
     dead_lettered: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TopicCounts:
+    """What became of the records of a run: read and written by topic, left out by rule; zeros are absent."""
+
+    read: dict[str, int]
+    written: dict[str, int]
+    left_out: dict[str, int]
+
+
 @dataclass(slots=True)
 class FinishedRun:
     """A run as its ledger entry tells it.
 
     :param counts: by task; those that had nothing to do may be missing.
+    :param by_topic: None if the entry does not say.
     """
 
     run_id: str
@@ -58,6 +68,7 @@ class FinishedRun:
     spans: dict[TopicPartition, tuple[int, int]]
     intermediate_stops: dict[TopicPartition, int]
     counts: dict[str, Counts]
+    by_topic: TopicCounts | None
 
 
 @dataclass(slots=True)
@@ -167,4 +178,15 @@ def _finished(summary: dict[str, Any], commit: int) -> FinishedRun:
         )
         for task in summary["tasks"]
     }
-    return FinishedRun(summary["run_id"], commit, spans, stops, counts)
+    by_topic = _by_topic(summary.get("record_counts"))
+    return FinishedRun(summary["run_id"], commit, spans, stops, counts, by_topic)
+
+
+def _by_topic(told: dict[str, Any] | None) -> TopicCounts | None:
+    if told is None:
+        return None
+    left_out: Counter[str] = Counter()
+    for _, rule, records in told.get("left_out", ()):
+        left_out[rule] += records
+    read, written = Counter(told.get("read", {})), Counter(told.get("written", {}))
+    return TopicCounts(dict(+read), dict(+written), dict(+left_out))
