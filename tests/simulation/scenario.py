@@ -145,6 +145,7 @@ def scenario_of(seed: int) -> Scenario:
     elif cell[1] is Fault.REPEATED:
         # Repetition hits transactions that follow each other closely.
         settings |= {"commit.interval.ms": 1, "commit.every.records": random.choice((1, 2))}
+        name = random.choice([app.name for app in APPLICATIONS.values() if not app.timed])
     application = APPLICATIONS[name]
     topics = (*application.inputs, *application.through, "out")
     partitions = {topic: random.choice((2, 2, 2, 3)) for topic in topics}
