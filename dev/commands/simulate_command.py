@@ -35,6 +35,8 @@ def _one(seed: int, *, trace: bool, without: list[str]) -> int:
     for (call, fault), count in sorted(outcome.fired.items(), key=str):
         print(f"happened: {fault.value} at {call}{f', {count} times' if count > 1 else ''}")
     print(f"world time {outcome.world_seconds:.3f} s, fingerprint {outcome.fingerprint}")
+    for state in sorted(outcome.reached):
+        print(f"came to: {state}")
     print(outcome.violation or "no violation")
     return 1 if outcome.violation else 0
 
@@ -50,9 +52,12 @@ def _many(runs: int, *, first_seed: int, without: list[str]) -> int:
 
     campaign = run_campaign(runs=runs, first_seed=first_seed, without=without, progress=progress)
     print(campaign.matrix())
+    print(campaign.sometimes())
     print(campaign.summary())
     for hole in campaign.holes:
         print(f"never happened: {hole}")
+    for state in campaign.never:
+        print(f"never came to: {state}")
     for seed, violation in sorted(campaign.violations.items()):
         print(f"\n{scenario_of(seed)}\n{violation}\nagain: dev/simulate --seed {seed} --trace")
     return 1 if campaign.violations else 0

@@ -64,6 +64,18 @@ def test_record_has_the_time_it_was_sent_when_it_was_given_none(contract: Contra
     assert 0 <= now_ms - timestamp_ms < 60_000
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_record_dated_0_is_sent_as_1_and_not_as_now(contract: Contract, transactional: bool) -> None:
+    tp = TopicPartition(contract.topic(), 0)
+    writer = contract.writer() if transactional else contract.writer(None)
+    writer.begin()
+    writer.produce(tp.topic, b"v", b"k", 0, 0)
+    writer.commit()
+    contract.settled(tp, 2 if transactional else 1)
+    records, _ = contract.read({tp: 0}, {tp: 1}, contract.reader())
+    assert [record.timestamp() for record in records[tp]] == [(1, 1)]
+
+
 def test_each_partition_is_read_from_its_own_start(contract: Contract) -> None:
     topic = contract.topic(2)
     writer = contract.writer(None)

@@ -20,12 +20,14 @@ from hypothesis import strategies as st
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
 from tests.simulation.airflow import DagRun, Scheduler
-from tests.simulation.applications import APPLICATION_ID, Application
-from tests.simulation.checkers import Expectations, check
+from tests.simulation.checkers import check
 from tests.simulation.drawn_dags import Dag, Edge, Stage, dags
+from tests.simulation.expectations import Expectations
 from tests.simulation.faults import Fault, PlannedFault
 from tests.simulation.history import History
 from tests.simulation.injector import FaultInjector
+from tests.simulation.machines import Machine
+from tests.simulation.stages import APPLICATION_ID, Application
 from tests.simulation.threads import running_in
 from tests.simulation.world import Process, World
 
@@ -74,10 +76,10 @@ class RecordingWorld(World):
         self._commits = commits
         self.started: list[tuple[str, int]] = []
 
-    def start(self, name: str, role: str, body: Callable[[], Any]) -> Process:
+    def start(self, name: str, role: str, body: Callable[[], Any], machine: Machine | None = None) -> Process:
         if role == "task":
             self.started.append((name, len(self._commits)))
-        return super().start(name, role, body)
+        return super().start(name, role, body, machine)
 
 
 @dataclass
@@ -167,7 +169,7 @@ class Play:
             Expectations(
                 application=Application(
                     name="drawn",
-                    build=self.dag.build,
+                    build=lambda storage: self.topology,
                     inputs=tuple(self.dag.inputs),
                     through=tuple(self.dag.between),
                     stages=(),

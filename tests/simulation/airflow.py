@@ -30,11 +30,13 @@ class DagRun:
 
     :param clear_number: how often it was cleared.
     :param interval_ms: its data interval, epoch milliseconds.
+    :param suffix: of its processes' names.
     """
 
     run_id: str
     clear_number: int = 0
     interval_ms: tuple[int, int] | None = None
+    suffix: str = ""
 
 
 #: What an operator does in its process, given the run and its order.
@@ -85,16 +87,17 @@ class Scheduler:
                 if not error.is_retriable:
                     raise
 
-        holder = [self._world.start(f"finish {run_id} early", "finish", finish)]
+        machine = self._injector.machine()
+        holder = [self._world.start(f"finish {run_id} early", "finish", finish, machine)]
         return holder[0]
 
     def _operator(self, role: str, run: DagRun, execute: Execute) -> None:
         for number in range(1, MAX_TRIES + 1):
             holder: list[Process] = []
             order = (run.clear_number, number)
-            name = f"{role} {run.run_id} {run.clear_number}.{number}"
+            name = f"{role} {run.run_id} {run.clear_number}.{number}{run.suffix}"
             body = partial(_execute, execute, holder, run, order)
-            process = self._world.start(name, role, body)
+            process = self._world.start(name, role, body, self._injector.machine())
             holder.append(process)
             ending = process.wait()
             if not (ending.died or ending.lost or ending.error):
@@ -106,7 +109,7 @@ class Scheduler:
         raise RunFailedError(f"{role} of {run.run_id} was tried {MAX_TRIES} times; last: {error or 'died'}")
 
     def _capture(self, process: Process, run: DagRun, order: tuple[int, int]) -> None:
-        coordinator = Coordinator(self._injector.cluster(process), self._settings, clock=self._world)
+        coordinator = Coordinator(self._injector.cluster(process), self._settings, clock=process.clock)
         app = self._settings.application_id
         try:
             coordinator.begin(
@@ -140,11 +143,11 @@ class Scheduler:
             executors=SimulatedExecutors(
                 self._topology, settings=self._settings, injector=self._injector, driver=process
             ),
-            clock=self._world,
+            clock=process.clock,
         ).run()
 
     def _finish(self, process: Process, run: DagRun, order: tuple[int, int]) -> None:
-        coordinator = Coordinator(self._injector.cluster(process), self._settings, clock=self._world)
+        coordinator = Coordinator(self._injector.cluster(process), self._settings, clock=process.clock)
         try:
             coordinator.finish(run.run_id)
         finally:

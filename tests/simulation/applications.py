@@ -7,57 +7,15 @@ fold joins what it has seen by ``|``. So a record that is lost, doubled or out o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow
+from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.serde import serdes
+from tests.simulation.stages import CHANGELOG, REPARTITION, Application, Copy, Fold, store_spec
+from tests.simulation.timed_applications import TIMED
 
-APPLICATION_ID = "sim"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
-    """A stage that writes, for each record it reads, some records to one topic.
-
-    :param results: (key, value) -> the (key, value) pairs it writes.
-    """
-
-    sources: tuple[str, ...]
-    sink: str
-    results: Callable[[str, str], list[tuple[str, str]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fold:
-    """A stage that joins the values of each key, and writes what it has at its commit points.
-
-    :param changelog: holds the state.
-    :param mark: appended to what it writes.
-    :param window_ms: size of the windows in which it folds; the key it writes then says which. 0 for none.
-    """
-
-    source: str
-    sink: str
-    changelog: str
-    mark: str = ""
-    window_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Application:
-    """One topology with its oracle.
-
-    :param inputs: topics that producers write.
-    :param through: intermediate topics that are the user's own, so that outsiders may write them, too.
-    :param subtopologies: (sources, intermediate topics written) of each.
-    """
-
-    name: str
-    build: Callable[[], Topology]
-    inputs: tuple[str, ...]
-    through: tuple[str, ...]
-    stages: tuple[Copy | Fold, ...]
-    subtopologies: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+#: Of a value that with its key, what the client adds, and one more letter is just not refused.
+_NEARLY_ALL_BYTES = 1_000_000 - 40
 
 
 def _builder() -> KStreamBuilder:
@@ -76,7 +34,7 @@ def _appended(mark: str) -> Callable[[str], str]:
     return lambda value: value + mark
 
 
-def _chain() -> Topology:
+def _chain(storage: Storage) -> Topology:
     builder = _builder()
     builder.stream("a").map_values(lambda v: v + "m").through("b").map_values(lambda v: v + "n").send_to(
         "out"
@@ -84,7 +42,7 @@ def _chain() -> Topology:
     return builder.build()
 
 
-def _long_chain() -> Topology:
+def _long_chain(storage: Storage) -> Topology:
     builder = _builder()
     stream = builder.stream("a")
     for topic, append in (("b", _appended("m")), ("c", _appended("n")), ("d", _appended("o"))):
@@ -93,21 +51,21 @@ def _long_chain() -> Topology:
     return builder.build()
 
 
-def _fold() -> Topology:
+def _fold(storage: Storage) -> Topology:
     builder = _builder()
     grouped = builder.stream("a").group_by(lambda k, v: _group(v))
-    grouped.aggregate(lambda: "", _joined, store="s").to_stream().send_to("out")
+    grouped.aggregate(lambda: "", _joined, store=store_spec(storage)).to_stream().send_to("out")
     return builder.build()
 
 
-def _fold_first() -> Topology:
+def _fold_first(storage: Storage) -> Topology:
     builder = _builder()
-    folded = builder.stream("a").group_by_key().aggregate(lambda: "", _joined, store="s")
+    folded = builder.stream("a").group_by_key().aggregate(lambda: "", _joined, store=store_spec(storage))
     folded.to_stream().through("b").map_values(lambda v: v + "n").send_to("out")
     return builder.build()
 
 
-def _diamond() -> Topology:
+def _diamond(storage: Storage) -> Topology:
     builder = _builder()
     middle = builder.stream("a").through("b")
     middle.map_values(lambda v: v + "l").send_to("c")
@@ -116,14 +74,16 @@ def _diamond() -> Topology:
     return builder.build()
 
 
-def _merged() -> Topology:
+def _merged(storage: Storage) -> Topology:
     builder = _builder()
     merged = builder.stream("a", "a2").group_by(lambda k, v: _group(v))
-    merged.aggregate(lambda: "", _joined, store="s").to_stream().map_values(lambda v: v + "e").send_to("out")
+    merged.aggregate(lambda: "", _joined, store=store_spec(storage)).to_stream().map_values(
+        lambda v: v + "e"
+    ).send_to("out")
     return builder.build()
 
 
-def _windows() -> Topology:
+def _windows(storage: Storage) -> Topology:
     builder = _builder()
     windowed = builder.stream("a").group_by(lambda k, v: _group(v)).windowed_by(TumblingWindow(size_ms=500))
     folded = windowed.aggregate(lambda: "", _joined, store="s", value_serde=serdes.string())
@@ -139,12 +99,61 @@ def _rekeyed(key: str, value: str) -> list[tuple[str, str]]:
     return [("g" + str(int(value) % 3), value)]
 
 
-_CHANGELOG = f"{APPLICATION_ID}-s-changelog"
-_REPARTITION = f"{APPLICATION_ID}-s-repartition"
+def _large(storage: Storage) -> Topology:
+    builder = _builder()
+    middle = builder.stream("a").map_values(_padded).through("b")
+    middle.map_values(lambda v: v + "n").send_to("out")
+    return builder.build()
+
+
+def _padded(value: str) -> str:
+    """Let some values take nearly all that clients and topics take."""
+    return value.ljust(_NEARLY_ALL_BYTES, "m") if value[-1] == "5" else value + "m"
+
+
+def _letters(storage: Storage) -> Topology:
+    builder = _builder()
+    middle = builder.stream("a").map_values(_refused).through("b")
+    middle.map_values(lambda v: v + "n").send_to("out")
+    return builder.build()
+
+
+def _fails(value: str) -> bool:
+    return value[-1] in "37"
+
+
+def _refused(value: str) -> str:
+    if _fails(value):
+        raise ValueError("not this one")
+    return value + "m"
+
 
 APPLICATIONS: dict[str, Application] = {
     app.name: app
     for app in (
+        *TIMED,
+        Application(
+            name="large",
+            build=_large,
+            inputs=("a",),
+            through=("b",),
+            stages=(
+                Copy(sources=("a",), sink="b", results=lambda key, value: [(key, _padded(value))]),
+                Copy(sources=("b",), sink="out", results=_copied("n")),
+            ),
+            subtopologies=((("a",), ("b",)), (("b",), ())),
+        ),
+        Application(
+            name="letters",
+            build=_letters,
+            inputs=("a",),
+            through=("b",),
+            stages=(
+                Copy(sources=("a",), sink="b", results=_copied("m"), fails=_fails),
+                Copy(sources=("b",), sink="out", results=_copied("n")),
+            ),
+            subtopologies=((("a",), ("b",)), (("b",), ())),
+        ),
         Application(
             name="chain",
             build=_chain,
@@ -172,13 +181,14 @@ APPLICATIONS: dict[str, Application] = {
         Application(
             name="fold",
             build=_fold,
+            has_stores=True,
             inputs=("a",),
             through=(),
             stages=(
-                Copy(sources=("a",), sink=_REPARTITION, results=_rekeyed),
-                Fold(source=_REPARTITION, sink="out", changelog=_CHANGELOG),
+                Copy(sources=("a",), sink=REPARTITION, results=_rekeyed),
+                Fold(source=REPARTITION, sink="out", changelog=CHANGELOG),
             ),
-            subtopologies=((("a",), (_REPARTITION,)), ((_REPARTITION,), ())),
+            subtopologies=((("a",), (REPARTITION,)), ((REPARTITION,), ())),
         ),
         Application(
             name="windows",
@@ -186,18 +196,19 @@ APPLICATIONS: dict[str, Application] = {
             inputs=("a",),
             through=(),
             stages=(
-                Copy(sources=("a",), sink=_REPARTITION, results=_rekeyed),
-                Fold(source=_REPARTITION, sink="out", changelog=_CHANGELOG, window_ms=500),
+                Copy(sources=("a",), sink=REPARTITION, results=_rekeyed),
+                Fold(source=REPARTITION, sink="out", changelog=CHANGELOG, window_ms=500),
             ),
-            subtopologies=((("a",), (_REPARTITION,)), ((_REPARTITION,), ())),
+            subtopologies=((("a",), (REPARTITION,)), ((REPARTITION,), ())),
         ),
         Application(
             name="fold_first",
             build=_fold_first,
+            has_stores=True,
             inputs=("a",),
             through=("b",),
             stages=(
-                Fold(source="a", sink="b", changelog=_CHANGELOG),
+                Fold(source="a", sink="b", changelog=CHANGELOG),
                 Copy(sources=("b",), sink="out", results=_copied("n")),
             ),
             subtopologies=((("a",), ("b",)), (("b",), ())),
@@ -222,13 +233,14 @@ APPLICATIONS: dict[str, Application] = {
         Application(
             name="merged",
             build=_merged,
+            has_stores=True,
             inputs=("a", "a2"),
             through=(),
             stages=(
-                Copy(sources=("a", "a2"), sink=_REPARTITION, results=_rekeyed),
-                Fold(source=_REPARTITION, sink="out", changelog=_CHANGELOG, mark="e"),
+                Copy(sources=("a", "a2"), sink=REPARTITION, results=_rekeyed),
+                Fold(source=REPARTITION, sink="out", changelog=CHANGELOG, mark="e"),
             ),
-            subtopologies=((("a", "a2"), (_REPARTITION,)), ((_REPARTITION,), ())),
+            subtopologies=((("a", "a2"), (REPARTITION,)), ((REPARTITION,), ())),
         ),
     )
 }

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tests.simulation.faults import CELLS, Fault, port_calls, possible
 from tests.simulation.protections import PROTECTIONS
 from tests.simulation.scenario import Outcome, simulate
+from tests.simulation.sometimes import STATES
 
 _CHUNK = 25
 #: Protections that are switched off in this worker, for as long as it lives.
@@ -27,6 +28,7 @@ class Campaign:
     :ivar seeds: how many were run.
     :ivar counted: how many had a fault that happened.
     :ivar violations: by seed.
+    :ivar reached: how many seeds came to each rare state.
     """
 
     seeds: int = 0
@@ -34,6 +36,7 @@ class Campaign:
     violations: dict[int, str] = field(default_factory=dict)
     fired: Counter[tuple[str, Fault]] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
     def add(self, outcome: Outcome) -> None:
@@ -42,6 +45,7 @@ class Campaign:
         self.counted += bool(outcome.fired)
         self.fired += outcome.fired
         self.calls += outcome.calls
+        self.reached.update(outcome.reached)
         if outcome.violation:
             self.violations[outcome.seed] = outcome.violation
 
@@ -49,6 +53,18 @@ class Campaign:
     def holes(self) -> list[str]:
         """Cells of the matrix that no seed filled."""
         return [f"{call} x {fault.value}" for call, fault in CELLS if not self.fired[(call, fault)]]
+
+    @property
+    def never(self) -> list[str]:
+        """Rare states that no seed came to."""
+        return [state for state in STATES if not self.reached[state]]
+
+    def sometimes(self) -> str:
+        """Return the rare states, and how often seeds came to each, per 1,000."""
+        lines = [f"{'of 1,000 runs':>13}  sometimes"]
+        for state in STATES:
+            lines.append(f"{1_000 * self.reached[state] / max(1, self.seeds):>13.1f}  {state}")
+        return "\n".join(lines)
 
     def matrix(self) -> str:
         """Return the port calls, the faults that happened at them, and how often."""

@@ -19,12 +19,13 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams import KStreamBuilder, Topology
+from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
-from tests.simulation.applications import APPLICATION_ID, Application, Copy, Fold
 from tests.simulation.history import History
+from tests.simulation.stages import APPLICATION_ID, Application, Copy, Fold
 
 T = TypeVar("T")
 REPARTITION = f"{APPLICATION_ID}-s-repartition"
@@ -44,7 +45,7 @@ def _joined(key: str, value: str, so_far: str) -> str:
     return f"{so_far}|{value}" if so_far else value
 
 
-def _build() -> Topology:
+def _build(storage: Storage) -> Topology:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
     middle = builder.stream("a").map_values(lambda value: value + "m").through("b")
     folded = middle.group_by(lambda key, value: _group(value)).aggregate(lambda: "", _joined, store="s")
@@ -69,7 +70,7 @@ THREE_STAGES = Application(
 
 @cache
 def _topology() -> Topology:
-    return THREE_STAGES.build()
+    return THREE_STAGES.build("memory")
 
 
 class Died(BaseException):

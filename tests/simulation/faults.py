@@ -15,6 +15,7 @@ from airflow_kstreams.testing.in_memory_kafka.writer import (
     InMemoryIdempotentWriter,
     InMemoryTransactionalWriter,
 )
+from tests.simulation.sometimes import sometimes
 from tests.simulation.world import Process, ProcessDied, World
 
 
@@ -170,7 +171,13 @@ def _crash_after(call: FaultyCall) -> NoReturn:
     raise ProcessDied
 
 
+def _outcome_unknown(call: FaultyCall, *, had_effect: bool) -> None:
+    if call.name == "writer.commit":
+        sometimes(f"a commit's outcome was unknown and it had {'' if had_effect else 'not '}taken effect")
+
+
 def _error(call: FaultyCall) -> NoReturn:
+    _outcome_unknown(call, had_effect=False)
     call.fail()
 
 
@@ -180,6 +187,7 @@ def _fatal(call: FaultyCall) -> NoReturn:
 
 def _lost_answer(call: FaultyCall) -> NoReturn:
     call.effect()
+    _outcome_unknown(call, had_effect=True)
     call.fail()
 
 
@@ -201,9 +209,11 @@ def _second_owner(call: FaultyCall) -> object:
 
 
 def _restart(call: FaultyCall) -> NoReturn:
-    if call.random.random() < 0.5:
+    had_effect = call.random.random() < 0.5
+    if had_effect:
         call.effect()
     call.kafka.restart()
+    _outcome_unknown(call, had_effect=had_effect)
     call.fail()
 
 
@@ -301,6 +311,26 @@ def plan_of(cell: tuple[str, Fault], random: Random) -> list[PlannedFault]:
         plan.append(PlannedFault(call="writer.commit", fault=fault, number=number, after=plan[0]))
     plan += [_planned(random.choice(CELLS), random) for _ in range(random.choice((0, 0, 1, 1, 2)))]
     return plan
+
+
+def death_of_a_task(random: Random) -> PlannedFault:
+    """Return the death of a task with state, between its commits."""
+    return PlannedFault(
+        call=random.choice(("writer.commit", "writer.send_offsets", "writer.produce")),
+        fault=random.choice((Fault.CRASH_BEFORE, Fault.CRASH_AFTER)),
+        number=random.randint(2, 30),
+        role="task",
+    )
+
+
+def death_of_a_driver(random: Random) -> PlannedFault:
+    """Return the death of a driver, mostly while it holds the lease that another one waits for."""
+    return PlannedFault(
+        call=random.choice(("reader.committed", "reader.poll", "writer.commit")),
+        fault=Fault.CRASH_AFTER,
+        number=random.randint(1, 25),
+        role="driver",
+    )
 
 
 def _planned(cell: tuple[str, Fault], random: Random) -> PlannedFault:

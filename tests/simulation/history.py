@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing.in_memory_kafka import Commit
-from tests.simulation.applications import APPLICATION_ID
+from tests.simulation.stages import APPLICATION_ID
 
 METADATA = f"{APPLICATION_ID}-metadata"
 LEDGER = f"{APPLICATION_ID}-runs"
@@ -36,14 +36,39 @@ class OffsetCommit:
     commit: int
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a task did in a run: records it took, sent to sinks, dropped, and gave up as dead letters."""
+
+    taken: int = 0
+    sent: int = 0
+    dropped: int = 0
+    dead_lettered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCounts:
+    """What became of the records of a run: read and written by topic, left out by rule; zeros are absent."""
+
+    read: dict[str, int]
+    written: dict[str, int]
+    left_out: dict[str, int]
+
+
 @dataclass(slots=True)
 class FinishedRun:
-    """A run as its ledger entry tells it."""
+    """A run as its ledger entry tells it.
+
+    :param counts: by task; those that had nothing to do may be missing.
+    :param by_topic: None if the entry does not say.
+    """
 
     run_id: str
     commit: int
     spans: dict[TopicPartition, tuple[int, int]]
     intermediate_stops: dict[TopicPartition, int]
+    counts: dict[str, Counts]
+    by_topic: TopicCounts | None
 
 
 @dataclass(slots=True)
@@ -52,6 +77,8 @@ class History:
 
     :ivar logs: final records of each partition, by offset.
     :ivar metadata: final records of the metadata topic, in the order of commits.
+    :ivar deaths: when which processes died, epoch milliseconds of the broker, and their names.
+    :ivar given: what oracles worked out, kept for the next checker.
     """
 
     commits: list[Commit] = field(default_factory=list)
@@ -59,6 +86,8 @@ class History:
     metadata: list[Entry] = field(default_factory=list)
     offsets: list[OffsetCommit] = field(default_factory=list)
     finished: list[FinishedRun] = field(default_factory=list)
+    deaths: list[tuple[int, str]] = field(default_factory=list)
+    given: dict[Any, Any] = field(default_factory=dict)
 
     def digest(self) -> None:
         """Sort what was observed."""
@@ -101,6 +130,25 @@ class History:
                 position = stop
         return spans
 
+    def per_run(self, partition: TopicPartition) -> list[list[Entry]]:
+        """Return the final records that each finished run read of a partition, in order, one list per run."""
+        log, position, runs = self.logs.get(partition, []), 0, []
+        for run in self.finished:
+            start, stop = run.spans.get(
+                partition, (position, run.intermediate_stops.get(partition, position))
+            )
+            runs.append([entry for entry in log if start <= entry.offset < stop])
+            position = stop
+        return runs
+
+    def committed_ms(self, partition: TopicPartition, offset: int) -> int:
+        """Return when a commit covered a record for the first time, epoch milliseconds of the broker."""
+        return min(
+            self.commits[found.commit].at_ms
+            for found in self.offsets
+            if found.partition == partition and found.offset > offset
+        )
+
     def read(self, topic: str) -> dict[int, list[list[Entry]]]:
         """Return the final records that the finished runs read of a topic: partition -> one list per run."""
         return {
@@ -121,4 +169,24 @@ def _finished(summary: dict[str, Any], commit: int) -> FinishedRun:
     for name, stop in summary.get("intermediate_stops", {}).items():
         topic, _, number = name.rpartition("-")
         stops[TopicPartition(topic, int(number))] = stop
-    return FinishedRun(summary["run_id"], commit, spans, stops)
+    counts = {
+        task["task_id"]: Counts(
+            task["records_in"],
+            task["records_out"],
+            task["records_dropped"],
+            task["records_dead_lettered"],
+        )
+        for task in summary["tasks"]
+    }
+    by_topic = _by_topic(summary.get("record_counts"))
+    return FinishedRun(summary["run_id"], commit, spans, stops, counts, by_topic)
+
+
+def _by_topic(told: dict[str, Any] | None) -> TopicCounts | None:
+    if told is None:
+        return None
+    left_out: Counter[str] = Counter()
+    for _, rule, records in told.get("left_out", ()):
+        left_out[rule] += records
+    read, written = Counter(told.get("read", {})), Counter(told.get("written", {}))
+    return TopicCounts(dict(+read), dict(+written), dict(+left_out))

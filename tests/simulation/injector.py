@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
@@ -11,9 +11,14 @@ from typing import Any, TypeVar
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, TopicDescription, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.simulation.faults import HAPPENS, UNCALLED, Fault, FaultyCall, PlannedFault
+from tests.simulation.machines import Machine
+from tests.simulation.sometimes import sometimes
 from tests.simulation.world import Process, ProcessDied, World
 
 T = TypeVar("T")
+
+#: Place of the timestamp among the arguments of ``writer.produce``.
+_TIMESTAMP = 5
 
 #: No other process can notice these calls, so there is no need to let one go on.
 _UNNOTICED = frozenset({"writer.produce", "writer.begin", "reader.pause", "reader.resume", "cluster.admin"})
@@ -26,6 +31,7 @@ class FaultInjector:
     :param random: of the faults' details.
     :param second_owner: starts another scheduler.
     :param trace: takes one line per port call; None for no trace.
+    :param machines: on which processes run.
     :ivar slots: how many tasks of one driver may run at the same time; 0 for any number.
     """
 
@@ -38,6 +44,7 @@ class FaultInjector:
         random: Random,
         second_owner: Callable[[], None],
         trace: Callable[[str], None] | None = None,
+        machines: Sequence[Machine] = (Machine(),),
     ) -> None:
         self.world = world
         self.kafka = kafka
@@ -46,6 +53,7 @@ class FaultInjector:
         self.second_owner = second_owner
         self.trace = trace
         self.slots = 0
+        self.machines = tuple(machines)
         self.fired: Counter[tuple[str, Fault]] = Counter()
         self.calls: Counter[str] = Counter()
         self.children: dict[Process, list[Process]] = {}
@@ -53,6 +61,10 @@ class FaultInjector:
     def cluster(self, process: Process) -> FaultyCluster:
         """Return a process's view of the cluster."""
         return FaultyCluster(self.kafka, _ProcessInterceptor(self, process))
+
+    def machine(self) -> Machine:
+        """Return the machine on which the next process runs."""
+        return self.random.choice(self.machines)
 
     def due(self, call: str, process: Process, arguments: tuple[Any, ...]) -> Fault | None:
         """Count a call and return the fault that happens at it."""
@@ -81,12 +93,27 @@ class _ProcessInterceptor:
             raise ProcessDied
         if name not in _UNNOTICED:
             injector.world.step()
+        if name == "writer.produce":
+            effect, arguments = self._dated(client, effect, arguments)
         if name in UNCALLED:
             raise AssertionError(f"{name} is called after all: take it out of UNCALLED")
         fault = injector.due(name, process, arguments)
         if injector.trace is None:
             return effect() if fault is None else self._happen(fault, name, client, effect)
         return self._traced(fault, name, client, effect, arguments)
+
+    def _dated(
+        self, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]
+    ) -> tuple[Callable[[], T], tuple[Any, ...]]:
+        """Date a record that says no time by the clock of its process, as clients do."""
+        if len(arguments) < _TIMESTAMP or arguments[_TIMESTAMP - 1] is not None:
+            return effect, arguments
+        clock, world = self._process.clock, self._injector.world
+        if abs(clock.now_ms() - world.now_ms()) > 1_000:
+            sometimes("a record was sent at another time than the broker's")
+        dated = (*arguments[: _TIMESTAMP - 1], clock.now_ms(), *arguments[_TIMESTAMP:])
+        produce: Callable[..., T] = client.produce  # type: ignore[attr-defined]
+        return partial(produce, *dated), dated
 
     def _traced(
         self,

@@ -7,9 +7,8 @@ and some seed must then break a checker, or never end.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -31,30 +30,15 @@ from airflow_kstreams.batch.task.restore import restore_stores
 from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyReader, FaultyWriter
 from airflow_kstreams.testing.in_memory_kafka.writer import (
     InMemoryIdempotentWriter,
     InMemoryTransactionalWriter,
 )
-
-SwitchedOff = AbstractContextManager[Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protection:
-    """One protection.
-
-    :param name: what it says.
-    :param section: of DESIGN.md.
-    :param off: switches it off.
-    :param scene: the test that misses it where seeds do not: another protection covers what they draw.
-    """
-
-    name: str
-    section: str
-    off: Callable[[], SwitchedOff]
-    scene: str = ""
+from tests.simulation.kept_protections import KEPT
+from tests.simulation.protection import Protection, SwitchedOff
 
 
 def _id_per_attempt() -> SwitchedOff:
@@ -108,6 +92,8 @@ def _state_survives_an_abort() -> SwitchedOff:
         restored = restore_stores(task, state, cluster, *rest)
         if before is not None and before[0] is cluster:
             for name, store in task.stores.items():
+                if not isinstance(store, InMemoryKeyValueStore):
+                    continue
                 for attribute, left in vars(before[1].stores[name]).items():
                     if isinstance(left, dict):
                         vars(store)[attribute].update(left)
@@ -137,7 +123,7 @@ def _notify_the_stable_offset() -> SwitchedOff:
         ends = self._clients.admin.end_offsets(self._basis.share.intermediates, isolation="read_committed")
         for source, intermediate in self._basis.share.notify:
             record = notification_record(self._basis.slice, source, intermediate, ends[intermediate])
-            writer.produce(record.topic, record.value, record.key, PARTITION, 0, record.headers)
+            writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
 
     return mock.patch.object(TaskCommit, "_notify", notify)
 
@@ -447,6 +433,7 @@ def _innermost(writer: Any) -> Any:
 PROTECTIONS: dict[str, Protection] = {
     protection.name: protection
     for protection in (
+        *KEPT,
         Protection(name="one transactional id per task", section="5.1", off=_id_per_attempt),
         Protection(name="offsets are read after fencing", section="5.2", off=_offsets_before_the_fence),
         Protection(name="state is dropped on abort", section="5.5", off=_state_survives_an_abort),

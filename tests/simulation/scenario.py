@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any
 from unittest import mock
@@ -16,20 +18,27 @@ from unittest import mock
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records import partition_group
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka import LogRecord
 from tests.simulation.airflow import DagRun, RunFailedError, Scheduler
-from tests.simulation.applications import APPLICATION_ID, APPLICATIONS, Application
-from tests.simulation.checkers import Expectations, RunInterval, ViolationError, check
-from tests.simulation.faults import CYCLE, Fault, PlannedFault, plan_of
+from tests.simulation.applications import APPLICATIONS
+from tests.simulation.checkers import check
+from tests.simulation.expectations import Expectations, RunInterval, ViolationError
+from tests.simulation.faults import CYCLE, Fault, PlannedFault, death_of_a_driver, death_of_a_task, plan_of
 from tests.simulation.history import METADATA, History
 from tests.simulation.injector import FaultInjector
+from tests.simulation.machines import Machine, drawn_machines
+from tests.simulation.probes import TWIN, watching
 from tests.simulation.producers import Producers
+from tests.simulation.sometimes import noting, sometimes
+from tests.simulation.stages import APPLICATION_ID, CHANGELOG, DELETE_RETENTION_MS, Application
 from tests.simulation.threads import running_in
-from tests.simulation.world import StuckError, World
+from tests.simulation.world import Process, ProcessDied, StuckError, World
+from tests.support.topology.crashing_files import let_go_of_locks
 
 Trace = Callable[[str], None]
 _HOUR_MS = 3_600_000
@@ -45,6 +54,9 @@ class Scenario:
     :param writes_on: whether records arrive while runs go on.
     :param cleans: whether the log cleaner runs.
     :param separate_finish: whether an operator of its own finishes the run, or the driver does.
+    :param rocksdb: whether key-value stores lie in RocksDB, on disks that outlive runs.
+    :param dies_at_file_step: a task dies before it takes this step on its local files; 0 for none.
+    :param twin: whether a second scheduler of equal order runs each run at the same time.
     :param forgets: what Kafka loses between two runs: committed offsets, the metadata topic.
     """
 
@@ -56,6 +68,9 @@ class Scenario:
     writes_on: bool
     cleans: bool
     separate_finish: bool
+    rocksdb: bool
+    dies_at_file_step: int
+    twin: bool
     forgets: frozenset[str]
     plan: tuple[PlannedFault, ...]
 
@@ -72,7 +87,8 @@ class Scenario:
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.application.name} {self.partitions}, {self.runs} runs, "
-            f"{self.settings}, forgotten between runs: {sorted(self.forgets) or 'nothing'}, "
+            f"{self.settings}, {'RocksDB, ' if self.rocksdb else ''}{'two schedulers, ' if self.twin else ''}"
+            f"forgotten between runs: {sorted(self.forgets) or 'nothing'}, "
             f"faults: {'; '.join(map(str, self.plan))}"
         )
 
@@ -85,6 +101,7 @@ class Outcome:
     :ivar fired: faults that happened.
     :ivar calls: port calls made.
     :ivar fingerprint: of everything that became final.
+    :ivar reached: rare states it came to.
     """
 
     seed: int
@@ -92,6 +109,7 @@ class Outcome:
     fired: Counter[tuple[str, Fault]] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     fingerprint: str = ""
+    reached: set[str] = field(default_factory=set)
     world_seconds: float = 0.0
 
 
@@ -127,21 +145,35 @@ def scenario_of(seed: int) -> Scenario:
     elif cell[1] is Fault.REPEATED:
         # Repetition hits transactions that follow each other closely.
         settings |= {"commit.interval.ms": 1, "commit.every.records": random.choice((1, 2))}
+        name = random.choice([app.name for app in APPLICATIONS.values() if not app.timed])
     application = APPLICATIONS[name]
     topics = (*application.inputs, *application.through, "out")
     partitions = {topic: random.choice((2, 2, 2, 3)) for topic in topics}
+    partitions |= dict.fromkeys(application.joined, 2)
+    if application.dead_letters:
+        settings["processing.exception.handler"] = "dead-letter"
     if random.random() < 0.15:
         settings["autostop.at"] = "interval_end"
+    rocksdb = application.has_stores and random.random() < 0.5
+    plan = plan_of(cell, random)
+    if application.timed and random.random() < 0.6:
+        plan.append(death_of_a_task(random))
+    twin = random.random() < 0.12
+    if twin and random.random() < 0.6:
+        plan.append(death_of_a_driver(random))
     return Scenario(
         seed=seed,
         application=application,
         partitions=partitions,
         settings=settings,
-        runs=random.choice((1, 1, 2)),
+        runs=random.choice(_runs(application, rocksdb=rocksdb)),
         writes_on=random.random() < 0.5,
         cleans=random.random() < 0.4,
         separate_finish=random.random() < 0.5,
-        plan=tuple(plan_of(cell, random)),
+        rocksdb=rocksdb,
+        dies_at_file_step=random.choice((0, random.randint(1, 60))),
+        twin=twin,
+        plan=tuple(plan),
         forgets=frozenset(random.choice(((), (), (), ("offsets",), ("metadata",), ("offsets", "metadata")))),
     )
 
@@ -150,18 +182,27 @@ def simulate(seed: int, *, trace: Trace | None = None) -> Outcome:
     """Run a seed and judge what came of it."""
     logging.disable(logging.CRITICAL if trace is None else logging.NOTSET)
     scenario = scenario_of(seed)
+    with noting() as reached, _disk(scenario) as disk:
+        outcome = _simulated(scenario, disk, trace)
+    outcome.reached = reached
+    return outcome
+
+
+def _simulated(scenario: Scenario, disk: str, trace: Trace | None) -> Outcome:
+    seed = scenario.seed
     world = World(Random(f"{seed} world"))
     kafka = InMemoryKafka(clock=world, random=Random(f"{seed} kafka"))
     history = History()
     kafka.observe(history.commits.append)
-    run = _Run(scenario, world, kafka, trace)
+    run = _Run(scenario, world, kafka, trace, drawn_machines(Random(f"{seed} machines"), disk), history)
     outcome = Outcome(seed=seed)
     try:
-        with running_in(world, seed), eager_pauses():
+        with running_in(world, seed), eager_pauses(), watching(world):
             main = world.start("airflow", "airflow", run.main)
             world.run(main)
             if main.ending is not None and main.ending.error is not None:
                 raise main.ending.error
+        history.deaths = world.deaths
         history.digest()
         check(history, run.expectations())
         run.check_what_was_seen()
@@ -185,7 +226,16 @@ def eager_pauses() -> Iterator[None]:
 class _Run:
     """The processes of one seed."""
 
-    def __init__(self, scenario: Scenario, world: World, kafka: InMemoryKafka, trace: Trace | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        world: World,
+        kafka: InMemoryKafka,
+        trace: Trace | None,
+        machines: tuple[Machine, ...],
+        history: History,
+    ) -> None:
+        self._history = history
         self._scenario = scenario
         self._world = world
         self._kafka = kafka
@@ -199,9 +249,12 @@ class _Run:
             random=Random(f"{scenario.seed} faults"),
             second_owner=self._start_second,
             trace=trace,
+            machines=machines,
         )
+        self._file_steps = 0
+        world.file_step = self._file_step
         self._scheduler = Scheduler(
-            _topology(scenario.application.name),
+            _topology(scenario.application.name, "rocksdb" if scenario.rocksdb else "memory"),
             settings=ApplicationSettings.parse(APPLICATION_ID, scenario.settings),
             injector=self.injector,
             separate_finish=scenario.separate_finish,
@@ -212,6 +265,8 @@ class _Run:
             Random(f"{scenario.seed} producers"),
             inputs=scenario.application.inputs,
             through=scenario.application.through,
+            tables=scenario.application.tables,
+            busy=scenario.application.timed,
         )
         self._others: list[Any] = []
         self._run_id = ""
@@ -231,6 +286,9 @@ class _Run:
             if self._scenario.writes_on:
                 self._others.append(self._world.start("producers", "producer", self._producers.keep_writing))
             self._run_id = f"run-{number + 1}"
+            if self._scenario.twin:
+                sometimes("a second scheduler of equal order began the same run")
+                self._start(self._run_id, 0, TWIN)
             self._dag_run(self._run_id, 0)
         for other in self._others:
             ending = other.wait()
@@ -269,6 +327,7 @@ class _Run:
             exactly_once=self._scenario.exactly_once,
             outsiders=frozenset(self._producers.outsiders),
             commit_every=self._scenario.settings["commit.every.records"],
+            buffered=self._scenario.settings["buffered.records.per.partition"],
         )
 
     def check_what_was_seen(self) -> None:
@@ -292,7 +351,7 @@ class _Run:
             for partition, records in reader.poll(max_records=100, timeout_seconds=0).records.items():
                 self._seen[partition] += records  # type: ignore[arg-type]
 
-    def _dag_run(self, run_id: str, clear_number: int) -> None:
+    def _dag_run(self, run_id: str, clear_number: int, suffix: str = "") -> None:
         interval = self._intervals.get(run_id)
         if interval is None:
             inputs = [
@@ -307,6 +366,7 @@ class _Run:
                 run_id=run_id,
                 clear_number=clear_number,
                 interval_ms=(interval.end_ms - _HOUR_MS, interval.end_ms),
+                suffix=suffix,
             )
         )
         self._run_ids.add(run_id)
@@ -318,23 +378,68 @@ class _Run:
             return
         other = self._random.random() < 0.4
         run_id, clear_number = (f"{self._run_id}-other", 0) if other else (self._run_id, 1)
+        self._start(run_id, clear_number)
+
+    def _start(self, run_id: str, clear_number: int, suffix: str = "") -> None:
         self._others.append(
             self._world.start(
-                f"airflow {len(self._others)}", "airflow", lambda: self._dag_run(run_id, clear_number)
+                f"airflow {len(self._others)}", "airflow", lambda: self._dag_run(run_id, clear_number, suffix)
             )
         )
+
+    def _file_step(self, process: Process, step: str) -> None:
+        """Count a step of a process on its local files; let it die before the planned one."""
+        self._file_steps += 1
+        if self._file_steps == self._scenario.dies_at_file_step:
+            sometimes("a task died between two steps on its local files")
+            process.kill()
+            raise ProcessDied
 
     def _clean_logs(self) -> None:
         """Let the log cleaner run over everything that is compacted, now and then."""
         while True:
             self._world.sleep(self._random.choice((0.02, 0.1, 0.5, 5.0)))
             for topic in self._kafka.compacted_topics():
-                self._kafka.compact(topic, drop_tombstones=self._random.random() < 0.2)
+                drops = self._random.random() < 0.2 and not self._keeps_tombstones(topic)
+                self._kafka.compact(topic, drop_tombstones=drops)
+
+    def _keeps_tombstones(self, topic: str) -> bool:
+        """Whether tombstones of a topic are too young to go, which local files rely on."""
+        if not self._scenario.rocksdb or topic != CHANGELOG:
+            return False
+        since_ms = self._world.now_ms() - DELETE_RETENTION_MS
+        return any(
+            record.topic() == topic and record.value() is None
+            for commit in self._history.commits
+            if commit.at_ms > since_ms
+            for record in commit.records
+        )
+
+
+def _runs(application: Application, *, rocksdb: bool) -> tuple[int, ...]:
+    """Return how many runs may follow each other: more where one leaves something to the next."""
+    if rocksdb:
+        return (2, 3, 3)
+    return (2, 2, 3) if application.timed else (1, 1, 2)
 
 
 @cache
-def _topology(name: str) -> Topology:
-    return APPLICATIONS[name].build()
+def _topology(name: str, storage: Storage) -> Topology:
+    return APPLICATIONS[name].build(storage)
+
+
+@contextmanager
+def _disk(scenario: Scenario) -> Iterator[str]:
+    """Give a folder for the disks of a seed's machines, where it needs any: in memory, if the system can."""
+    if not scenario.rocksdb:
+        yield ""
+        return
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
+        try:
+            yield folder
+        finally:
+            let_go_of_locks(Path(folder))
 
 
 def _fingerprint(history: History, world: World) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -92,8 +93,8 @@ class SimulatedExecutors:
                         task_id=task_id, run_id=slice_.run_id, generation=slice_.generation
                     ),
                     cluster=self._injector.cluster(process),
-                    settings=self._settings,
-                    clock=self._injector.world,
+                    settings=self._on(process),
+                    clock=process.clock,
                 )
             )
             runners.append(runner)
@@ -112,8 +113,13 @@ class SimulatedExecutors:
         assert failure is not None
         raise failure
 
+    def _on(self, process: Process) -> ApplicationSettings:
+        """Return the settings with the disk of a process's machine."""
+        disk = process.machine.disk
+        return replace(self._settings, state_dir=disk) if disk else self._settings
+
     def _start(self, name: str, body: Any) -> Process:
-        process = self._injector.world.start(name, "task", body)
+        process = self._injector.world.start(name, "task", body, self._injector.machine())
         self._injector.children[self._driver].append(process)
         return process
 

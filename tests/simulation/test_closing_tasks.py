@@ -17,9 +17,9 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import Topology, TopologyBuilder
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.testing import InMemoryKafka
-from tests.simulation.applications import APPLICATION_ID
 from tests.simulation.crash_points import Calls, Died
 from tests.simulation.protections import PROTECTIONS
+from tests.simulation.stages import APPLICATION_ID
 from tests.support.kafka.in_process import Application
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.simulation.applications import APPLICATION_ID
-from tests.simulation.checkers import Expectations, ViolationError, check
+from tests.simulation.checkers import check
 from tests.simulation.crash_points import (
     PARTITIONS,
     REPARTITION,
@@ -19,8 +18,10 @@ from tests.simulation.crash_points import (
     Calls,
     Play,
 )
+from tests.simulation.expectations import Expectations, ViolationError
 from tests.simulation.history import LEDGER, History
 from tests.simulation.protections import PROTECTIONS
+from tests.simulation.stages import APPLICATION_ID
 
 _SOURCES = ("a", "b", REPARTITION)
 

@@ -37,7 +37,7 @@ def _shown(capsys: pytest.CaptureFixture[str], *, runs: int, first_seed: int = 0
 
     campaign = run_campaign(runs=runs, first_seed=first_seed, progress=progress)
     with capsys.disabled():
-        print(f"\n{campaign.matrix()}\n{campaign.summary()}; {os.cpu_count()} cores")
+        print(f"\n{campaign.matrix()}\n{campaign.sometimes()}\n{campaign.summary()}; {os.cpu_count()} cores")
     return campaign
 
 
@@ -57,6 +57,7 @@ def test_nothing_is_lost_or_doubled_and_every_run_ends_when_anything_fails(
     _refuse_violations(campaign)
     assert campaign.counted >= RUNS
     assert not campaign.holes, "no seed made these happen: " + ", ".join(campaign.holes)
+    assert not campaign.never, "no seed came to these: " + "; ".join(campaign.never)
     uncalled = {call for call in port_calls() if not campaign.calls[call]}
     assert uncalled == UNCALLED
 
@@ -73,6 +74,7 @@ def test_nothing_is_lost_or_doubled_in_seeds_that_were_never_run(capsys: pytest.
     _refuse_violations(campaign)
     assert campaign.counted >= PROOF_RUNS
     assert not campaign.holes
+    assert not campaign.never
 
 
 def test_every_scenario_has_two_subtopologies_and_two_partitions_or_more() -> None:

@@ -7,12 +7,17 @@ run unchanged.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from airflow_kstreams.streams.state.files.checkpoint import StateOwner
+from airflow_kstreams.streams.state.files.local_state import LocalState
+from airflow_kstreams.streams.state.stores.state_store import PersistentStore
+from tests.simulation.machines import ProcessFiles
 from tests.simulation.world import Process, ProcessDied, Thread, World
 
 _CURRENT: list[World] = []
@@ -66,7 +71,7 @@ class Event:
 
     def wait(self, seconds: float) -> bool:
         world = _world()
-        until = world.seconds + seconds
+        until = world.seconds + seconds / world.process().machine.rate
         while not self._set and world.seconds < until:
             if world.current is not None:
                 self._waiting.append(world.current)
@@ -155,11 +160,22 @@ def wait(futures: Iterable[Future], return_when: str = "") -> tuple[list[Future]
     return [f for f in asked if f.done], [f for f in asked if not f.done]
 
 
+def _local_state(root: Path, owner: StateOwner, stores: Mapping[str, PersistentStore]) -> LocalState:
+    """``LocalState`` on files that a dead process changes no more."""
+
+    def step(name: str) -> None:
+        process = _world().process()
+        _world().file_step(process, name)
+
+    return LocalState(root, owner, stores, ProcessFiles(step))
+
+
 _THREADING = SimpleNamespace(RLock=Lock, Event=Event, Thread=BackgroundThread)
 #: The memory of the machine's own process is no part of the world.
 _RESOURCE = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=0))
 _REPLACED: dict[str, Any] = {
     "airflow_kstreams.batch.task.commit.resource": _RESOURCE,
+    "airflow_kstreams.batch.task.task_state.LocalState": _local_state,
     "airflow_kstreams.batch.run.lease_renewal.threading": _THREADING,
     "airflow_kstreams.batch.run.session.threading": _THREADING,
     "airflow_kstreams.batch.run.fence.ThreadPoolExecutor": Executor,

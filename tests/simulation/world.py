@@ -19,11 +19,12 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
+from tests.simulation.machines import EPOCH_SECONDS, Machine, ProcessClock
+
 #: What one step of a thread costs, seconds of the world's time.
 _STEP_SECONDS = 0.001
-#: A run that takes more steps than this is stuck.
-MAX_STEPS = 400_000
-_EPOCH_SECONDS = 1_700_000_000.0
+#: A run that takes more steps than this is stuck; those of seeds take about a thousand.
+MAX_STEPS = 40_000
 
 
 class ProcessDied(BaseException):
@@ -55,21 +56,29 @@ class Process:
 
     :param name: of this one, in traces.
     :param role: what kind it is: capture, driver, task, finish.
+    :param machine: on which it runs.
     """
 
     name: str
     role: str
     world: World
+    machine: Machine = field(default_factory=Machine)
     alive: bool = True
     ending: Ending | None = None
     threads: list[Thread] = field(default_factory=list)
     waiting: list[Thread] = field(default_factory=list)
+
+    @property
+    def clock(self) -> ProcessClock:
+        """Its clock."""
+        return ProcessClock(self.world, self.machine)
 
     def kill(self) -> None:
         """End it: its threads unwind where they stand."""
         if not self.alive:
             return
         self.alive = False
+        self.world.died(self)
         self._end(Ending(died=True))
         for thread in self.threads:
             self.world.wake(thread)
@@ -128,18 +137,23 @@ class World:
         self._random = random
         self.seconds = 0.0
         self.steps = 0
+        #: When which processes died, epoch milliseconds, and their names.
+        self.deaths: list[tuple[int, str]] = []
+        #: Called before a process takes a step on local files; it may let the process die.
+        self.file_step: Callable[[Process, str], None] = lambda process, step: None
+        self._over = False
         self.current: Thread | None = None
         self._hub: Any = getcurrent()
         self._ready: list[Thread] = []
         self._sleeping: list[tuple[float, int, Thread]] = []
         self._numbers = itertools.count()
-        self._processes: list[Process] = []
+        self.processes: list[Process] = []
         self._threads = 0
 
     # == the port Clock
 
     def now_ms(self) -> int:
-        return round((_EPOCH_SECONDS + self.seconds) * 1000)
+        return round((EPOCH_SECONDS + self.seconds) * 1000)
 
     def monotonic_seconds(self) -> float:
         return self.seconds
@@ -160,10 +174,13 @@ class World:
 
     # == processes and threads
 
-    def start(self, name: str, role: str, body: Callable[[], Any]) -> Process:
-        """Start a process; it runs when the scheduler picks it."""
-        process = Process(name, role, self)
-        self._processes.append(process)
+    def start(self, name: str, role: str, body: Callable[[], Any], machine: Machine | None = None) -> Process:
+        """Start a process; it runs when the scheduler picks it.
+
+        :param machine: on which; one with a true clock unless given.
+        """
+        process = Process(name, role, self, machine or Machine())
+        self.processes.append(process)
         self.spawn(process, lambda: process._run(body))
         return process
 
@@ -175,6 +192,11 @@ class World:
         self._threads += 1
         self.wake(thread)
         return thread
+
+    def died(self, process: Process) -> None:
+        """Take note of a death."""
+        if not self._over:
+            self.deaths.append((self.now_ms(), process.name))
 
     def process(self) -> Process:
         """Return the process that runs."""
@@ -209,7 +231,8 @@ class World:
         try:
             self._until(lambda: main.ending is not None and not main.threads)
         finally:
-            for process in self._processes:
+            self._over = True
+            for process in self.processes:
                 process.kill()
             self.steps = 0
             self._until(lambda: not self._threads)

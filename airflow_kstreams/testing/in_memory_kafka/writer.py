@@ -119,13 +119,14 @@ class InMemoryIdempotentWriter:
         value: bytes | None,
         key: bytes | None = None,
         partition: int = -1,
-        timestamp_ms: int = 0,
+        timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> None:
         if self._closed:
             raise ValueError("this writer is closed")
         self._refuse_produce()
-        written = timestamp_ms or self._broker.clock.now_ms()
+        # The real client cannot send 0, so what is dated so is sent as 1.
+        written = self._broker.clock.now_ms() if timestamp_ms is None else timestamp_ms or 1
         content: Content = (key, value, written, list(headers) if headers else None)
         if (size := request_bytes(content)) > self._limits.record_bytes:
             limit = f"{size:,} bytes, the client's message.max.bytes is {self._limits.record_bytes:,}"

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION
-from airflow_kstreams.batch.protocol.model import TaskReport
+from airflow_kstreams.batch.protocol.model import RunSummary, TaskReport
 from airflow_kstreams.spark.driver.jobs import RunJobs
 from airflow_kstreams.streams import KStreamBuilder, Topology
+from airflow_kstreams.streams.errors import RunBusyError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -22,6 +23,7 @@ from tests.support.kafka.interception import CrashingAt, Once
 
 APP = "app"
 METADATA = ProtocolTopics(APP).metadata
+LEDGER = ProtocolTopics(APP).ledger
 REPARTITION = TopicPartition(f"{APP}-counts-repartition", 0)
 
 
@@ -91,8 +93,8 @@ def test_begin_takes_the_last_run_out_and_puts_the_new_one_in_at_once() -> None:
     seen = set()
     for number in range(calls):
         _, found, _ = after_begin(number)
-        assert found.keys() in (before.keys(), after.keys())
-        seen.add(frozenset(found))
+        assert found in (before, after)
+        seen.add(frozenset(found.items()))
     assert len(seen) == 2
 
 
@@ -111,6 +113,38 @@ def test_begin_reads_the_ledger_again_when_the_run_was_finished_just_before_its_
     ends = app.cluster.admin().end_offsets([TopicPartition(METADATA, PARTITION)], isolation="read_committed")
     assert ends
     assert len(kafka.records("out")) == 1
+
+
+def test_finish_reads_the_ledger_again_when_the_run_was_finished_just_before_its_claim() -> None:
+    kafka, app = scene(b"a")
+    app.tasks(app.begin("run-1"))
+    other = Application(application_id=APP, topology=topology(), on=kafka, settings={"settle.ms": 0})
+    summaries: list[RunSummary] = []
+    app.interceptor = Once(
+        "writer.init_transactions", 1, lambda: summaries.append(other.finish("run-1")), about=""
+    )
+    assert app.finish("run-1") == summaries[0]
+    entries = [record for record in kafka.records(LEDGER) if record.key() == b"run-1"]
+    assert len(entries) == 1
+
+
+def test_finish_is_refused_when_another_runs_driver_took_the_lease_just_before_its_claim() -> None:
+    kafka, app = scene(b"a")
+    app.tasks(app.begin("run-1"))
+    other = Application(application_id=APP, topology=topology(), on=kafka, settings={"settle.ms": 0})
+    driver = other.coordinator()
+    app.interceptor = Once(
+        "writer.init_transactions",
+        1,
+        lambda: other.begin("run-2", coordinator=driver),
+        about="",
+    )
+    try:
+        with pytest.raises(RunBusyError):
+            app.finish("run-1")
+        assert not [record for record in kafka.records(LEDGER) if record.key() == b"run-1"]
+    finally:
+        driver.close()
 
 
 @pytest.mark.parametrize("only", [None, 1])

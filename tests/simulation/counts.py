@@ -1,0 +1,77 @@
+"""Whether what the finished runs say of themselves is what a person would count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from airflow_kstreams.streams.ports import TopicPartition
+from tests.simulation.expectations import Expectations, ViolationError
+from tests.simulation.history import Counts, History, TopicCounts
+from tests.simulation.sometimes import sometimes
+from tests.simulation.stage_oracles import given_by, groups_of, subtopology_of
+
+
+def counts_are_exact(history: History, expected: Expectations) -> None:
+    """Every task of every finished run counted what it took, sent, dropped and gave up, whatever died."""
+    for run, finished in enumerate(history.finished):
+        for task, counted in _tasks(run, history, expected):
+            reported = finished.counts.get(task, Counts())
+            if reported != counted:
+                raise ViolationError(
+                    f"run {finished.run_id}, task {task} reports {reported}, there were {counted}"
+                )
+            if counted != Counts() and any(name.startswith(f"task {task} ") for _, name in history.deaths):
+                sometimes("a task's counts went through a crash")
+
+
+def counts_by_topic_are_exact(history: History, expected: Expectations) -> None:
+    """Every finished run says what it read and wrote by topic, and what was late or a dead letter."""
+    stages = expected.application.stages
+    for run, finished in enumerate(history.finished if stages else ()):
+        if finished.by_topic is None:
+            continue
+        read = {
+            topic: sum(len(history.per_run(tp)[run]) for tp in list(history.logs) if tp.topic == topic)
+            for sources, _ in expected.application.subtopologies
+            for topic in sources
+        }
+        written: Counter[str] = Counter()
+        left_out: Counter[str] = Counter()
+        for stage in stages:
+            for group in groups_of(stage, expected):
+                given = given_by(stage, group, history, expected)
+                written[stage.sink] += sum(result.run == run for result in given.results)
+                left_out["late"] += given.dropped.count(run)
+                left_out["dead-lettered"] += sum(at == run for _, at in given.failed)
+        # What filters leave out is no loss, and the oracles do not say where a filter stands.
+        told = replace(
+            finished.by_topic,
+            left_out={rule: n for rule, n in finished.by_topic.left_out.items() if rule != "filtered"},
+        )
+        counted = TopicCounts(dict(+Counter(read)), dict(+written), dict(+left_out))
+        if told != counted:
+            raise ViolationError(f"run {finished.run_id} reports {told}, there were {counted}")
+
+
+def _tasks(run: int, history: History, expected: Expectations) -> Iterator[tuple[str, Counts]]:
+    stages = expected.application.stages
+    by_subtopology = {
+        number: [stage for stage in stages if subtopology_of(stage, expected) == number]
+        for number in range(len(expected.application.subtopologies) if stages else 0)
+    }
+    for number, its_stages in by_subtopology.items():
+        sources = its_stages[0].sources
+        for group in groups_of(its_stages[0], expected):
+            given = [given_by(stage, group, history, expected) for stage in its_stages]
+            taken = sum(len(history.per_run(TopicPartition(topic, group))[run]) for topic in sources)
+            yield (
+                f"{number}_{group}",
+                Counts(
+                    taken,
+                    sum(result.run == run for one in given for result in one.results),
+                    sum(dropped == run for one in given for dropped in one.dropped),
+                    sum(at == run for one in given for _, at in one.failed),
+                ),
+            )

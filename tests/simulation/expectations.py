@@ -1,0 +1,47 @@
+"""What checkers must know of a scenario, and how they say that something must not have happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from airflow_kstreams.streams.ports import TopicPartition
+from tests.simulation.stages import Application
+
+
+class ViolationError(Exception):
+    """Something that must never happen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInterval:
+    """What cuts the log for a run.
+
+    :param end_ms: end of its data interval.
+    :param readable: what a reader of committed records could read to, when a scheduler first started it.
+    """
+
+    end_ms: int
+    readable: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectations:
+    """What the checkers must know of a scenario.
+
+    :param run_ids: runs that a scheduler brought to their end.
+    :param partitions: of every topic that is not the engine's own.
+    :param outsiders: (topic, value) of records that outsiders wrote.
+    :param commit_every: records between two commit points, 0 for the end of the slice only.
+    :param intervals: of the runs that a scheduler started, if data intervals cut the log.
+    :param buffered: records that a task looks ahead to in each partition.
+    """
+
+    application: Application
+    run_ids: frozenset[str]
+    partitions: dict[str, int]
+    exactly_once: bool
+    outsiders: frozenset[tuple[str, str]]
+    commit_every: int
+    intervals: Mapping[str, RunInterval] = field(default_factory=dict)
+    buffered: int = 1_000

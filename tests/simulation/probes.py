@@ -1,0 +1,121 @@
+"""Looks at the product while it decides, to say which rare states it came to. They change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.lease import CoordinatorLease
+from airflow_kstreams.batch.run.lease_observation import LeaseObservation
+from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.task_state import TaskState
+from airflow_kstreams.streams.state.files.checkpoint import usable_offsets
+from tests.simulation.sometimes import sometimes
+from tests.simulation.world import Process, World
+
+#: Appended to the names of a second scheduler's processes.
+TWIN = " twin"
+_USABLE = "airflow_kstreams.batch.task.task_state.usable_offsets"
+
+
+@contextmanager
+def watching(world: World) -> Iterator[None]:
+    """Look at what happens in a world."""
+    with ExitStack() as stack:
+        for patch in (
+            mock.patch.object(TaskState, "open", _opening(TaskState.open)),
+            mock.patch(_USABLE, _judging_checkpoints()),
+            mock.patch.object(TaskRunner, "_done_by_another", _fenced(TaskRunner._done_by_another)),
+            mock.patch.object(Coordinator, "_begin_claimed", _begun(Coordinator._begin_claimed)),
+            mock.patch.object(Coordinator, "_resume", _resumed(Coordinator._resume)),
+            mock.patch.object(CoordinatorLease, "lost_race", _lost(CoordinatorLease.lost_race, world)),
+            mock.patch.object(LeaseObservation, "watch", _judged(LeaseObservation.watch, world)),
+        ):
+            stack.enter_context(patch)
+        yield
+
+
+def _opening(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def opened(self: TaskState, starts: Any, ends: Any) -> Any:
+        replayed_from = inner(self, starts, ends)
+        kept = [partition for partition, start in replayed_from.items() if start > starts[partition]]
+        if kept:
+            sometimes("a restore started from a checkpoint")
+        # What a checkpoint lacks of the commit that it was made after is one marker.
+        if any(ends[partition] - replayed_from[partition] > 1 for partition in kept):
+            sometimes("a restore replayed what a checkpoint did not have")
+        return replayed_from
+
+    return opened
+
+
+def _judging_checkpoints() -> Callable[..., Any]:
+    def judged(checkpoint: Any, **named: Any) -> Any:
+        usable = usable_offsets(checkpoint, **named)
+        if len(usable) < len(checkpoint.stores):
+            sometimes("a checkpoint was not used")
+        return usable
+
+    return judged
+
+
+def _fenced(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def done(self: TaskRunner, fenced: Any) -> Any:
+        report = inner(self, fenced)
+        sometimes("a fenced task found its stop reached")
+        return report
+
+    return done
+
+
+def _begun(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def begun(self: Coordinator, caller: Any, request: Any, ledger: Any) -> Any:
+        if caller.run_id in ledger.runs:
+            sometimes("the ledger read again after the claim said otherwise")
+        return inner(self, caller, request, ledger)
+
+    return begun
+
+
+def _resumed(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def resumed(self: Coordinator, caller: Any, plan: Any, folded: Any, slice_: Any) -> Any:
+        taken = inner(self, caller, plan, folded, slice_)
+        if slice_.generation and taken.generation > slice_.generation:
+            sometimes("a run was taken over")
+        return taken
+
+    return resumed
+
+
+def _lost(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
+    def lost(self: CoordinatorLease, *arguments: Any) -> Any:
+        mine = world.process()
+        twins = {mine.name.removesuffix(TWIN), mine.name.removesuffix(TWIN) + TWIN}
+        if sum(process.name in twins for process in world.processes) > 1:
+            sometimes("a second scheduler of equal order lost the race after the claim")
+        return inner(self, *arguments)
+
+    return lost
+
+
+def _judged(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
+    def watched(self: LeaseObservation, ledger: Any, **named: Any) -> Any:
+        lease = ledger.held_lease
+        owner = _named(world, lease.owner) if lease is not None else None
+        if owner is not None and not self.is_free(ledger):
+            apart_ms = abs(owner.clock.now_ms() - world.process().clock.now_ms())
+            if apart_ms > lease.lease_ms:
+                sometimes("a lease was judged while clocks differed by more than lease.ms")
+        found = inner(self, ledger, **named)
+        if found.held_lease is not None and self.is_free(found):
+            sometimes("a lease ran out and was taken")
+        return found
+
+    return watched
+
+
+def _named(world: World, name: str) -> Process | None:
+    return next((process for process in reversed(world.processes) if process.name == name), None)

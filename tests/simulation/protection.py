@@ -1,0 +1,28 @@
+"""What a protection is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+SwitchedOff = AbstractContextManager[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """One protection.
+
+    :param name: what it says.
+    :param section: of DESIGN.md.
+    :param off: switches it off.
+    :param seeds: among the first so many some seed must miss it.
+    :param scene: the test that misses it where seeds do not: another protection covers what they draw.
+    """
+
+    name: str
+    section: str
+    off: Callable[[], SwitchedOff]
+    seeds: int = 1_000
+    scene: str = ""

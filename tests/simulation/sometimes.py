@@ -1,0 +1,79 @@
+"""Rare states that seeds must come to: one that no seed comes to is one that nothing here checks.
+
+Whoever sees such a state says ``sometimes("...")``: an oracle that works out what must have happened, a fault
+that happened, or a look at the product as it decides (``probes.py``). A campaign counts the seeds that came
+to each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+STATES: tuple[str, ...] = (
+    # windows
+    "a window closed in a later run than its first record",
+    "a window closed after a crash since its first record",
+    "a late record was dropped",
+    "a record came late for some windows and in time for others",
+    "two records of one task had the same time",
+    "stream time of an earlier run made a record late",
+    # sessions
+    "a session merged two sessions",
+    "a session went on in a later run",
+    "a session went on after a crash",
+    # joins
+    "a join matched across runs",
+    "a join matched across a crash",
+    "an element without partner was joined with nothing in a later run",
+    "a partner came too late for a join",
+    "a table's row was deleted and not found",
+    "a table's row of an earlier run was found",
+    # local state
+    "a restore started from a checkpoint",
+    "a restore replayed what a checkpoint did not have",
+    "a checkpoint was not used",
+    "a task died between two steps on its local files",
+    "local files of a dead task were swept away",
+    # who runs
+    "a second scheduler of equal order began the same run",
+    "a second scheduler of equal order lost the race after the claim",
+    "the ledger read again after the claim said otherwise",
+    "a fenced task found its stop reached",
+    "a run was taken over",
+    # clocks
+    "a lease was judged while clocks differed by more than lease.ms",
+    "a lease ran out and was taken",
+    "a clock was set while a run was under way",
+    "a record was sent at another time than the broker's",
+    # outcomes and counts
+    "a commit's outcome was unknown and it had taken effect",
+    "a commit's outcome was unknown and it had not taken effect",
+    "a dead letter was written",
+    "a task's counts went through a crash",
+    "a record took nearly all that a topic takes",
+)
+
+_REACHED: list[set[str]] = []
+
+
+def sometimes(state: str) -> None:
+    """Take note that a rare state was reached.
+
+    :param state: one of :data:`STATES`.
+    """
+    if state not in STATES:
+        raise KeyError(f"{state!r} is none of STATES")
+    if _REACHED:
+        _REACHED[-1].add(state)
+
+
+@contextmanager
+def noting() -> Iterator[set[str]]:
+    """Collect the states that are reached in a block."""
+    reached: set[str] = set()
+    _REACHED.append(reached)
+    try:
+        yield reached
+    finally:
+        _REACHED.pop()

@@ -1,0 +1,195 @@
+"""Whether each stage wrote what its oracle says, in order and with the right times, and holds that state."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from tests.simulation.expectations import Expectations, ViolationError
+from tests.simulation.given import Result
+from tests.simulation.history import Entry, History
+from tests.simulation.stage_oracles import given_by, groups_of, values_of
+from tests.simulation.stages import DEAD_LETTERS, Copy, Fold, Join, Stage
+
+#: (key, value) of a record.
+_Pair = tuple[str, str]
+
+
+def check_stage(stage: Stage, history: History, expected: Expectations) -> None:
+    """Check what a stage wrote, and what it holds.
+
+    :raises ViolationError: it is not what its oracle says.
+    """
+    if isinstance(stage, Copy):
+        _check_copy(stage, history, expected)
+        _check_dead_letters(stage, history, expected)
+        return
+    if expected.exactly_once:
+        _check_results(stage, history, expected)
+    elif isinstance(stage, Fold):
+        _check_fold_covers(stage, history, expected)
+    else:
+        _check_covered(stage, history, expected)
+    _check_state(stage, history, expected)
+
+
+def _check_copy(stage: Copy, history: History, expected: Expectations) -> None:
+    origin: dict[_Pair, tuple[str, int, int]] = {}
+    want: Counter[_Pair] = Counter()
+    for topic in stage.sources:
+        for number, slices in history.read(topic).items():
+            for entry in (entry for part in slices for entry in part):
+                if stage.fails(entry.value or ""):
+                    continue
+                for result in stage.results(entry.key, entry.value or ""):
+                    origin[result] = (f"{topic}-{number}", entry.offset, entry.timestamp_ms)
+                    want[result] += 1
+    written = [
+        (number, entry)
+        for number, log in history.topic(stage.sink).items()
+        for entry in log
+        if (stage.sink, entry.value) not in expected.outsiders
+    ]
+    found = Counter((entry.key, entry.value or "") for _, entry in written)
+    lost = want - found
+    more = found - want if expected.exactly_once else Counter(found.keys() - want.keys())
+    if lost or more:
+        raise ViolationError(
+            f"{stage.sink}: lost {_some(lost, origin)}, written too often or without cause "
+            f"{_some(more, origin)}"
+        )
+    for number, entry in written:
+        source, offset, timestamp_ms = origin[(entry.key, entry.value or "")]
+        if entry.timestamp_ms != (timestamp_ms or 1):  # clients cannot send 0
+            raise ViolationError(
+                f"{stage.sink}-{number}@{entry.offset} is dated {entry.timestamp_ms}, {source}@{offset} "
+                f"was {timestamp_ms}"
+            )
+    if expected.exactly_once:
+        _check_order(stage.sink, written, origin)
+
+
+def _check_order(
+    sink: str, written: list[tuple[int, Entry]], origin: dict[_Pair, tuple[str, int, int]]
+) -> None:
+    last: dict[tuple[int, str], int] = {}
+    for number, entry in written:
+        source, offset, _ = origin[(entry.key, entry.value or "")]
+        if offset < last.get((number, source), -1):
+            raise ViolationError(f"{sink}-{number}@{entry.offset}: {source}@{offset} comes too late")
+        last[(number, source)] = offset
+
+
+def _check_dead_letters(stage: Copy, history: History, expected: Expectations) -> None:
+    want = Counter(
+        value
+        for group in groups_of(stage, expected)
+        for value, _ in given_by(stage, group, history, expected).failed
+    )
+    if not want:
+        return
+    found = Counter(
+        entry.value or ""
+        for log in history.topic(DEAD_LETTERS).values()
+        for entry in log
+        if stage.fails(entry.value or "")
+    )
+    if want - found or (found - want if expected.exactly_once else found.keys() - want.keys()):
+        raise ViolationError(f"{DEAD_LETTERS} holds {found}, expected {want}")
+
+
+def _check_results(stage: Stage, history: History, expected: Expectations) -> None:
+    """Each task's results stand in each partition in their order, and nothing else does."""
+    logs = history.topic(stage.sink)
+    known: dict[str, int] = {}
+    for group in groups_of(stage, expected):
+        results = given_by(stage, group, history, expected).results
+        known |= {result.key: group for result in results}
+        lost = {result.key for result in results}
+        for number, log in logs.items():
+            keys = {entry.key for entry in log}
+            wanted = [result for result in results if result.key in keys]
+            mine = {result.key for result in wanted}
+            lost -= mine
+            found = [
+                entry for entry in log if entry.key in mine and not _is_outsiders(stage, entry, expected)
+            ]
+            if [_seen(result) for result in wanted] != [_written(*pair) for pair in _pairs(found, wanted)]:
+                raise ViolationError(
+                    f"{stage.sink}-{number}: task {group} wrote "
+                    f"{[(e.key, e.value, e.timestamp_ms) for e in found]}, expected "
+                    f"{[(r.key, r.value, r.timestamp_ms) for r in wanted]}"
+                )
+        if lost:
+            raise ViolationError(f"{stage.sink}: nothing of the keys {sorted(lost)} of task {group}")
+    for number, log in logs.items():
+        for entry in log:
+            if entry.key not in known and not _is_outsiders(stage, entry, expected):
+                raise ViolationError(f"{stage.sink}-{number}@{entry.offset} is {entry.key}: {entry.value}")
+
+
+def _pairs(found: list[Entry], wanted: list[Result]) -> list[tuple[Entry, Result | None]]:
+    """Pair what was found with what was wanted, whose time may not be known."""
+    return [(entry, wanted[at] if at < len(wanted) else None) for at, entry in enumerate(found)]
+
+
+def _seen(result: Result) -> tuple[str, str, int | None]:
+    return result.key, result.value, result.timestamp_ms
+
+
+def _written(entry: Entry, result: Result | None) -> tuple[str, str, int | None]:
+    timed = result is None or result.timestamp_ms is not None
+    return entry.key, entry.value or "", entry.timestamp_ms if timed else None
+
+
+def _is_outsiders(stage: Stage, entry: Entry, expected: Expectations) -> bool:
+    return (stage.sink, entry.value) in expected.outsiders
+
+
+def _check_fold_covers(stage: Fold, history: History, expected: Expectations) -> None:
+    """at_least_once: the values of each key hold all it was given. The last value may be an older one that a
+    zombie wrote.
+    """
+    held: dict[str, set[str]] = defaultdict(set)
+    for log in history.topic(stage.sink).values():
+        for entry in log:
+            held[entry.key].update((entry.value or "").removesuffix(stage.mark).split("|"))
+    for group in groups_of(stage, expected):
+        for result in given_by(stage, group, history, expected).results:
+            lost = set(result.value.removesuffix(stage.mark).split("|")) - held[result.key]
+            if lost:
+                raise ViolationError(f"{stage.sink}: key {result.key} lost {sorted(lost)}")
+
+
+def _check_covered(stage: Stage, history: History, expected: Expectations) -> None:
+    """at_least_once: every result is there, maybe more than once."""
+    found = {
+        (entry.key, entry.value or "", entry.timestamp_ms)
+        for log in history.topic(stage.sink).values()
+        for entry in log
+    }
+    for group in groups_of(stage, expected):
+        lost = {_seen(result) for result in given_by(stage, group, history, expected).results} - found
+        if lost:
+            raise ViolationError(f"{stage.sink}: task {group} lost {sorted(lost, key=str)}")
+
+
+def _check_state(stage: Stage, history: History, expected: Expectations) -> None:
+    """The changelog folds to the state; of windows only the values are compared, their keys are encoded."""
+    if isinstance(stage, Copy | Join):
+        return
+    for group in groups_of(stage, expected):
+        kept: dict[str, str] = {}
+        for entry in history.topic(stage.changelog).get(group, []):
+            if entry.value is None:
+                kept.pop(entry.key, None)
+            else:
+                kept[entry.key] = entry.value
+        given = given_by(stage, group, history, expected)
+        found = sorted(kept.values()) if isinstance(given.held, list) else kept
+        if found != values_of(given):
+            raise ViolationError(f"{stage.changelog}-{group} folds to {kept}, expected {given.held}")
+
+
+def _some(counted: Counter[_Pair], origin: dict[_Pair, tuple[str, int, int]], most: int = 4) -> str:
+    named = [f"{result} of {origin.get(result, 'nowhere')}" for result in sorted(counted)[:most]]
+    return f"{len(counted)} ({'; '.join(named)})" if named else "nothing"

@@ -1,0 +1,183 @@
+"""What the stages of a simulated topology do, as data that oracles read; and the topology with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_kstreams.streams import StoreSpec, Topology
+from airflow_kstreams.streams.graph.store_specs import Storage
+from airflow_kstreams.streams.serde import serdes
+
+APPLICATION_ID = "sim"
+CHANGELOG = f"{APPLICATION_ID}-s-changelog"
+REPARTITION = f"{APPLICATION_ID}-s-repartition"
+DEAD_LETTERS = f"{APPLICATION_ID}-dead-letter"
+
+
+def nothing_fails(value: str) -> bool:
+    """Say that a value is no dead letter."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A stage that writes, for each record it reads, some records to one topic.
+
+    :param results: (key, value) -> the (key, value) pairs it writes.
+    :param fails: whether a value goes to the dead-letter topic instead.
+    """
+
+    sources: tuple[str, ...]
+    sink: str
+    results: Callable[[str, str], list[tuple[str, str]]]
+    fails: Callable[[str], bool] = nothing_fails
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """A stage that joins the values of each key, and writes what it has at its commit points.
+
+    :param changelog: holds the state.
+    :param mark: appended to what it writes.
+    :param window_ms: size of the windows in which it folds; the key it writes then says which. 0 for none.
+    """
+
+    source: str
+    sink: str
+    changelog: str
+    mark: str = ""
+    window_ms: int = 0
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.source,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """A stage that collects the values of each key per time window, and writes a window when it closes.
+
+    :param advance_ms: from one window's start to the next one's; the size for windows that do not overlap.
+    """
+
+    source: str
+    sink: str
+    changelog: str
+    size_ms: int
+    advance_ms: int
+    grace_ms: int
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.source,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """A stage that collects the values of each key per session, and writes a session when it closes."""
+
+    source: str
+    sink: str
+    changelog: str
+    gap_ms: int
+    grace_ms: int
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.source,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """A stage that joins two streams whose elements lie near each other in time.
+
+    :param left: (topic, size, grace) of the left stream, milliseconds.
+    :param right: of the right one.
+    :param kind: which elements without partner are written, too.
+    """
+
+    left: tuple[str, int, int]
+    right: tuple[str, int, int]
+    sink: str
+    kind: Literal["join", "left_join", "outer_join"]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.left[0], self.right[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJoin:
+    """A stage that joins each record of a stream with the newest one of its key in a table, or with none.
+
+    :param changelog: holds the table.
+    """
+
+    stream: str
+    table: str
+    sink: str
+    changelog: str
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.stream, self.table)
+
+
+#: How long changelogs of stores in RocksDB keep tombstones: so short that some local files are too old.
+DELETE_RETENTION_MS = 40_000
+
+
+def store_spec(storage: Storage) -> StoreSpec:
+    """Return the spec of the key-value store of an application."""
+    configs = {"delete.retention.ms": str(DELETE_RETENTION_MS)} if storage == "rocksdb" else {}
+    return StoreSpec(
+        name="s",
+        key_serde=serdes.string(),
+        value_serde=serdes.string(),
+        storage=storage,
+        changelog_configs=configs,
+    )
+
+
+Stage = Copy | Fold | Windows | Sessions | Join | TableJoin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """One topology with its oracle.
+
+    :param build: makes the topology; key-value stores keep their entries where it is told.
+    :param inputs: topics that producers write.
+    :param through: intermediate topics that are the user's own, so that outsiders may write them, too.
+    :param subtopologies: (sources, intermediate topics written) of each.
+    :param joined: topics of equal partition counts.
+    :param tables: inputs in which a record may have no value.
+    :param has_stores: whether it has key-value stores, which may lie in RocksDB.
+    """
+
+    name: str
+    build: Callable[[Storage], Topology]
+    inputs: tuple[str, ...]
+    through: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    subtopologies: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    joined: frozenset[str] = frozenset()
+    tables: frozenset[str] = frozenset()
+    has_stores: bool = False
+
+    @property
+    def timed(self) -> bool:
+        """Whether its results depend on the times of records, or on what earlier runs left."""
+        return any(isinstance(stage, Windows | Sessions | Join | TableJoin) for stage in self.stages)
+
+    @property
+    def dead_letters(self) -> bool:
+        """Whether some records become dead letters."""
+        return any(isinstance(stage, Copy) and stage.fails is not nothing_fails for stage in self.stages)

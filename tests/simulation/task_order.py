@@ -1,0 +1,59 @@
+"""In which order a task takes the records of its slices, and which stream time each meets: the rules naively.
+
+Of the unfinished partitions the one with the oldest next record goes first, ties by (topic, partition). A
+partition's time is the smallest time among the records that the task looks ahead to, up to the slice's stop,
+and never goes back, from run to run neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.streams.ports import TopicPartition
+from tests.simulation.history import Entry, History
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A record as its task meets it.
+
+    :param run: number of the run, in the order in which runs finished.
+    :param now_ms: stream time of the task, over its topics, with this record.
+    """
+
+    partition: TopicPartition
+    entry: Entry
+    run: int
+    now_ms: int
+
+
+def arrivals(history: History, sources: tuple[str, ...], group: int, buffered: int) -> list[Arrival]:
+    """Return what a task of equally numbered partitions meets in all its runs.
+
+    :param buffered: how many records it looks ahead to in each partition.
+    """
+    partitions = [TopicPartition(topic, group) for topic in sorted(sources)]
+    read = {partition: history.per_run(partition) for partition in partitions}
+    times = dict.fromkeys(partitions, -1)
+    met: list[Arrival] = []
+    for run in range(len(history.finished)):
+        met += _one_run(run, {partition: read[partition][run] for partition in partitions}, times, buffered)
+    return met
+
+
+def _one_run(
+    run: int,
+    logs: Mapping[TopicPartition, list[Entry]],
+    times: dict[TopicPartition, int],
+    buffered: int,
+) -> list[Arrival]:
+    at = dict.fromkeys(logs, 0)
+    met: list[Arrival] = []
+    while live := [partition for partition in logs if at[partition] < len(logs[partition])]:
+        chosen = min(live, key=lambda p: (logs[p][at[p]].timestamp_ms, p))
+        ahead = logs[chosen][at[chosen] : at[chosen] + buffered]
+        times[chosen] = max(times[chosen], min(entry.timestamp_ms for entry in ahead))
+        met.append(Arrival(chosen, logs[chosen][at[chosen]], run, max(times.values())))
+        at[chosen] += 1
+    return met
