@@ -271,6 +271,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     :param stopping: whether the tasks of a continuous run are to end cleanly.
     :param lease_ms: milliseconds that it lasts from a renewal, the owner's ``lease.ms``; 0 in leases of
         earlier versions: not known.
+    :param slice_run_id: the run whose slice the owner works on, an older one that it finishes first; empty
+        for its own, and in leases of earlier versions.
     """
 
     owner_run_id: str
@@ -281,6 +283,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     continuous: bool = False
     stopping: bool = False
     lease_ms: int = 0
+    slice_run_id: str = ""
 
 
 class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):

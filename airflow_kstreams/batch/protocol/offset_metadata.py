@@ -34,6 +34,8 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         that it had written to them; empty when it has none, when they are not known, and when there was no
         room for them: the ledger has them once the run is finished.
     :param records_ahead: as in ``TaskReport``; None when an earlier version committed.
+    :param complete: whether this is the task's last commit for the slice; False when an earlier version
+        committed.
     """
 
     run_id: str = msgspec.field(default="", name="run")
@@ -56,6 +58,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     last_epoch: int = msgspec.field(default=-1, name="epoch")
     records_ahead: int | None = msgspec.field(default=None, name="ahead")
     changelog_ends: tuple[int, ...] = msgspec.field(default=(), name="ends")
+    complete: bool = False
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room."""
