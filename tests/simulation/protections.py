@@ -126,7 +126,10 @@ def _idle_tasks_are_silent() -> SwitchedOff:
         if any(start < stop for start, stop in self._basis.share.bounds.values()):
             notify(self, writer, task_id)
 
-    return mock.patch.object(TaskCommit, "_notify", only_if_busy)
+    return _both(
+        mock.patch.object(TaskCommit, "_notify", only_if_busy),
+        mock.patch.object(TaskAttempt, "_only_notify", lambda *_: None),
+    )
 
 
 def _freeze_the_stable_offset() -> SwitchedOff:

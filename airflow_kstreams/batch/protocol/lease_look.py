@@ -25,6 +25,7 @@ from typing import NamedTuple
 from airflow_kstreams.batch.protocol.ledger import LEASE_KEY, decode_lease
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_part
 from airflow_kstreams.batch.protocol.model import Lease
+from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
@@ -80,12 +81,23 @@ def last_lease(application_id: str, *, admin: AdminPort, reader: ReaderPort, clo
         return None
     end = admin.end_offsets([ledger], isolation="read_uncommitted")[ledger]
     start = admin.start_offsets([ledger])[ledger]
-    window, upto, wait_ms = WINDOW, end, OPEN_TRANSACTION_TIMEOUT_MS
+    window, upto = WINDOW, end
     while upto > start:
         first = max(start, end - window)
-        records, _ = read_part(reader, ledger, (first, upto), wait_ms=wait_ms, clock=clock)
+        span = (first, upto)
+        if upto == end:
+            records, _ = read_part(reader, ledger, span, wait_ms=OPEN_TRANSACTION_TIMEOUT_MS, clock=clock)
+        else:
+            records = _further_back(reader, ledger, span, clock)
         found = [record for record in records if is_about_lease(record)]
         if found:
             return decode_lease(found[-1])
-        window, upto, wait_ms = 2 * window, first, 0
+        window, upto = 2 * window, first
     return None
+
+
+def _further_back(
+    reader: ReaderPort, ledger: TopicPartition, span: tuple[int, int], clock: Clock
+) -> tuple[Record, ...]:
+    read = BoundedRead(reader, {ledger: span}, clock=clock, max_records=span[1] - span[0])
+    return tuple(record for fetched in read for record in fetched.get(ledger, ()))
