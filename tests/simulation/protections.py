@@ -482,7 +482,12 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="offsets are read after fencing", section="5.2", off=_offsets_before_the_fence),
         Protection(name="state is dropped on abort", section="5.5", off=_state_survives_an_abort),
         Protection(name="idle tasks notify", section="4", off=_idle_tasks_are_silent),
-        Protection(name="freeze the high watermark", section="4", off=_freeze_the_stable_offset),
+        Protection(
+            name="freeze the high watermark",
+            section="4",
+            off=_freeze_the_stable_offset,
+            scene="test_intermediate_stops.py",
+        ),
         Protection(name="freeze after the notifications", section="4", off=_freeze_before_looking),
         Protection(name="intermediate stops are frozen", section="4", off=_intermediate_stops_move),
         Protection(name="stops are frozen", section="4 begin 2", off=_stops_move),

@@ -102,7 +102,8 @@ def test_notifications_of_an_older_generation_count_when_the_run_is_the_same() -
     older = [done_record(a_slice(generation=1), 0, 0), pair_record(a_slice(generation=1), A0, I0, 24)]
     taken = completed_record(a_slice(generation=2), owner="x")
     found = folded([*records_of(a_slice()), *older, taken])
-    assert (found.done, found.notifications) == ({(0, 0)}, {(A0, I0): 24})
+    assert found.done == {(0, 0)}
+    assert found.notifications == {(A0, I0): 24}
 
 
 def test_frozen_stops_stay_when_another_driver_takes_the_run_over() -> None:
