@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,10 +68,11 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
     if shown:
         yield Table(
             title="Finished runs",
-            columns=("run", "finished", "", "in", "out"),
+            columns=("run", "finished", "", "in", "out", "late"),
             rows=[_run(run) for run in shown],
-            numbers=2,
+            numbers=3,
         )
+        yield from _counts(shown)
 
 
 def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
@@ -91,7 +92,31 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
 
 def _run(run: RunSummary) -> tuple[str, ...]:
     notes = [note for note, true in (("empty", run.empty), ("taken back", run.taken_back_ms)) if true]
-    return run.run_id, _time(run.finished_ms), ", ".join(notes), str(run.records_in), str(run.records_out)
+    late = None if run.counts is None else run.counts.by("late")
+    numbers = (run.records_in, run.records_out, late)
+    return (
+        run.run_id,
+        _time(run.finished_ms),
+        ", ".join(notes),
+        *("-" if number is None else str(number) for number in numbers),
+    )
+
+
+def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:
+    """Yield what became of the records of the last run that had some."""
+    from airflow_kstreams.batch.report.counts import count_rows
+    from airflow_kstreams.explore.tables import Table
+
+    for run in reversed(shown):
+        rows = [(row.place, row.what, str(row.records)) for row in count_rows(run)]
+        if rows and not run.empty:
+            yield Table(
+                title=f"Records of run {run.run_id}",
+                columns=("topic or node", "what", "records"),
+                rows=rows,
+                numbers=1,
+            )
+            return
 
 
 def _records(found: RunStatus) -> Iterator[str]:

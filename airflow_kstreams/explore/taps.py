@@ -33,6 +33,7 @@ from airflow_kstreams.streams.graph.services import (
     ProcessorServices,
     StreamTimer,
 )
+from airflow_kstreams.streams.record_counts import Rule
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -195,9 +196,14 @@ class _TappedContext:
         shown_value = None if value is None else _decoded(target.value_serde, value)
         self._findings.written(name, shown_key, shown_value, self._context.record_context.timestamp_ms)
 
-    def count_dropped(self) -> None:
-        self._findings.dropped(self._name)
-        self._context.count_dropped()
+    def counting(self, rule: Rule) -> Callable[[], None]:
+        count = self._context.counting(rule)
+
+        def counted() -> None:
+            self._findings.dropped(self._name)
+            count()
+
+        return counted
 
     def _noted(self, callback: Callable[P, None]) -> Callable[P, None]:
         def call(*args: P.args, **kwargs: P.kwargs) -> None:

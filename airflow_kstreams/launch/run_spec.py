@@ -37,7 +37,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     order: tuple[int, int] = (0, 0)
     owner: str = ""
-    settings: dict[str, str | int] = {}
+    settings: dict[str, str | int | float] = {}
     topology_hash: str = ""
     finish: bool = False
     interval_ms: tuple[int, int] | None = None

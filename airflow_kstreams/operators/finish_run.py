@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from airflow_kstreams.batch.report.counts import count_rows, headline
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
@@ -92,12 +93,9 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
         result = result_of_summary(summary, already=before is not None)
         for warning in summary.warnings:
             self.log.warning("Run %s: %s", summary.run_id, warning)
-        self.log.info(
-            "Run %s is finished: %d records in, %d records out",
-            result["run_id"],
-            result["records_in"],
-            result["records_out"],
-        )
+        self.log.info("Run %s is finished: %s", summary.run_id, headline(summary))
+        for row in count_rows(summary):
+            self.log.info("%s", row)
         if work.settings.keeps_to_interval:
             self.log.info(
                 "It is a backfill, of application %s: %d records dated outside its interval were left out",

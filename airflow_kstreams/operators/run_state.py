@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.protocol.model import RunState, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.protocol.model import RunState, RunSummary, Slice
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice
 from airflow_kstreams.streams.errors import ConfigError, RunError, UpstreamNotDoneError
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.protocol.ledger import Ledger
     from airflow_kstreams.batch.protocol.metadata import Folded
+    from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.ports import Isolation
 
@@ -157,17 +158,28 @@ def refuse_unfinished(cluster: KafkaCluster, standing: Standing, subtopologies: 
 
 def progress_of(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> RunResult:
     """Describe a slice with what the tasks of some subtopologies have committed so far."""
-    return result_of_slice(slice_, _reports(cluster, slice_, subtopologies))
+    from airflow_kstreams.batch.run.record_audit import counts_of
+
+    tasks = _tasks(cluster, slice_, subtopologies)
+    topology = slice_.plan.topology
+    return result_of_slice(
+        slice_,
+        [committed.report() for committed in tasks.values()],
+        subtopologies=[topology.subtopology(number) for number in subtopologies],
+        counts=counts_of(topology, tasks),
+    )
 
 
-def _reports(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> list[TaskReport]:
+def _tasks(
+    cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]
+) -> Mapping[str, OffsetMetadata]:
     from airflow_kstreams.batch.protocol.stops import partitions_of
-    from airflow_kstreams.batch.run.finish import task_reports
+    from airflow_kstreams.batch.run.finish import task_metadata
 
     if slice_.plan.empty:
-        return []
+        return {}
     topology = slice_.plan.topology
     topics = {topic for number in subtopologies for topic in topology.subtopology(number).sources}
     with closing(cluster.reader(group_id=topology.application_id, isolation="read_uncommitted")) as reader:
         committed = reader.committed([tp for topic in topics for tp in partitions_of(slice_, topic)])
-    return list(task_reports(slice_, committed))
+    return task_metadata(slice_, committed)

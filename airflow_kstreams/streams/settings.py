@@ -24,20 +24,22 @@ class Setting:
     """One application setting.
 
     :param default: used when the user gives nothing.
-    :param kind: ``int``, ``str``, or the tuple of allowed strings.
+    :param kind: ``int``, ``float``, ``str``, or the tuple of allowed strings.
     :param minimum: smallest allowed number.
+    :param maximum: largest allowed number; None for any.
     :param doc: unit, meaning, and why the default is what it is.
     """
 
     default: Any
-    kind: type[int] | type[str] | tuple[str, ...]
+    kind: type[int] | type[float] | type[str] | tuple[str, ...]
     doc: str
     minimum: int = 0
+    maximum: int | None = None
 
 
-def _setting(default: T, *, doc: str, minimum: int = 0) -> T:
+def _setting(default: T, *, doc: str, minimum: int = 0, maximum: int | None = None) -> T:
     """Declare an application setting as an attribute; see :class:`Setting`."""
-    return field(default=default, metadata={"doc": doc, "minimum": minimum})
+    return field(default=default, metadata={"doc": doc, "minimum": minimum, "maximum": maximum})
 
 
 #: ``client.timeout.ms`` of what only looks while a person sits and waits: the first contact and one more
@@ -51,7 +53,8 @@ _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 class ApplicationSettings:
     """Checked application settings, made by ``parse``; attributes are the dotted names with underscores.
 
-    An attribute's type says what values there are: whole numbers, any text, or the texts of a ``Literal``.
+    An attribute's type says what values there are: whole or decimal numbers, any text, or the texts of a
+    ``Literal``.
     """
 
     application_id: str
@@ -122,6 +125,19 @@ class ApplicationSettings:
         "wall clock. One dated later never moves stream time nor holds an interval's cut. A task that goes "
         "by stream time gives it to processing.exception.handler; any other processes and counts it. One day "
         "leaves room for wrong clocks and time zones, and finds dates in microseconds. -1 = no bound.",
+    )
+    max_late_share: float = _setting(
+        1.0,
+        maximum=1,
+        doc="Share, 0 to 1, of the records that a run reads from its input topics which may be dropped "
+        "because they come after the end of their window and its grace. Judged when the run is finished. "
+        "1 = no limit, the default: how many are too many only the user knows.",
+    )
+    late_share_exceeded: Literal["warn", "fail"] = _setting(
+        "warn",
+        doc="What to do with a run that drops a larger share of its records as late than max.late.share: "
+        "warn, or fail without retry before the run is finished. Its results are committed by then; with a "
+        "larger share, or warn, a retry finishes it.",
     )
     first_run_offsets: Literal["earliest", "latest"] = _setting(
         "earliest",
@@ -239,9 +255,9 @@ class ApplicationSettings:
         _outputs(checked.output_topics)
         return checked
 
-    def to_dict(self) -> dict[str, str | int]:
+    def to_dict(self) -> dict[str, str | int | float]:
         """Return the settings that differ from their defaults, by dotted name."""
-        result: dict[str, str | int] = {}
+        result: dict[str, str | int | float] = {}
         for name, setting in SETTINGS.items():
             value = getattr(self, name.replace(".", "_"))
             if value != setting.default:
@@ -296,23 +312,34 @@ def _outputs(text: str) -> dict[str, str]:
     return outputs
 
 
+def _number(name: str, value: object, setting: Setting) -> int | float:
+    whole = setting.kind is int
+    try:
+        number = int(str(value)) if whole else float(str(value))
+    except ValueError:
+        kind = "whole" if whole else "decimal"
+        raise ConfigError(
+            f"setting {name!r} must be a {kind} number, got {value!r}", fix=setting.doc
+        ) from None
+    if setting.maximum is not None and not setting.minimum <= number <= setting.maximum:
+        raise ConfigError(
+            f"setting {name!r} must be from {setting.minimum} to {setting.maximum}, got {number}",
+            fix=setting.doc,
+        )
+    if number < setting.minimum:
+        raise ConfigError(
+            f"setting {name!r} must be {setting.minimum} or more, got {number}", fix=setting.doc
+        )
+    return number
+
+
 def _checked(name: str, value: object) -> Any:
     setting = SETTINGS.get(name)
     if setting is None:
         answer = SETTINGS_OF_STREAMS.get(name)
         raise ConfigError(f"unknown setting {name!r}", fix=answer or nearest(name, SETTINGS))
-    if setting.kind is int:
-        try:
-            number = int(str(value))
-        except ValueError:
-            raise ConfigError(
-                f"setting {name!r} must be a whole number, got {value!r}", fix=setting.doc
-            ) from None
-        if number < setting.minimum:
-            raise ConfigError(
-                f"setting {name!r} must be {setting.minimum} or more, got {number}", fix=setting.doc
-            )
-        return number
+    if setting.kind in (int, float):
+        return _number(name, value, setting)
     if setting.kind is str:
         return str(value)
     if value is None and isinstance(setting.kind, tuple) and "" in setting.kind:

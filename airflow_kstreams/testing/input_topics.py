@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
@@ -50,13 +50,10 @@ class InputTopics:
         :raises KStreamsError: a schema registry that the serde needs refuses it or cannot be reached.
         """
         source = self._source(topic)
+        key_bytes = _serialized("key", key, source.key_serde, source, topic)
+        value_bytes = _serialized("value", value, source.value_serde, source, topic)
         return self.append_bytes(
-            topic,
-            _serialized("key", key, source.key_serde, source, topic),
-            _serialized("value", value, source.value_serde, source, topic),
-            timestamp_ms=timestamp_ms,
-            partition=partition,
-            headers=headers,
+            topic, key_bytes, value_bytes, timestamp_ms=timestamp_ms, partition=partition, headers=headers
         )
 
     def append_bytes(
@@ -77,18 +74,31 @@ class InputTopics:
         :raises ConfigError: partition, timestamp or headers cannot be.
         """
         self._source(topic)
-        _check_timestamp(timestamp_ms)
+        _check_timestamp("timestamp_ms", timestamp_ms)
         checked_headers = _checked_headers(headers)
-        return self._topics.append(
-            InMemoryRecord(
-                at=TopicPartition(topic, self._partition(topic, partition, key)),
-                position=-1,
-                key_bytes=key,
-                value_bytes=value,
-                timestamp_ms=timestamp_ms,
-                header_list=checked_headers,
-            )
-        )
+        self._check_partition(topic, partition)
+        return self._appended(topic, (key, value, timestamp_ms), partition, checked_headers)
+
+    def append_all(self, topic: str, records: object, *, partition: int | None) -> list[InMemoryRecord]:
+        """Write records to a topic and return them with their offsets; all of them or, on an error, none.
+
+        :param topic: real name.
+        :param records: (key, value, timestamp_ms) of each.
+        :param partition: None lets each key decide.
+        :raises TopologyError: the topology does not read the topic.
+        :raises ConfigError: what is given is no such records, or partition or a timestamp cannot be.
+        :raises RecordError: a key or value does not fit its serde.
+        :raises KStreamsError: a schema registry that the serde needs refuses it or cannot be reached.
+        """
+        source = self._source(topic)
+        self._check_partition(topic, partition)
+        ready: list[tuple[bytes | None, bytes | None, int]] = []
+        for number, (key, value, timestamp_ms) in enumerate(_triples(records)):
+            _check_timestamp(f"timestamp_ms of records[{number}]", timestamp_ms)
+            key_bytes = _serialized(f"key of records[{number}]", key, source.key_serde, source, topic)
+            value_bytes = _serialized(f"value of records[{number}]", value, source.value_serde, source, topic)
+            ready.append((key_bytes, value_bytes, timestamp_ms))
+        return [self._appended(topic, record, partition, None) for record in ready]
 
     def decoded(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
         """Return what a record's bytes are to the source.
@@ -113,16 +123,53 @@ class InputTopics:
             )
         return source
 
-    def _partition(self, topic: str, partition: int | None, key: bytes | None) -> int:
-        if partition is None:
-            return self._topics.partition_for(topic, key)
+    def _check_partition(self, topic: str, partition: int | None) -> None:
         count = self._topics.partitions[topic]
-        if partition not in range(count):
+        if partition is not None and partition not in range(count):
             raise ConfigError(
                 f"topic {topic!r} has no partition {partition!r}: its partitions are 0 to {count - 1}",
                 fix="name one of them, or give the topic more with partitions={topic: count}",
             )
-        return partition
+
+    def _appended(
+        self,
+        topic: str,
+        record: tuple[bytes | None, bytes | None, int],
+        partition: int | None,
+        headers: Headers | None,
+    ) -> InMemoryRecord:
+        key, value, timestamp_ms = record
+        at = self._topics.partition_for(topic, key) if partition is None else partition
+        return self._topics.append(
+            InMemoryRecord(
+                at=TopicPartition(topic, at),
+                position=-1,
+                key_bytes=key,
+                value_bytes=value,
+                timestamp_ms=timestamp_ms,
+                header_list=headers,
+            )
+        )
+
+
+def _triples(records: object) -> Iterator[tuple[Any, Any, Any]]:
+    fix = "give a list of triples: [(key, value, timestamp_ms), ...]"
+    if not isinstance(records, Iterable) or isinstance(records, str | bytes | Mapping):
+        raise ConfigError(
+            f"records is of type {type(records).__name__}, expected (key, value, timestamp_ms) of each",
+            fix=fix,
+        )
+    for number, record in enumerate(records):
+        match record:
+            case (key, value, timestamp_ms):
+                yield key, value, timestamp_ms
+            case _:
+                raise ConfigError(
+                    f"records[{number}] is of type {type(record).__name__}"
+                    f"{f' and length {len(record)}' if isinstance(record, Sized) else ''}, "
+                    "expected (key, value, timestamp_ms)",
+                    fix=fix,
+                )
 
 
 def _serialized(what: str, given: Any, serde: Serde, source: SourceNode, topic: str) -> bytes | None:
@@ -136,7 +183,7 @@ def _serialized(what: str, given: Any, serde: Serde, source: SourceNode, topic: 
         raise RecordError(
             f"cannot encode the {what}, of type {type(given).__name__}, for topic {topic!r} with {serde!r} "
             f"of source {source.name!r} ({source.site}): {type(error).__name__}: {error}",
-            fix=f"pipe a {what} that the serde takes, or give the source another serde",
+            fix=f"pipe a {what.split()[0]} that the serde takes, or give the source another serde",
             topic=topic,
             partition=-1,
             offset=-1,
@@ -144,10 +191,10 @@ def _serialized(what: str, given: Any, serde: Serde, source: SourceNode, topic: 
         ) from error
 
 
-def _check_timestamp(timestamp_ms: object) -> None:
+def _check_timestamp(what: str, timestamp_ms: object) -> None:
     if not isinstance(timestamp_ms, int) or timestamp_ms < -1:
         raise ConfigError(
-            f"timestamp_ms is {timestamp_ms!r}, expected a whole number from 0 on, or -1 for none",
+            f"{what} is {timestamp_ms!r}, expected a whole number from 0 on, or -1 for none",
             fix="give epoch milliseconds",
         )
 

@@ -1,52 +1,45 @@
-"""Runs a topology record by record, in the real tasks on topics in memory.
+"""Tests a topology in the real tasks, on topics in memory: the API.
 
-Rule: a piped record is processed at once by the task that reads its partition. Then the task emits what it
-had cached, logs what changed in its stores and commits. What the commit wrote to a topic that the topology
-reads is processed next, record by record in the order it was written, each with a commit of its own, until
-nothing is left.
-
-The tasks are those of a run, stream_task.py; only their host differs: in a run, a task meets the records of
-its whole slice in the order of their timestamps, and commits many of them together, so cached tables emit
-less often there.
+What is piped is checked and written by ``input_topics.py``, processed by ``tasks_in_memory.py``, and read
+from ``output_topics.py``. Rule: outside :meth:`TopologyTestDriver.run`, a call of ``pipe_...`` processes what
+it was given before it returns; inside, the records wait for the block's end, when they are one run's slice.
 
 Where a run reads back the first values that a store writes, the driver reads back every one. Its stores stay
-as they are until :meth:`TopologyTestDriver.restart`, which restores them from their changelogs, as every run
-does.
+as they are until a run ends; then they are restored from their changelogs, as every run does.
 
-Crash argument: when a record fails, its commit never comes, so nothing it wrote becomes visible. Since the
-task's stores may hold a part of it, the driver refuses to go on, where a run would restore the task.
+How the tasks are driven, and what becomes of a failed one, stands in ``tasks_in_memory.py``; where the driver
+differs from a run, in ``docs/testing.md``.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
-from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
-from airflow_kstreams.streams.ports import Headers, TopicPartition
-from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
-from airflow_kstreams.streams.records.wall_clock import system_clock_ms
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
-from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
+from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
+from airflow_kstreams.streams.topology.dead_letter_topic import refuse_dead_letter_topic
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.input_topics import InputTopics
-from airflow_kstreams.testing.kept_changelogs import KeptChangelogs
 from airflow_kstreams.testing.output_topics import OutputRecord, OutputTopics, topic_writers
 from airflow_kstreams.testing.store_view import StoreView
+from airflow_kstreams.testing.tasks_in_memory import TasksInMemory
 from airflow_kstreams.testing.topic_counts import hint, topic_counts
 
 
 class TopologyTestDriver:
     """Tests a topology without broker and Spark; a context manager that closes itself.
+
+    Records are processed one by one as they are piped, several as one slice (:meth:`pipe_records`), or as a
+    run would process them: all that is piped in a block of :meth:`run`. What such a block gives is what a run
+    gives, but for a short list (``docs/testing.md``).
 
     Internal topics may be named as in the topology or with the application id before.
 
@@ -54,8 +47,8 @@ class TopologyTestDriver:
     :param application_id: as in a run; prefixes internal topics and changelogs.
     :param partitions: partition count per topic, 1 for the others; a repartition topic has what a run would
         give it unless named here.
-    :param settings: application settings by their dotted names, as in a run; those about clients, commits and
-        runs have nothing to act on here.
+    :param settings: application settings by their dotted names, as in a run; those about clients, time
+        between commits and runs have nothing to act on here.
     :param wall_clock_ms: where the wall clock stands, epoch milliseconds; it moves by
         :meth:`advance_wall_clock` alone. ``max.timestamp.ahead.ms`` counts from it, or from the machine's
         time where that is later.
@@ -81,38 +74,33 @@ class TopologyTestDriver:
         settings: Mapping[str, object] | None = None,
         wall_clock_ms: int = 0,
     ) -> None:
-        self._settings = checked = ApplicationSettings.parse(application_id, settings)
-        self._now_ms = wall_clock_ms
+        checked = ApplicationSettings.parse(application_id, settings)
         self._topology = topology
         self._application_id = application_id
         plan = topology.plan(application_id)
+        refuse_dead_letter_topic(plan, checked)
         counts, groups = topic_counts(
             topology, plan, {self._real(topic): count for topic, count in (partitions or {}).items()}
         )
-        self._topics = InMemoryTopics(counts)
+        topics = InMemoryTopics(counts)
         self._outputs = OutputTopics(
             topic_writers(topology, application_id),
             [checked.dead_letter_topic] if checked.dead_letters else [],
         )
-        self._inputs = InputTopics(topology, application_id, self._topics)
-        self._changelogs = KeptChangelogs(plan.changelogs)
-        self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
-        self._readers: dict[TopicPartition, StreamTask] = {}
-        #: Tasks per subtopology id, by group; subtopologies in running order.
-        self._tasks = {
-            sub.id: [
-                self._task(
-                    TaskId(subtopology=sub.id, group=number),
-                    dict.fromkeys(partitions_in(group), 0),
-                    TaskProgress(),
-                )
-                for number, group in enumerate(groups[sub.id])
-            ]
-            for sub in plan.subtopologies
-        }
-        self._failed: StreamTask | None = None
+        self._inputs = InputTopics(topology, application_id, topics)
+        self._tasks = TasksInMemory(
+            topology,
+            plan,
+            groups,
+            settings=checked,
+            topics=topics,
+            outputs=self._outputs,
+            now_ms=wall_clock_ms,
+        )
+        #: What was piped in a block of ``run``; None outside.
+        self._slice: list[InMemoryRecord] | None = None
         self._closed = False
-        self._open()
+        self._tasks.open()
 
     def pipe_input(
         self,
@@ -157,7 +145,7 @@ class TopologyTestDriver:
             partition=partition,
             headers=headers,
         )
-        self._follow([record])
+        self._pipe(record)
 
     def pipe_bytes(
         self,
@@ -184,7 +172,73 @@ class TopologyTestDriver:
         record = self._inputs.append_bytes(
             self._real(topic), key, value, timestamp_ms=timestamp_ms, partition=partition, headers=headers
         )
-        self._follow([record])
+        self._pipe(record)
+
+    def pipe_records(
+        self, topic: str, records: Iterable[tuple[Any, Any, int]], *, partition: int | None = 0
+    ) -> None:
+        """Write records to a topic that the topology reads, and process them as one slice, with all that
+        follows from it.
+
+        Unlike records piped one by one, they look ahead: stream time and the order over several partitions
+        are those of a run whose slice they are, up to its end; cached tables emit once. The run goes on.
+
+        :param records: (key, value, timestamp_ms) of each, as :meth:`pipe_input` takes them.
+        :param partition: of all of them; None lets each key decide.
+        :raises TopologyError: as :meth:`pipe_input`.
+        :raises ConfigError: one of ``records`` is no such triple, or as :meth:`pipe_input`; none is written.
+        :raises RecordError: as :meth:`pipe_input`; if a key or value does not fit its serde, none is written.
+        :raises StateStoreError: as :meth:`pipe_input`.
+        :raises TaskCorruptedError: an earlier record had failed.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> builder.stream("words").group_by_key().count(store="counts").to_stream().send_to("out")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_records("words", [("a", "ant", 1), ("b", "bee", 2), ("a", "ape", 3)])
+        ...     [(record.key, record.value) for record in driver.read_output("out")]
+        [('a', 2), ('b', 1)]
+        """
+        self._check_usable()
+        written = self._inputs.append_all(self._real(topic), records, partition=partition)
+        if self._slice is None:
+            self._tasks.process_slice(written)
+        else:
+            self._slice += written
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Process what is piped in a block as a run does: as one slice, of any number of topics.
+
+        At the end of the block, each task takes its records in the order of their timestamps, over all its
+        partitions (``docs/time-and-errors.md``); its processors close before the tasks behind it begin. The
+        next run, which the next record begins, restores the stores. A run that single records had begun ends
+        before. Without records nothing happens, and if the block raises, its records are dropped.
+
+        :raises ConfigError: the driver is closed, or in such a block.
+        :raises RecordError: a record, a processor's ``init`` or ``close``, or what it forwarded could not be
+            processed; the driver cannot be used further.
+        :raises StateStoreError: as :meth:`pipe_input` and :meth:`restart`.
+        :raises TaskCorruptedError: an earlier record had failed.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> prices = builder.table("prices", store="prices")
+        >>> builder.stream("orders").join(prices, lambda order, price: f"{order} at {price}").send_to("out")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     with driver.run():
+        ...         driver.pipe_records("orders", [("a", "order 1", 15), ("a", "order 2", 25)])
+        ...         driver.pipe_records("prices", [("a", "5 EUR", 10), ("a", "6 EUR", 20)])
+        ...     [record.value for record in driver.read_output("out")]
+        ['order 1 at 5 EUR', 'order 2 at 6 EUR']
+        """
+        self._check_between("run() begins")
+        self._slice = []
+        try:
+            yield
+            records = self._slice
+        finally:
+            self._slice = None
+        with self._ending_run():
+            self._tasks.run(records)
 
     def decode_input(self, topic: str, *, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
         """Return the key and value that the topology's source makes of a record's bytes; nothing is piped.
@@ -208,18 +262,16 @@ class TopologyTestDriver:
         As in a run, each comes once, however many of its intervals have passed.
 
         :param by_ms: milliseconds, 0 or more.
-        :raises ConfigError: it would go back, or the driver is closed.
+        :raises ConfigError: it would go back, or the driver is closed or in a block of :meth:`run`.
         :raises RecordError: a punctuation failed, or what it forwarded.
         """
-        self._check_usable()
+        self._check_between("the wall clock moves")
         if not isinstance(by_ms, int) or by_ms < 0:
             raise ConfigError(
                 f"the wall clock cannot move by {by_ms!r} ms", fix="give milliseconds from 0 on"
             )
-        self._now_ms += by_ms
-        for tasks in self._tasks.values():
-            for task in tasks:
-                self._follow(self._committed(task, task.punctuate))
+        self._tasks.now_ms += by_ms
+        self._tasks.punctuate()
 
     def read_output(
         self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
@@ -272,28 +324,42 @@ class TopologyTestDriver:
         (None, 'ant')
         """
         self._check_usable()
-        if name not in self._store_owners:
-            known = sorted(self._store_owners)
+        if name not in self._tasks.store_owners:
+            known = sorted(self._tasks.store_owners)
             raise TopologyError(
                 f"the topology has no store {name!r}{hint(name, known)}",
                 fix=f"stores of this topology: {', '.join(known) or 'none'}",
             )
-        tasks = self._tasks[self._store_owners[name]]
-        if partition not in range(len(tasks)):
+        count = len(self._tasks.stores_of(name))
+        if partition not in range(count):
             raise ConfigError(
-                f"store {name!r} has no partition {partition!r}: its subtopology has {len(tasks)} tasks",
+                f"store {name!r} has no partition {partition!r}: its subtopology has {count} tasks",
                 fix="ask for one of them, or give its source topics more partitions with partitions=",
             )
-        return StoreView(
-            name, lambda: self._tasks[self._store_owners[name]][partition].stores[name], self._check_usable
-        )
+        return StoreView(name, lambda: self._tasks.stores_of(name)[partition], self._check_usable)
+
+    @property
+    def counts(self) -> RecordCounts:
+        """What became of the records of the run under way, or of the last run while no other has had records:
+        ``read`` and ``written`` per topic (real names), ``by_rule`` in all, and ``left_out`` per ``node`` and
+        ``rule`` (``filtered``, ``late``, ...).
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("out")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (1, 2, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=value)
+        ...     [(entry.node, entry.rule, entry.records) for entry in driver.counts.left_out]
+        [('KSTREAM-FILTER-0000000001', 'filtered', 1)]
+        """
+        return self._tasks.counts
 
     def restart(self) -> None:
         """End the run and begin the next one, as a schedule does: the processors close, what they forward is
         processed, and new tasks restore their stores from their changelogs. Stream time goes on; stores that
         are not logged begin empty.
 
-        :raises ConfigError: the driver is closed.
+        :raises ConfigError: the driver is closed, or in a block of :meth:`run`.
         :raises RecordError: a processor's ``close`` or ``init`` failed, or what it forwarded.
         :raises StateStoreError: a changelog holds what the store's serde does not take.
         :raises TaskCorruptedError: an earlier record had failed.
@@ -307,27 +373,16 @@ class TopologyTestDriver:
         ...     driver.store("counts").get("a")
         2
         """
-        self._check_usable()
-        self._close_tasks()
-        self._closed = True  # for good, if a store cannot be restored
-        self._tasks = {
-            sub: [
-                self._task(
-                    task.task_id,
-                    task.group.positions(),
-                    TaskProgress(partition_times=task.progress.partition_times),
-                )
-                for task in tasks
-            ]
-            for sub, tasks in self._tasks.items()
-        }
-        self._closed = False
-        self._open()
+        self._check_between("restart() ends a run")
+        with self._ending_run():
+            self._tasks.end_run()
+        self._tasks.open()
 
     def close(self) -> None:
         """Let the processors close and process what they forward; nothing happens the second time, or when a
         record had failed.
 
+        :raises ConfigError: the driver is in a block of :meth:`run`.
         :raises RecordError: a processor's ``close`` failed, or what it forwarded.
 
         >>> class Last(Processor):
@@ -349,9 +404,10 @@ class TopologyTestDriver:
         """
         if self._closed:
             return
+        self._refuse_in_block("close() ends the driver")
         try:
-            if self._failed is None:
-                self._close_tasks()
+            if self._tasks.failed is None:
+                self._tasks.close()
         finally:
             self._closed = True
 
@@ -369,96 +425,38 @@ class TopologyTestDriver:
     def _real(self, topic: str) -> str:
         return self._topology.real_topic(topic, self._application_id)
 
-    def _task(
-        self, task_id: TaskId, positions: Mapping[TopicPartition, int], progress: TaskProgress
-    ) -> StreamTask:
-        """Make a task whose stores hold what their changelogs do."""
-        ahead_ms = self._settings.max_timestamp_ahead_ms
-        task = StreamTask(
-            self._topology,
-            task_id=task_id,
-            bounds={partition: (at, at) for partition, at in positions.items()},
-            produce=self._topics.produce,
-            settings=self._settings,
-            progress=progress,
-            environment=TaskEnvironment(
-                now_ms=lambda: self._now_ms,
-                partition_count=lambda topic: self._topics.partitions.get(topic, 1),
-                latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
-            ),
-        )
-        for store in task.stores.values():
-            if isinstance(store, ReadsBack):
-                store.stored_values.check_all()
-        for name, changelog in task.changelogs.items():
-            kept = self._changelogs.of(TopicPartition(changelog, task_id.group))
-            if kept:
-                task.stores[name].restore_batch(kept)
-        self._readers.update(dict.fromkeys(positions, task))
-        return task
+    def _pipe(self, record: InMemoryRecord) -> None:
+        if self._slice is None:
+            self._tasks.process(record)
+        else:
+            self._slice.append(record)
 
-    def _latest_allowed(self, ahead_ms: int) -> LatestAllowed:
-        """Go by the machine's time, or by the driver's where that is later: it starts at 0 unless set."""
-        return lambda: max(self._now_ms, system_clock_ms()) + ahead_ms
-
-    def _open(self) -> None:
-        """Open every task before any record arrives."""
-        written: list[InMemoryRecord] = []
-        for tasks in self._tasks.values():
-            for task in tasks:
-                written += self._committed(task, task.open)
-        self._follow(written)
-
-    def _close_tasks(self) -> None:
-        """Close the tasks in running order, so that what one forwards finds the next still open."""
-        for tasks in self._tasks.values():
-            for task in tasks:
-                self._follow(self._committed(task, task.close))
-
-    def _follow(self, records: Sequence[InMemoryRecord]) -> None:
-        """Process records and all that follows from them."""
-        waiting = deque(records)
-        while waiting:
-            record = waiting.popleft()
-            task = self._readers[record.at]
-            waiting.extend(self._committed(task, partial(_process, task, record)))
-
-    def _committed(self, task: StreamTask, step: Callable[[], object]) -> list[InMemoryRecord]:
-        """Run a step of a task and commit it.
-
-        :return: the records written to topics that the topology reads.
-        """
-        produce = self._topics.produce
+    @contextmanager
+    def _ending_run(self) -> Iterator[None]:
+        """Close the driver for good, if a store cannot be restored."""
         try:
-            step()
-            task.flush()
-            for changelog, changes in task.changes():
-                for key, value, timestamp_ms in changes:
-                    produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
+            yield
         except BaseException:
-            self._failed = task
+            self._closed = self._tasks.failed is None
             raise
-        written = self._topics.commit()
-        self._outputs.add(written)
-        self._changelogs.add(written)
-        return [record for record in written if record.at in self._readers]
+
+    def _check_between(self, step: str) -> None:
+        self._check_usable()
+        self._refuse_in_block(step)
+
+    def _refuse_in_block(self, step: str) -> None:
+        if self._slice is not None:
+            raise ConfigError(
+                f"{step}, and the driver is in a block of run(), which is one run",
+                fix="do it before the block or behind it",
+            )
 
     def _check_usable(self) -> None:
         if self._closed:
             raise ConfigError("the driver is closed", fix="make a new TopologyTestDriver")
-        if self._failed is not None:
+        if (failed := self._tasks.failed) is not None:
             raise TaskCorruptedError(
-                f"task {self._failed.task_id} failed at an earlier record, which its stores may hold in part",
+                f"task {failed.task_id} failed at an earlier record, which its stores may hold in part",
                 fix="make a new TopologyTestDriver; a run would restore the task from its changelogs",
-                task_id=str(self._failed.task_id),
+                task_id=str(failed.task_id),
             )
-
-
-def _process(task: StreamTask, record: InMemoryRecord) -> None:
-    """Let a task read one record, which stands at the end of its log."""
-    end = record.position + 1
-    task.group.extend(record.at, end)
-    task.add(record.at, [record])
-    task.group.reached(record.at, end)
-    while task.process(1):
-        pass

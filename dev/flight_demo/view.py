@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.report.counts import count_rows, headline
 from dev.flight_demo.oracle import Verdict
 
 if TYPE_CHECKING:
@@ -54,12 +55,13 @@ class View:
         """
         wall = (summary.finished_ms - summary.begun_ms) / 1000
         self.say(
-            f"run [bold]{summary.run_id}[/]: {summary.records_in:,} records in, {summary.records_out:,} out, "
+            f"run [bold]{summary.run_id}[/]: {headline(summary)}, "
             f"{wall:.1f} s from begin to finished marker, generation {summary.generation}"
         )
         if not summary.empty:
             self.console.print(_offsets(summary))
             self.console.print(_tasks(summary))
+            self.console.print(_records(summary))
         self.say(f"metadata topic: {'  '.join(f'{key}:{value}' for key, value in metadata.items())}")
         if seconds:
             self.say(
@@ -121,6 +123,13 @@ def _offsets(summary: RunSummary) -> Table:
         )
     for name, stop in sorted(summary.intermediate_stops.items()):
         table.add_row(name, "", f"{stop:,}", "")
+    return table
+
+
+def _records(summary: RunSummary) -> Table:
+    table = _table("what became of the records", "topic or node", "what", "records")
+    for row in count_rows(summary):
+        table.add_row(row.place, row.what, f"{row.records:,}")
     return table
 
 

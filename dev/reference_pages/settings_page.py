@@ -100,5 +100,8 @@ def _values(name: str, setting: Setting) -> str:
         return " or ".join(f"`{value}`" if value else "empty" for value in setting.kind)
     if setting.kind is str:
         return "text"
+    if setting.maximum is not None:
+        number = "decimal number" if setting.kind is float else "whole number"
+        return f"{number}, {setting.minimum:,} to {setting.maximum:,}"
     unit = next((_UNITS[part] for part in reversed(name.split(".")) if part in _UNITS), "whole number")
     return f"{unit}, {setting.minimum:,} or more"

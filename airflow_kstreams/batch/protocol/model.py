@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.totals import Totals, totals
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 
@@ -204,6 +206,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     :param dag_id: the DAG whose run it was; empty if none, and in entries of earlier versions.
     :param autostop_at: the setting by which the stop offsets were frozen; empty in entries of earlier
         versions.
+    :param counts: what became of the records, by topic and node; None if an earlier version counted a part of
+        it: unknown.
     """
 
     run_id: str
@@ -224,6 +228,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     topics: tuple[SubtopologyTopics, ...] = ()
     dag_id: str = ""
     autostop_at: str = ""
+    counts: RecordCounts | None = msgspec.field(default=None, name="record_counts")
 
     @property
     def outputs(self) -> set[str]:
@@ -238,14 +243,26 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         return stops | {partition_named(name): stop for name, stop in self.intermediate_stops.items()}
 
     @property
-    def records_in(self) -> int:
-        """Records consumed from input topics and intermediates together."""
-        return sum(task.records_in for task in self.tasks)
+    def records_in(self) -> int | None:
+        """Records consumed from input topics; None if an earlier version's entry does not say."""
+        return self._totals.records_in
 
     @property
-    def records_out(self) -> int:
-        """Records sent to sinks."""
-        return sum(task.records_out for task in self.tasks)
+    def records_out(self) -> int | None:
+        """Records written to topics that the run did not read; None if an earlier version's entry does not
+        say.
+        """
+        return self._totals.records_out
+
+    @property
+    def _totals(self) -> Totals:
+        if self.topics or self.counts is not None:
+            return totals(self.topics, self.counts, self.tasks)
+        if self.intermediate_stops:
+            return Totals(None, None)
+        return Totals(
+            sum(task.records_in for task in self.tasks), sum(task.records_out for task in self.tasks)
+        )
 
     @property
     def records_skipped(self) -> int:

@@ -7,9 +7,14 @@ process that ran it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from airflow_kstreams.batch.protocol.model import TaskReport
+from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
+from airflow_kstreams.streams.plan import SubtopologyPlan
+from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 
 #: The broker's default ``offset.metadata.max.bytes``.
@@ -34,6 +39,8 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         that it had written to them; empty when it has none, when they are not known, and when there was no
         room for them: the ledger has them once the run is finished.
     :param records_ahead: as in ``TaskReport``; None when an earlier version committed.
+    :param counts: the counters by topic and node; None when an earlier version committed, and when there was
+        no room for them.
     :param complete: whether this is the task's last commit for the slice; False when an earlier version
         committed.
     """
@@ -58,14 +65,34 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     last_epoch: int = msgspec.field(default=-1, name="epoch")
     records_ahead: int | None = msgspec.field(default=None, name="ahead")
     changelog_ends: tuple[int, ...] = msgspec.field(default=(), name="ends")
+    counts: PackedCounts | None = msgspec.field(default=None, name="record_counts")
     complete: bool = False
 
     def encode(self) -> str:
-        """Return the text, at most 4096 bytes; run ids are checked to leave it room."""
-        text = msgspec.json.encode(msgspec.structs.replace(self, version=VERSION))
-        if len(text) > LIMIT_BYTES and self.changelog_ends:
-            return msgspec.structs.replace(self, changelog_ends=()).encode()
-        return text.decode()
+        """Return the text, at most 4096 bytes; run ids are checked to leave it room.
+
+        Counts by node are cut down first; then go the counts or, where those take less than is missing, the
+        ends of changelogs.
+        """
+        if (text := self._text()) is not None:
+            return text
+        shorter = self.counts
+        while shorter is not None:
+            shorter = shorter.shorter()
+            if shorter is not None and (text := self._with(counts=shorter)._text()) is not None:
+                return text
+        if (text := self._with(counts=None)._text()) is not None:
+            return text
+        return self._with(changelog_ends=()).encode()
+
+    def _text(self) -> str | None:
+        """Return the text if it is short enough, or nothing can be left out."""
+        text = msgspec.json.encode(self._with(version=VERSION))
+        final = self.counts is None and not self.changelog_ends
+        return text.decode() if len(text) <= LIMIT_BYTES or final else None
+
+    def _with(self, **changes: Any) -> OffsetMetadata:
+        return msgspec.structs.replace(self, **changes)
 
     def at_times(self, times: PartitionTimes) -> OffsetMetadata:
         """Return a copy for a partition whose times are these."""
@@ -110,6 +137,16 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def records_ahead_so_far(self) -> int | None:
         """The count that the next commit goes on from: 0 when no task has committed for the slice yet."""
         return self.records_ahead if self.task_id else 0
+
+    def counts_so_far(self, plan: SubtopologyPlan) -> RecordCounts | None:
+        """Return the counts that the next commit goes on from: all 0 when no task has committed for the slice
+        yet.
+
+        :param plan: of the task's subtopology.
+        """
+        if not self.task_id:
+            return RecordCounts()
+        return None if self.counts is None else self.counts.unpacked(plan)
 
     def report(self) -> TaskReport:
         """Return the counters as the task's report."""

@@ -1,8 +1,8 @@
 """What a run read and wrote, as OpenLineage wants it: topics in and out, offset ranges, counts.
 
-Rule: a number stands here only where it is exact. Tasks count their records per subtopology, so a topic has a
-count if every subtopology that reads (or writes) it reads (or writes) nothing else. Topics between
-subtopologies are the application's own business and left out.
+Rule: a number stands here only where it is exact. In entries of earlier versions, whose tasks counted their
+records per subtopology, a topic has a count if every subtopology that reads (or writes) it reads (or writes)
+nothing else. Topics between subtopologies are the application's own business and left out.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class RunLineage:
     :param run_id: the run.
     :param generation: number of drivers that have taken it.
     :param finished: whether the finished marker is written.
-    :param records_in: records that the tasks consumed, those of topics in between included; None until
-        finished.
-    :param records_out: records that the tasks sent, likewise; None until finished.
+    :param records_in: records that the tasks consumed from the inputs; None until finished, and where an
+        earlier version's entry does not say.
+    :param records_out: records that the tasks wrote to topics that the run did not read, likewise.
     """
 
     namespace: str
@@ -72,9 +72,20 @@ def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
         )
     read = {topic for sub in run.topics for topic in sub.sources}
     written = {topic for sub in run.topics for topic in sub.sinks}
-    counts_in = {
-        topic: _count(run, (sub for sub in run.topics if topic in sub.sources), inward=True) for topic in read
-    }
+    counts_in: Mapping[str, int | None]
+    counts_out: Mapping[str, int | None]
+    if run.counts is not None:
+        counts_in = {topic: run.counts.read.get(topic, 0) for topic in read}
+        counts_out = {topic: run.counts.output.get(topic, 0) for topic in written}
+    else:
+        counts_in = {
+            topic: _count(run, (sub for sub in run.topics if topic in sub.sources), inward=True)
+            for topic in read
+        }
+        counts_out = {
+            topic: _count(run, (sub for sub in run.topics if topic in sub.sinks), inward=False)
+            for topic in written
+        }
     return RunLineage(
         namespace=namespace,
         application_id=run.application_id,
@@ -82,10 +93,7 @@ def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
         generation=run.generation,
         finished=True,
         inputs=_inputs(run.inputs, counts_in),
-        outputs=tuple(
-            TopicUse(topic, {}, _count(run, (sub for sub in run.topics if topic in sub.sinks), inward=False))
-            for topic in sorted(written - read)
-        ),
+        outputs=tuple(TopicUse(topic, {}, counts_out[topic]) for topic in sorted(written - read)),
         records_in=run.records_in,
         records_out=run.records_out,
     )

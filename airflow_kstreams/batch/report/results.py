@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
@@ -17,8 +17,11 @@ from airflow_kstreams.batch.protocol.model import (
     TaskReport,
     ahead_in_all,
 )
+from airflow_kstreams.batch.protocol.totals import totals
 from airflow_kstreams.batch.run.finished_before import finished_at, short_hash, topology_of
+from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.record_counts import RecordCounts
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.protocol.replay_records import Replay
@@ -39,8 +42,16 @@ class RunResult(TypedDict):
     :param record_span: sum of stop - start offsets over the inputs, an upper bound of the records to read.
     :param records_per_topic: the same per input topic, largest first.
     :param topics_omitted: how many topics did not fit.
-    :param records_in: records that the tasks have consumed, from intermediate topics, too.
-    :param records_out: records that the tasks have sent.
+    :param records_in: records that the tasks have read from topics that none of them writes: the inputs of
+        the run, or of the one subtopology that the operator runs. None where an earlier version counted.
+    :param records_out: records that the tasks have written to topics that none of them reads, likewise.
+    :param records_late: records dropped because their windows had closed; None where an earlier version
+        counted a part.
+    :param read_per_topic: records read per source topic, topics between subtopologies among them, largest
+        first; None where an earlier version counted a part.
+    :param written_per_topic: records written per topic, likewise.
+    :param left_out: records that went no further, per node and rule (``NODE: late``), likewise.
+    :param counts_omitted: how many of these topics and nodes did not fit.
     :param records_skipped: records that the tasks have left out because a backfill keeps to its interval.
     :param already_finished: whether it had finished before the operator came: nothing was processed now.
     :param finished_at: when it finished, ISO 8601; empty if it has not.
@@ -57,8 +68,13 @@ class RunResult(TypedDict):
     record_span: int
     records_per_topic: dict[str, int]
     topics_omitted: int
-    records_in: int
-    records_out: int
+    records_in: int | None
+    records_out: int | None
+    records_late: int | None
+    read_per_topic: dict[str, int] | None
+    written_per_topic: dict[str, int] | None
+    left_out: dict[str, int] | None
+    counts_omitted: int
     records_skipped: int
     already_finished: bool
     finished_at: str
@@ -209,12 +225,24 @@ def reset_result(done: ResetPlan) -> ResetResult:
     return result
 
 
-def result_of_slice(slice_: Slice, tasks: Iterable[TaskReport] = ()) -> RunResult:
+def result_of_slice(
+    slice_: Slice,
+    tasks: Iterable[TaskReport] = (),
+    *,
+    subtopologies: Collection[SubtopologyPlan] | None = None,
+    counts: RecordCounts | None = None,
+) -> RunResult:
     """Describe a slice that has begun.
 
     :param tasks: what its tasks have committed so far.
+    :param subtopologies: whose tasks these are; all unless given.
+    :param counts: of these tasks; None if not known.
     """
     reports = tuple(tasks)
+    if not reports:
+        counts = RecordCounts()
+    own = slice_.plan.topology.subtopologies if subtopologies is None else subtopologies
+    moved = totals(own, counts, reports)
     result = RunResult(
         run_id=slice_.run_id,
         application_id=slice_.plan.topology.application_id,
@@ -224,8 +252,13 @@ def result_of_slice(slice_: Slice, tasks: Iterable[TaskReport] = ()) -> RunResul
         record_span=slice_.record_span,
         records_per_topic={},
         topics_omitted=0,
-        records_in=sum(report.records_in for report in reports),
-        records_out=sum(report.records_out for report in reports),
+        records_in=moved.records_in,
+        records_out=moved.records_out,
+        records_late=None,
+        read_per_topic=None,
+        written_per_topic=None,
+        left_out=None,
+        counts_omitted=0,
         records_skipped=sum(report.records_skipped for report in reports),
         already_finished=False,
         finished_at="",
@@ -233,6 +266,7 @@ def result_of_slice(slice_: Slice, tasks: Iterable[TaskReport] = ()) -> RunResul
         records_ahead=ahead_in_all(reports),
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, _per_topic(slice_.inputs))
+    _add_counts(result, counts)
     return result
 
 
@@ -253,6 +287,11 @@ def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResul
         topics_omitted=0,
         records_in=summary.records_in,
         records_out=summary.records_out,
+        records_late=None,
+        read_per_topic=None,
+        written_per_topic=None,
+        left_out=None,
+        counts_omitted=0,
         records_skipped=summary.records_skipped,
         already_finished=already,
         finished_at=finished_at(summary),
@@ -260,7 +299,20 @@ def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResul
         records_ahead=summary.records_ahead,
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, per_topic)
+    _add_counts(result, summary.counts)
     return result
+
+
+def _add_counts(result: RunResult, counts: RecordCounts | None) -> None:
+    """Add counts by topic and node as far as they fit; what went no further comes first."""
+    if counts is None:
+        return
+    result["records_late"] = counts.by("late")
+    nodes = {f"{entry.node or 'other nodes'}: {entry.rule}": entry.records for entry in counts.left_out}
+    result["left_out"], nodes_omitted = _largest(result, nodes)
+    result["read_per_topic"], read_omitted = _largest(result, counts.read)
+    result["written_per_topic"], written_omitted = _largest(result, counts.output)
+    result["counts_omitted"] = nodes_omitted + read_omitted + written_omitted
 
 
 def _per_topic(inputs: Iterable[FrozenPartition]) -> dict[str, int]:

@@ -23,13 +23,14 @@ from airflow_kstreams.batch.protocol.model import (
     RunSummary,
     Slice,
     SubtopologyTopics,
-    TaskReport,
     partition_named,
 )
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs
+from airflow_kstreams.batch.run.late_share import judge_late
+from airflow_kstreams.batch.run.record_audit import audit, counts_of
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -64,6 +65,7 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
     :raises UpstreamNotDoneError: done notifications, or the stops of intermediate topics, are missing.
     :raises RunError: a partition is not at its stop offset.
     :raises DataLossError: a topic is not the one the run began with, or committed offsets are gone.
+    :raises ConfigError: more records were dropped as late than the settings allow.
     """
     plan = slice_.plan
     refuse_other_topics(session.admin, slice_, {*plan.topology.sources, *plan.changelog_ids})
@@ -80,6 +82,15 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
         if tp in committed and (tp.topic in intermediates or _moved_past(stops[tp], committed[tp])):
             stops[tp] = max(stops.get(tp, 0), committed[tp].offset)
     _refuse_unfinished(slice_, stops, committed)
+    inputs = tuple(
+        msgspec.structs.replace(part, stop_offset=stops[part.topic_partition]) for part in slice_.inputs
+    )
+    tasks = task_metadata(slice_, committed)
+    # A partition that no task committed has what begin committed; what another tool did hides counts.
+    known = all(OffsetMetadata.decode(committed[tp].metadata).run_id == slice_.run_id for tp in partitions)
+    counts = counts_of(plan.topology, tasks) if known else None
+    warnings = judge_late(session.settings, plan.topology, counts, slice_.run_id)
+    warnings += audit(plan.topology, tasks, inputs, slice_.run_id) if known else ()
     moved = _past_markers(session, slice_, committed)
     return FinishedSlice(
         summary=RunSummary(
@@ -89,27 +100,25 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
             finished_ms=session.clock.now_ms(),
             generation=slice_.generation,
             empty=plan.empty,
-            inputs=tuple(
-                msgspec.structs.replace(part, stop_offset=stops[part.topic_partition])
-                for part in slice_.inputs
-            ),
+            inputs=inputs,
             intermediate_stops={
                 str(tp): moved[tp].offset if tp in moved else stop
                 for tp, stop in sorted(stops.items())
                 if tp.topic in intermediates
             },
-            tasks=task_reports(slice_, committed),
+            tasks=tuple(metadata.report() for metadata in tasks.values()),
             topology_hash=plan.topology.topology_hash,
             interval_ms=plan.interval_ms,
             topic_ids=plan.topic_ids,
             partition_times={str(tp): times for tp, times in sorted(_times(committed).items())},
-            warnings=plan.warnings,
+            warnings=(*plan.warnings, *warnings),
             topics=tuple(
                 SubtopologyTopics(id=sub.id, sources=sub.sources, sinks=sub.sinks)
                 for sub in plan.topology.subtopologies
             ),
             dag_id=plan.dag_id,
             autostop_at=plan.autostop_at,
+            counts=counts,
         ),
         offsets={**committed, **moved},
         purge={
@@ -121,16 +130,16 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
     )
 
 
-def task_reports(
+def task_metadata(
     slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]
-) -> tuple[TaskReport, ...]:
-    """Rebuild the tasks' reports from the metadata of their committed offsets."""
-    reports: dict[str, TaskReport] = {}
+) -> dict[str, OffsetMetadata]:
+    """Return what each task of a slice committed last, by task id, in the order of the tasks."""
+    found: dict[str, OffsetMetadata] = {}
     for tp in sorted(committed):
         metadata = OffsetMetadata.decode(committed[tp].metadata)
         if metadata.run_id == slice_.run_id and metadata.task_id:
-            reports.setdefault(metadata.task_id, metadata.report())
-    return tuple(reports[task_id] for task_id in sorted(reports, key=_task_order))
+            found.setdefault(metadata.task_id, metadata)
+    return {task_id: found[task_id] for task_id in sorted(found, key=_task_order)}
 
 
 def _changelogs(session: CoordinatorSession, plan: RunPlan) -> ChangelogEnds | None:

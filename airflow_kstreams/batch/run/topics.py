@@ -33,6 +33,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
 from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.dead_letter_topic import refuse_dead_letter_topic
 
 #: Raises if what the broker says of the topics means that something is lost.
 RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]
@@ -168,13 +169,8 @@ def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: Ap
     """
     if not settings.dead_letters:
         return
+    refuse_dead_letter_topic(plan, settings)
     topic = settings.dead_letter_topic
-    if topic in plan.sources or topic in plan.changelogs:
-        raise ConfigError(
-            f"the dead-letter topic {topic!r} is also read by the topology, or is a changelog",
-            fix="name another one by errors.dead.letter.queue.topic.name; process dead letters in an "
-            "application of their own",
-        )
     if admin.describe_topics([topic]):
         return
     if settings.errors_dead_letter_queue_topic_name:

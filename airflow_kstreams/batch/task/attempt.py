@@ -242,6 +242,7 @@ class TaskAttempt:
                 records_out=before.records_out,
                 records_dropped=before.records_dropped,
                 records_dead_lettered=before.records_dead_lettered,
+                counts=before.counts_so_far(slice_.plan.topology.subtopology(self._task_id.subtopology)),
                 partition_times={
                     partition: OffsetMetadata.decode(offset.metadata).times
                     for partition, offset in share.committed.items()

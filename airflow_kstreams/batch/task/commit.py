@@ -29,9 +29,11 @@ from dataclasses import dataclass, field
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, done_record
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
+from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 
 
@@ -147,6 +149,7 @@ class TaskCommit:
             records_dead_lettered=progress.records_dead_lettered,
             records_skipped=self._basis.before.records_skipped + task.group.skipped,
             records_ahead=self._records_ahead(task),
+            counts=self._packed(task, progress.counts),
             restored=self._basis.restored,
             commits=self._basis.before.commits + self.commits + 1,
             attempts=self._basis.attempt,
@@ -154,6 +157,12 @@ class TaskCommit:
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             complete=last,
         )
+
+    def _packed(self, task: StreamTask, counts: RecordCounts | None) -> PackedCounts | None:
+        if counts is None:
+            return None
+        plan = self._basis.slice.plan.topology.subtopology(task.task_id.subtopology)
+        return PackedCounts.of(counts, plan, next(iter(task.unbalanced(counts)), None))
 
     def _records_ahead(self, task: StreamTask) -> int | None:
         before = self._basis.before.records_ahead_so_far

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.batch.run.finished_before import nothing_processed
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.client_config_file import client_config_file
@@ -84,7 +85,7 @@ def main(topology: Callable[[], Topology], argv: Sequence[str]) -> int:
 
 
 def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str:
-    """Run a batch, or continuously, as the settings say; return the last line to print."""
+    """Run a batch, or continuously, as the settings say; return the last lines to print."""
     require("spark", "pyspark", "pandas", "pyarrow", what="a run")
     settings = ApplicationSettings.parse(spec.application_id, spec.settings)
     cluster = KafkaCluster(load_client_config(client_config_path), settings=settings)
@@ -103,10 +104,7 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
         return ""
     if driver.finished_before:
         return nothing_processed(summary)
-    return (
-        f"run {summary.run_id} finished: {summary.records_in} records in, {summary.records_out} out, "
-        f"{len(summary.tasks)} tasks"
-    )
+    return finished_text(summary)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -141,7 +139,7 @@ def _spec(options: argparse.Namespace) -> RunSpec:
         raise ConfigError(
             "neither --run-spec nor --application-id was given", fix="give --application-id NAME"
         )
-    settings: dict[str, str | int] = {}
+    settings: dict[str, str | int | float] = {}
     for pair in options.setting:
         name, equals, value = pair.partition("=")
         if not equals:

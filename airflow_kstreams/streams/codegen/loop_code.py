@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.failing_node import NodeOfLine, failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.serde.base import Serde
@@ -58,12 +59,12 @@ class Inlining:
     """What the loops of one task share.
 
     :param context: of the task.
-    :param sent: holds the number of records handed to sinks.
+    :param counters: of the task.
     :param codes: closure -> how it is written.
     """
 
     context: TaskRecordContext
-    sent: list[int]
+    counters: Counters
     codes: dict[Forward, NodeCode] = field(default_factory=dict)
 
     def guarded(self, run: Forward, handled: Forward, handle: Handle | None) -> None:
@@ -104,20 +105,21 @@ class TaskLoopCode:
     ) -> None:
         self.timestamp_ms = place.get("timestamp_ms", "context.timestamp_ms")
         self.headers = headers
-        self.sent = "sent" if forward is None else "sent_before[0]"
         self._place = "; ".join(f"context.{name} = {held}" for name, held in place.items())
         self._forward = forward
         self._codes = inlining.codes
+        self._counters = inlining.counters
+        #: Local variable of each cell that a loop counts in, by the cell's name.
+        self._counts: dict[str, str] = {}
         self._node = node
         self._children = children
         self._lines: list[_Line] = []
         self._depth = 0
         self._inlined = 0
-        self._count = 0
+        self._variables = 0
         self._calls_closures = False
         #: What the text refers to.
         self._names: dict[str, object] = {
-            "sent_before": inlining.sent,
             "context": inlining.context,
             "failing_node": failing_node,
             "EngineError": KStreamsError,
@@ -136,8 +138,8 @@ class TaskLoopCode:
 
     def variable(self, hint: str) -> str:
         """Return the name of a new variable."""
-        self._count += 1
-        return f"{hint}_{self._count}"
+        self._variables += 1
+        return f"{hint}_{self._variables}"
 
     def line(self, text: str) -> None:
         """Write a statement."""
@@ -164,12 +166,33 @@ class TaskLoopCode:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Write what counts the records that sinks in the body send."""
-        self.line("sent = 0")
+        """Write what adds up what the lines in the body count."""
+        before = len(self._lines)
         with self.block("try"):
             yield
         with self.block("finally"):
-            self.line("sent_before[0] += sent")
+            for cell, count in self._counts.items():
+                self.line(f"{cell}[0] += {count}")
+        zeros = [_Line(self._depth, f"{count} = 0", self._node) for count in self._counts.values()]
+        self._lines[before:before] = zeros
+
+    def count_left_out(self, rule: Rule) -> None:
+        """Write that the node being written leaves a record out."""
+        self._count(self._counters.left_out(self._node, rule), "left_out")
+
+    def count_written(self, topic: str) -> None:
+        """Write that a sink sends a record."""
+        self._count(self._counters.written(topic), "written")
+
+    def _count(self, cell: list[int], hint: str) -> None:
+        """Write that a cell is counted in: a local variable for it costs a loop the least."""
+        held = self.name(cell, hint)
+        if self._forward is not None:
+            self.line(f"{held}[0] += 1")
+            return
+        if held not in self._counts:
+            self._counts[held] = self.variable("count")
+        self.line(f"{self._counts[held]} += 1")
 
     def deserialized(self, data: str, serde: Serde, hint: str) -> str:
         """Write how an object is made of bytes.

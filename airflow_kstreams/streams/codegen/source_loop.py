@@ -38,7 +38,7 @@ class Stepping:
     :param topic_clock: of the topic.
     :param requests: the loop stops after the record that made a request.
     :param errors: takes records that cannot be decoded.
-    :param count_dropped: counts what a timestamp extractor skips.
+    :param count_undated: counts what a timestamp extractor skips.
     :param read_ahead: whether records come decoded, as :class:`ReadRecord`.
     """
 
@@ -46,7 +46,7 @@ class Stepping:
     topic_clock: TopicClock
     requests: CommitRequests
     errors: ErrorHandling
-    count_dropped: Callable[[], None]
+    count_undated: Callable[[], None]
     read_ahead: bool
 
 
@@ -57,7 +57,7 @@ def stepping_loop(
     deserialize_key = node.key_serde.deserialize
     deserialize_value = node.value_serde.deserialize
     clock, topic_clock, requests = stepping.clock, stepping.topic_clock, stepping.requests
-    undecodable, count_dropped = stepping.errors.undecodable, stepping.count_dropped
+    undecodable, count_undated = stepping.errors.undecodable, stepping.count_undated
     read_ahead = stepping.read_ahead
 
     def run_batch(
@@ -90,7 +90,7 @@ def stepping_loop(
                 undecodable(error, _node)
             else:
                 if skipped:
-                    count_dropped()
+                    count_undated()
                 else:
                     forward(key, value)
             if topic_clock.time_ms >= topic_clock.due_ms:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from airflow_kstreams.streams.record_counts import Rule
 from airflow_kstreams.streams.serde.base import Serde
 
 
@@ -22,12 +23,10 @@ class LoopCode(Protocol):
 
     :ivar timestamp_ms: expression for the timestamp of what is processed.
     :ivar headers: expression for its headers.
-    :ivar sent: what counts the records that sinks send.
     """
 
     timestamp_ms: str
     headers: str
-    sent: str
 
     def name(self, held: object, hint: str) -> str:
         """Return the name under which the function finds an object.
@@ -59,7 +58,18 @@ class LoopCode(Protocol):
         ...
 
     def counted(self) -> AbstractContextManager[None]:
-        """Write what counts the records that sinks in the body send."""
+        """Write what adds up what the lines in the body count."""
+        ...
+
+    def count_left_out(self, rule: Rule) -> None:
+        """Write that the node being written leaves a record out."""
+        ...
+
+    def count_written(self, topic: str) -> None:
+        """Write that a sink sends a record.
+
+        :param topic: real name.
+        """
         ...
 
     def serialized(self, variable: str, serde: Serde, serialize: Callable[[Any], bytes] | None = None) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.record_counts import Rule
 
 
 def ignore_updates(key: Any, value: Any) -> None:
@@ -137,8 +138,8 @@ class NodeContext(Protocol):
         """
         ...
 
-    def count_dropped(self) -> None:
-        """Count one record that was dropped by rule."""
+    def counting(self, rule: Rule) -> Callable[[], None]:
+        """Return a function that counts one record that the node leaves out by a rule; while binding."""
         ...
 
 

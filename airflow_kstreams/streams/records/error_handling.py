@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.graph.nodes import Forward, Node, SinkNode, SourceNode
 from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError, as_consumed
@@ -48,8 +49,7 @@ class ErrorHandling:
     :param task_id: for messages.
     :param nodes: of the subtopology, by name.
     :param produce: sends a record.
-    :param count_dropped: counts a record that was skipped.
-    :param count_dead_lettered: counts a record sent to the dead-letter topic.
+    :param counters: of the task.
     """
 
     def __init__(
@@ -60,8 +60,7 @@ class ErrorHandling:
         nodes: Mapping[str, Node],
         context: TaskRecordContext,
         produce: Produce,
-        count_dropped: Callable[[], None],
-        count_dead_lettered: Callable[[], None],
+        counters: Counters,
     ) -> None:
         self._deserialization = settings.deserialization_exception_handler
         self._processing = settings.processing_exception_handler
@@ -70,8 +69,7 @@ class ErrorHandling:
         self._nodes = nodes
         self._context = context
         self._produce = produce
-        self._count_dropped = count_dropped
-        self._count_dead_lettered = count_dead_lettered
+        self._counters = counters
 
     def guarded(self, node: str, run: Forward) -> Forward:
         """Return a node's closure with the processing handler around it."""
@@ -155,10 +153,10 @@ class ErrorHandling:
         what, _ = self._explain(error, node)
         if policy == "skip":
             log.warning("%s; the record is skipped", what)
-            self._count_dropped()
+            self._counters.left_out(node, "skipped")[0] += 1
             return
         log.warning("%s; the record goes to %s", what, self._dead_letter_topic)
-        self._count_dead_lettered()
+        self._counters.left_out(node, "dead-lettered")[0] += 1
         record = self._context.record
         # What an extractor said, or a table above the node, is not the consumed record's time.
         time_ms = self._context.timestamp_ms if record is None else record.timestamp()[1]

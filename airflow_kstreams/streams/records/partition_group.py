@@ -16,6 +16,12 @@ of the logs alone. What the network delivers first, how large the fetches are an
 crashed decide only *when* a record may be chosen, never *which*: the choice looks at heads and full buffers
 only.
 
+Invariant, over stop offsets: where a slice is a prefix of the order without stops, its records come in that
+order, since a head that is smallest among all is smallest among those before their stops. Cuts at the first
+record of each partition that is dated at or past one moment give such prefixes: up to there every head before
+a cut is dated before the moment, and every head at a cut at or past it. Other stops change the order across
+partitions, never within one.
+
 Records come out in runs of one partition (as many as the rule allows in a row), so that the hot loop pays for
 the choice once per run and a task with one live partition pays nothing at all.
 """
@@ -106,6 +112,14 @@ class PartitionGroup:
     def skipped(self) -> int:
         """Records that were left out because of their time, below the positions, by this attempt."""
         return sum(queue.skipped for queue in self._queues.values())
+
+    def skipped_by_topic(self) -> dict[str, int]:
+        """Return the same by topic, of topics that have such."""
+        skipped: dict[str, int] = {}
+        for partition, queue in self._queues.items():
+            if queue.skipped:
+                skipped[partition.topic] = skipped.get(partition.topic, 0) + queue.skipped
+        return skipped
 
     @property
     def dated_ahead(self) -> int:

@@ -10,6 +10,7 @@ from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import StreamTimer, WallClock
+from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.error_handling import ErrorHandling, Produce
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
@@ -31,8 +32,7 @@ class NodeOwner(Protocol):
     timed: bool
     stepping: bool
     commit_requested: bool
-    dropped: int
-    sent: int
+    counters: Counters
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None: ...
     def add_open(self, node: str, callback: Callable[[], None]) -> None: ...
@@ -99,9 +99,9 @@ class BoundNodeContext:
         """Return a closure with the processing error handler around it."""
         return self._owner.errors.guarded(self.node, run)
 
-    def count_dropped(self) -> None:
-        """Count one record dropped by rule."""
-        self._owner.dropped += 1
+    def counting(self, rule: Rule) -> Callable[[], None]:
+        """Return a function that counts one record that the node leaves out."""
+        return self._owner.counters.counting(self.node, rule)
 
     def allow_commit_requests(self) -> None:
         """Announce, while binding, that the node may ask for commits."""
@@ -122,4 +122,4 @@ class BoundNodeContext:
         """Produce a record to a topic, its real name, with the timestamp and headers of the moment."""
         context = self.record_context
         self._owner.produce(topic, value, key, -1, context.timestamp_ms, context.headers())
-        self._owner.sent += 1
+        self._owner.counters.sent(topic)[0] += 1

@@ -26,6 +26,7 @@ from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.graph.services import ignore_updates
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.error_handling import ErrorHandling, Produce
 from airflow_kstreams.streams.records.partition_group import RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -84,9 +85,7 @@ class ProcessorTopology:
         #: Whether a node may ask for commits.
         self.stepping = False
         self.commit_requested = False
-        self.dropped = 0
-        self.dead_lettered = 0
-        self._sent = [0]
+        self.counters = Counters()
         self._order = [node.name for node in subtopology.nodes]
         self._opens: dict[str, list[Callable[[], None]]] = {}
         self._flushes: dict[str, list[Callable[[], None]]] = {}
@@ -102,24 +101,14 @@ class ProcessorTopology:
             nodes={node.name: node for node in subtopology.nodes},
             context=self.record_context,
             produce=produce,
-            count_dropped=self._count_dropped,
-            count_dead_lettered=self._count_dead_lettered,
+            counters=self.counters,
         )
         #: What the task's loops share.
-        self.inlining = Inlining(self.record_context, self._sent)
+        self.inlining = Inlining(self.record_context, self.counters)
         #: Source node with the serdes of its topic, and its children, by real topic.
         self._sources: dict[str, tuple[SourceNode, Mapping[str, Forward]]] = {}
         self._bind()
         self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
-
-    @property
-    def sent(self) -> int:
-        """Records handed to sinks so far."""
-        return self._sent[0]
-
-    @sent.setter
-    def sent(self, count: int) -> None:
-        self._sent[0] = count
 
     def read_timestamps(
         self, times: Mapping[TopicPartition, PartitionTimes], partitions: Sequence[TopicPartition]
@@ -201,12 +190,6 @@ class ProcessorTopology:
             for callback in callbacks.get(name, ()):
                 callback()
 
-    def _count_dropped(self) -> None:
-        self.dropped += 1
-
-    def _count_dead_lettered(self) -> None:
-        self.dead_lettered += 1
-
     def _bind(self) -> None:
         children: dict[str, dict[str, Forward]] = {node.name: {} for node in self._subtopology.nodes}
         for node in reversed(self._subtopology.nodes):
@@ -255,7 +238,7 @@ class ProcessorTopology:
             topic_clock=self.clock.topics[topic],
             requests=self,
             errors=self.errors,
-            count_dropped=self._count_dropped,
+            count_undated=self.counters.counting(node.name, "undated"),
             read_ahead=node.timestamps is not None,
         )
         return stepping_loop(node, fan_out(tuple(children.values())), self.record_context, stepping)

@@ -39,7 +39,7 @@ def sink_code(
             code.headers,
         )
         code.line(f"{code.name(produce, 'produce')}({', '.join(arguments)})")
-        code.line(f"{code.sent} += 1")
+        code.count_written(topic)
 
     return write
 

@@ -21,9 +21,11 @@ from typing import Any, TypeVar
 
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import Record, TopicPartition
+from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.error_handling import Produce
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
+from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -60,6 +62,7 @@ class TaskProgress:
     :param records_out: records handed to sinks.
     :param records_dropped: records dropped by rule, and those an error handler skipped.
     :param records_dead_lettered: records sent to the dead-letter topic.
+    :param counts: the same by topic and node; None if a part of it was counted by an earlier version.
     :param partition_times: of each partition.
     :param last_records: the last record before each committed offset.
     """
@@ -68,6 +71,7 @@ class TaskProgress:
     records_out: int = 0
     records_dropped: int = 0
     records_dead_lettered: int = 0
+    counts: RecordCounts | None = field(default_factory=RecordCounts)
     partition_times: Mapping[TopicPartition, PartitionTimes] = field(default_factory=dict)
     last_records: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
 
@@ -105,10 +109,12 @@ class StreamTask:
             produce=produce,
             environment=environment or TaskEnvironment(),
         )
-        self._bound.sent = progress.records_out
-        self._bound.dropped = progress.records_dropped
-        self._bound.dead_lettered = progress.records_dead_lettered
+        self._before = progress
         self._records_in = progress.records_in
+        self._read = dict.fromkeys(sorted({partition.topic for partition in bounds}), 0)
+        self._flows = FlowCheck(
+            subtopology, lambda topic: topology.real_topic(topic, settings.application_id)
+        )
         times = progress.partition_times
         self.group = PartitionGroup(
             bounds,
@@ -148,12 +154,13 @@ class StreamTask:
     @property
     def progress(self) -> TaskProgress:
         """Counts since the slice's start."""
-        topics = self._bound.clock.topics
+        topics, counters, before = self._bound.clock.topics, self._bound.counters, self._before
         return TaskProgress(
             records_in=self._records_in,
-            records_out=self._bound.sent,
-            records_dropped=self._bound.dropped,
-            records_dead_lettered=self._bound.dead_lettered,
+            records_out=before.records_out + counters.output,
+            records_dropped=before.records_dropped + counters.dropped,
+            records_dead_lettered=before.records_dead_lettered + counters.dead_lettered,
+            counts=self._counts(),
             partition_times={
                 partition: PartitionTimes(time_ms, latest_ms, topics[partition.topic].time_ms)
                 for partition, (time_ms, latest_ms) in self.group.partition_times().items()
@@ -167,10 +174,11 @@ class StreamTask:
         :return: whether they wrote anything, dead letters included; it belongs to the first commit.
         :raises RecordError: a processor's init failed.
         """
-        before = self._bound.sent + self._bound.dead_lettered
+        counters = self._bound.counters
+        before = counters.output + counters.dead_lettered
         self._guarded(lambda: self._bound.open(self._latest_ms()))
         self._bound.commit_requested = False  # every attempt opens: emission must not depend on their number
-        return self._bound.sent + self._bound.dead_lettered > before
+        return counters.output + counters.dead_lettered > before
 
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
         """Buffer fetched records of one partition."""
@@ -191,6 +199,7 @@ class StreamTask:
         count = self._guarded(lambda: self._bound.run(chosen))
         self.group.advance(chosen.partition, count)
         self._records_in += count
+        self._read[chosen.partition.topic] += count
         if self._at_point:
             self._guarded(self._bound.flush)
         return count
@@ -245,6 +254,16 @@ class StreamTask:
         """
         self._guarded(self._bound.flush)
         self._guarded(lambda: self._bound.close(self._latest_ms()))
+
+    def unbalanced(self, counts: RecordCounts) -> Sequence[Unbalanced]:
+        """Return the topics for which counts of this task do not fit together."""
+        return self._flows.unbalanced(counts)
+
+    def _counts(self) -> RecordCounts | None:
+        before = self._before.counts
+        if before is None:
+            return None
+        return before + self._bound.counters.counts(read=self._read, outside=self.group.skipped_by_topic())
 
     def _undrained(self) -> int:
         """Return how many changes wait to be logged."""

@@ -15,7 +15,9 @@ from airflow_kstreams.testing.in_memory_kafka import LogRecord
 
 #: Records of the ledger, and fields of what stands in records and offsets, that the version before had not.
 _RECORDS: frozenset[bytes] = frozenset({TOPICS_KEY.encode(), CHANGELOGS_KEY.encode()})
-_FIELDS: frozenset[str] = frozenset({"ledger", "ends", "store_serdes", "complete", "slice_run_id"})
+_FIELDS: frozenset[str] = frozenset(
+    {"ledger", "ends", "store_serdes", "record_counts", "complete", "slice_run_id"}
+)
 
 
 def forget_new_facts(kafka: InMemoryKafka, application_id: str) -> None:

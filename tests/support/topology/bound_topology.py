@@ -24,6 +24,7 @@ from airflow_kstreams.streams.graph.nodes import (
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import StreamTimer
 from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
@@ -78,14 +79,16 @@ class NodeServices:
         return run
 
     def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
-        return closure_of(Inlining(self.owner.context, [0]), NodeCode(self.node, children, write), forward)
+        return closure_of(
+            Inlining(self.owner.context, self.owner.counters), NodeCode(self.node, children, write), forward
+        )
 
     def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
-        inlining, place = Inlining(self.owner.context, [0]), {"timestamp_ms": timestamp_ms}
+        inlining, place = Inlining(self.owner.context, self.owner.counters), {"timestamp_ms": timestamp_ms}
         return TaskLoopCode(inlining, self.node, children, place, headers="None")
 
-    def count_dropped(self) -> None:
-        self.owner.dropped += 1
+    def counting(self, rule: Rule) -> Callable[[], None]:
+        return self.owner.counters.counting(self.node, rule)
 
     def wall_clock(self) -> TaskWallClock:
         return TaskWallClock(lambda: 0, self.owner.context)
@@ -116,7 +119,8 @@ class BoundTopology:
     opens: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     flushes: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     closes: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
-    dropped: int = 0
+    counters: Counters = field(default_factory=Counters)
+    dropped_before: int = 0
     commits_requested: int = 0
     _sources: dict[str, tuple[SourceNode, Forward]] = field(default_factory=dict)
     clock: StreamClock = field(init=False)
@@ -130,6 +134,11 @@ class BoundTopology:
             below = {n.name: bound[n.name] for n in self.topology.nodes if node.name in parents(n)}
             bound[node.name] = self._bind(node, below)
         self._run(self.opens)
+
+    @property
+    def dropped(self) -> int:
+        """Records dropped by rule, by this attempt and before it."""
+        return self.dropped_before + self.counters.dropped
 
     def pipe(
         self, topic: str, key: Any, value: Any, timestamp_ms: int = 0, headers: Headers | None = None

@@ -48,7 +48,7 @@ class RestartingTopology:
         """Forget what was not committed, and go on from what was."""
         self.bound = BoundTopology(self.topology)
         self.bound.clock.topics["all"].time_ms = self.time_ms
-        self.bound.dropped = self.dropped
+        self.bound.dropped_before = self.dropped
         for name, changes in self.changelogs.items():
             for change in changes:
                 self.bound.stores[name].restore(*change)

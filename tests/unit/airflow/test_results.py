@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, RunSummary, Slice, TaskReport
@@ -17,7 +18,8 @@ from airflow_kstreams.batch.report.results import (
     stop_offsets_result,
 )
 from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan, ResetRequest
-from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.record_counts import LeftOut, RecordCounts
 
 
 def _inputs(topics: int, partitions: int = 2) -> tuple[FrozenPartition, ...]:
@@ -34,8 +36,9 @@ def _inputs(topics: int, partitions: int = 2) -> tuple[FrozenPartition, ...]:
 
 
 def _slice(inputs: tuple[FrozenPartition, ...]) -> Slice:
+    reading = SubtopologyPlan(id=0, sources=tuple(sorted({part.topic for part in inputs})), sinks=("out",))
     plan = RunPlan(
-        topology=TopologyPlan(application_id="app", topology_hash="h", subtopologies=()),
+        topology=TopologyPlan(application_id="app", topology_hash="h", subtopologies=(reading,)),
         partitions={},
         topic_ids={},
         tasks={},
@@ -80,6 +83,11 @@ def test_every_kind_of_result_fits_when_there_are_many_topics_and_partitions(top
         inputs=inputs,
         tasks=tasks,
     )
+    known = RecordCounts(
+        read={topic: 1_000_000 + n for n, topic in enumerate({part.topic for part in inputs})},
+        written={f"{'long-topic-name-' * 10}out-{n}": 1 for n in range(topics)},
+        left_out=tuple(LeftOut(f"{'long-node-name-' * 10}{n}", "late", 7) for n in range(topics)),
+    )
     counts = {part.topic: part.stop_offset for part in inputs}
     replay = Replay(
         replay_id=run_id,
@@ -95,6 +103,7 @@ def test_every_kind_of_result_fits_when_there_are_many_topics_and_partitions(top
     results: list[Any] = [
         result_of_slice(_slice(inputs), tasks),
         result_of_summary(summary),
+        result_of_summary(msgspec.structs.replace(summary, counts=known)),
         replay_result("app", replay),
         reset_result(done),
         new_data_result("app", counts, 1),
@@ -107,8 +116,12 @@ def test_every_kind_of_result_fits_when_there_are_many_topics_and_partitions(top
             per_topic = next(value for name, value in result.items() if name.endswith("_per_topic"))
             assert len(per_topic) + result["topics_omitted"] in (topics, topics - 1)
             assert per_topic
-    assert results[2]["records"] == sum(counts.values())
+    assert results[3]["records"] == sum(counts.values())
     assert results[0]["records_in"] == results[1]["records_in"] == 500
+    assert (results[1]["records_late"], results[1]["left_out"]) == (None, None), "not known"
+    assert results[2]["records_late"] == 7 * topics
+    told = sum(len(results[2][name]) for name in ("left_out", "read_per_topic", "written_per_topic"))
+    assert told + results[2]["counts_omitted"] == 3 * topics
 
 
 def test_records_of_all_tasks_count_when_a_run_is_finished() -> None:

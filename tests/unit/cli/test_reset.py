@@ -275,7 +275,7 @@ def test_status_says_what_the_topics_say_and_changes_nothing(scene: ResetScene) 
     assert f"reset --bootstrap-server <broker> --application-id {APP} --input-topics in" in " ".join(
         result.stdout.split()
     )
-    assert re.search(r"r1\s.*taken back\s+9\s", result.stdout)
+    assert re.search(r"r1\s.*taken back\s+3\s", result.stdout)
     assert "<in_0:3>  stop of run r3, generation 1, from 0" in result.stdout
     driver.close()
 

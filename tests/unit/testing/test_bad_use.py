@@ -92,6 +92,16 @@ def test_misuse_is_refused_and_the_driver_goes_on_when_the_test_is_wrong(
         ({"partitions": {"numbers": 0}}, ConfigError, "gives topic 'numbers' 0 partitions"),
         ({"partitions": {"numbers": "2"}}, ConfigError, "gives topic 'numbers' '2' partitions"),
         ({"partitions": {"app-met-changelog": 2}}, ConfigError, "names the changelog 'app-met-changelog'"),
+        (
+            {
+                "settings": {
+                    "processing.exception.handler": "dead-letter",
+                    "errors.dead.letter.queue.topic.name": "numbers",
+                }
+            },
+            ConfigError,
+            "the dead-letter topic 'numbers' is also read by the topology",
+        ),
     ],
 )
 def test_driver_is_not_made_when_its_arguments_cannot_be(

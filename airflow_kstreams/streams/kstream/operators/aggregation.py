@@ -128,10 +128,11 @@ def _bind(self: _Fold, forward: Forward, context: NodeContext, children: dict[st
     spec = self.store
     store = context.store(spec.name)
     emitter = TableEmitter(forward, context, children, store=spec.name, cached=spec.cached)
+    count_null = context.counting("null")
 
     def write(code: LoopCode, key: str, value: str) -> None:
         with code.block(f"if {key} is None or {value} is None"):
-            code.line(f"{code.name(context.count_dropped, 'count_dropped')}()")
+            code.line(f"{code.name(count_null, 'count_null')}()")
         with code.block("else"):
             write_fold(code, (key, value), self.aggregate, emitter, store)
 

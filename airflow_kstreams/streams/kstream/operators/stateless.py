@@ -1,5 +1,6 @@
 """Operators without state. Each says once what it does, as lines of code (see ``graph/inlining.py``); a task
-writes them into a source's loop, or compiles them into the node's closure.
+writes them into a source's loop, or compiles them into the node's closure. Those that are ``accounted`` pass
+each record on once or count it as left out (``runtime/flow_check.py``).
 """
 
 from __future__ import annotations
@@ -40,12 +41,15 @@ class Filter:
     predicate: Predicate
 
     type: ClassVar[str] = "filter"
+    accounted: ClassVar[bool] = True
     bind = _bind
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
         with code.block(f"if {code.name(self.predicate, 'predicate')}({key}, {value})"):
             code.forward(key, value)
+        with code.block("else"):
+            code.count_left_out("filtered")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +59,14 @@ class FilterNot:
     predicate: Predicate
 
     type: ClassVar[str] = "filter_not"
+    accounted: ClassVar[bool] = True
     bind = _bind
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
-        with code.block(f"if not {code.name(self.predicate, 'predicate')}({key}, {value})"):
+        with code.block(f"if {code.name(self.predicate, 'predicate')}({key}, {value})"):
+            code.count_left_out("filtered")
+        with code.block("else"):
             code.forward(key, value)
 
 
@@ -70,6 +77,7 @@ class Peek:
     action: Action
 
     type: ClassVar[str] = "peek"
+    accounted: ClassVar[bool] = True
     bind = _bind
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
@@ -85,6 +93,7 @@ class Foreach:
     action: Action
 
     type: ClassVar[str] = "foreach"
+    accounted: ClassVar[bool] = True
     bind = _bind
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
@@ -99,6 +108,7 @@ class Map:
     mapper: KeyValueMapper
 
     type: ClassVar[str] = "map"
+    accounted: ClassVar[bool] = True
     bind = _bind
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
@@ -115,6 +125,7 @@ class MapValues:
     mapper: ValueMapper
 
     type: ClassVar[str] = "map_values"
+    accounted: ClassVar[bool] = True
     bind = _bind
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
@@ -164,6 +175,7 @@ class SelectKey:
     selector: KeySelector
 
     type: ClassVar[str] = "select_key"
+    accounted: ClassVar[bool] = True
     bind = _bind
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
@@ -194,6 +206,8 @@ class Branch:
             with code.block(f"{keyword} {code.name(predicate, 'predicate')}({key}, {value})"):
                 code.forward(key, value, to=child)
             keyword = "elif"
+        with code.block("else"):
+            code.count_left_out("filtered")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +218,8 @@ class PassThrough:
     """
 
     type: str
+
+    accounted: ClassVar[bool] = True
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Return what is below."""
@@ -219,6 +235,7 @@ class CopyValues:
     """
 
     type: ClassVar[str] = "copy_values"
+    accounted: ClassVar[bool] = True
     bind = _bind
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
@@ -237,6 +254,8 @@ class DropNulls:
 
     keep_null_keys: bool = False
 
+    accounted: ClassVar[bool] = True
+
     @property
     def type(self) -> str:
         """Kind of node."""
@@ -244,11 +263,12 @@ class DropNulls:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
+        count_null = context.counting("null")
 
         def write(code: LoopCode, key: str, value: str) -> None:
             dropped = f"{value} is None" if self.keep_null_keys else f"{value} is None or {key} is None"
             with code.block(f"if {dropped}"):
-                code.line(f"{code.name(context.count_dropped, 'count_dropped')}()")
+                code.line(f"{code.name(count_null, 'count_null')}()")
             with code.block("else"):
                 code.forward(key, value)
 

@@ -17,7 +17,8 @@ session is that grows, is emitted with None at once, since no later window would
 Crash argument: the output, the tombstones of expired entries and the marks are of one transaction, together
 with the offsets and the stream time that made windows close. A crash before the commit undoes all of them, so
 the next attempt closes the same windows after the same records; a crash after it finds the entries gone. The
-same holds between two runs, which is why it does not matter where one run ends and the next begins.
+same holds between two runs: where one ends neither loses nor doubles a window. It can decide which records
+are late for one, as it ends the look-ahead of stream time (record_queue.py).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
@@ -36,6 +36,8 @@ class TableJoin:
     store: StoreSpec
     left: bool
 
+    accounted: ClassVar[bool] = True
+
     @property
     def type(self) -> str:
         """Kind of node."""
@@ -47,16 +49,18 @@ class TableJoin:
         left = self.left
         serialize_key = context.store(self.store.name).serialize_key
         get_entry = context.store(self.store.name).get_entry
-        count_dropped = context.count_dropped
+        count_null, count_unmatched = context.counting("null"), context.counting("unmatched")
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             if value is None or (key is None and not left):
-                count_dropped()
+                count_null()
                 return
             entry = None if key is None else get_entry(serialize_key(key))
             if entry is not None:
                 forward(key, joiner(value, entry[0]))
             elif left:
                 forward(key, joiner(value, None))
+            else:
+                count_unmatched()
 
         return run

@@ -33,14 +33,14 @@ class TableSource:
         serialize_key = context.store(self.store.name).serialize_key
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
-        count_dropped = context.count_dropped
+        count_null = context.counting("null")
         record_context = context.record_context
         emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
         dirty, born, emit, delete = emitter.dirty, emitter.born, emitter.emit, emitter.delete
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             if key is None:
-                count_dropped()
+                count_null()
                 return
             key_bytes = serialize_key(key)
             timestamp_ms = record_context.timestamp_ms

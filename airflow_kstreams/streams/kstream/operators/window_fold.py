@@ -107,7 +107,7 @@ class TimeWindowFold:
         serialize_key = context.store(self.store.name).serialize_key
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
-        count_dropped = context.count_dropped
+        count_null, count_late = context.counting("null"), context.counting("late")
         record_context = context.record_context
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
@@ -119,8 +119,11 @@ class TimeWindowFold:
             closed_ms = stream_time() - open_ms
             if first_ms <= closed_ms:
                 first_ms = (closed_ms // advance_ms + 1) * advance_ms
-            if key is None or value is None or first_ms > time_ms:
-                count_dropped()
+            if key is None or value is None:
+                count_null()
+                return
+            if first_ms > time_ms:
+                count_late()
                 return
             key_bytes = serialize_key(key)
             for start_ms in range(first_ms, time_ms + 1, advance_ms):
@@ -169,7 +172,7 @@ class SessionFold:
         ids_of = context.store(self.store.name).ids_of
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
-        count_dropped = context.count_dropped
+        count_null, count_late = context.counting("null"), context.counting("late")
         record_context = context.record_context
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
@@ -178,7 +181,7 @@ class SessionFold:
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             time_ms = record_context.timestamp_ms
             if key is None or value is None or time_ms < 0:
-                count_dropped()
+                count_null()
                 return
             key_bytes = serialize_key(key)
             open_from_ms = stream_time() - open_ms
@@ -186,7 +189,7 @@ class SessionFold:
             candidates = ids_of(key_bytes, (max(open_from_ms, time_ms - gap_ms),))
             ids = [entry_id for entry_id in candidates if entry_id[1] <= last_start_ms]
             if not ids and time_ms < open_from_ms:
-                count_dropped()
+                count_late()
                 return
             start_ms = end_ms = newest_ms = time_ms
             result = None

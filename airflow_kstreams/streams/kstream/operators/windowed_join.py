@@ -124,20 +124,23 @@ class JoinArrivals:
         put = context.store(own.store.name).put
         others = context.store(other.store.name)
         find, match, stream_time = others.find, others.match, others.stream_time
-        count_dropped = context.count_dropped
+        count_null, count_late = context.counting("null"), context.counting("late")
         record_context = context.record_context
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             time_ms = record_context.timestamp_ms
             now_ms = stream_time()
-            if value is None or time_ms + kept_ms < now_ms:
-                count_dropped()
+            if value is None:
+                count_null()
+                return
+            if time_ms + kept_ms < now_ms:
+                count_late()
                 return
             if key is None:
                 if waits:
                     forward(None, joiner(value, None) if is_left else joiner(None, value))
                 else:
-                    count_dropped()
+                    count_null()
                 return
             key_bytes = serialize_key(key)
             found = find(key_bytes, time_ms - before_ms, time_ms + after_ms, now_ms)

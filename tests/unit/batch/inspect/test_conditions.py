@@ -94,7 +94,7 @@ def test_run_is_finished_when_the_ledger_has_it(
 
     seen = _seen(kafka, RunFinished(application_id="app", run_id="one"))
 
-    assert (seen["run_id"], seen["finished"], seen["records_in"]) == ("one", True, 8)
+    assert (seen["run_id"], seen["finished"], seen["records_in"]) == ("one", True, 4)
     assert _seen(kafka, RunFinished(application_id="app"))["run_id"] == "one"
     assert _seen(kafka, RunFinished(application_id="app", run_id="two")) is None
 

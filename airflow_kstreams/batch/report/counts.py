@@ -1,0 +1,77 @@
+"""What became of a run's records, in words: for the driver's output, Airflow's log and ``status``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.streams.record_counts import OTHER_NODES
+
+#: What a rule by which a record went no further is called.
+_RULES = {
+    "null": "dropped: no key or no value",
+    "late": "dropped: late",
+    "undated": "dropped: no timestamp",
+    "unmatched": "not joined: not in the table",
+    "skipped": "skipped after an error",
+}
+
+
+class CountRow(NamedTuple):
+    """Records that had the same fate at one place.
+
+    :param place: a topic or a node.
+    :param what: became of them.
+    :param records: how many.
+    """
+
+    place: str
+    what: str
+    records: int
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.records:,} {self.what}"
+
+
+def known(number: int | None) -> str:
+    """Return a number as text, ``unknown`` where there is none."""
+    return "unknown" if number is None else f"{number:,}"
+
+
+def headline(summary: RunSummary) -> str:
+    """Return how many records went in and came out; what passed between subtopologies counts neither time."""
+    return f"{known(summary.records_in)} records in, {known(summary.records_out)} out"
+
+
+def finished_text(summary: RunSummary) -> str:
+    """Return what a driver prints of the run that it has finished."""
+    first = f"run {summary.run_id} finished: {headline(summary)}, {len(summary.tasks)} tasks"
+    warnings = [f"  warning: {warning}" for warning in summary.warnings]
+    return "\n".join([first, *(f"  {row}" for row in count_rows(summary)), *warnings])
+
+
+def count_rows(summary: RunSummary) -> Iterator[CountRow]:
+    """Yield what became of a run's records: inputs, what went no further, topics in between, outputs; nothing
+    where that is not known.
+    """
+    counts = summary.counts
+    if counts is None:
+        return
+    inputs = {part.topic for part in summary.inputs}
+    for topic, records in sorted(counts.read.items()):
+        if topic in inputs:
+            yield CountRow(topic, "read", records)
+    for topic, records in sorted(counts.outside.items()):
+        yield CountRow(topic, "left out, dated outside the interval", records)
+    for entry in counts.left_out:
+        node = entry.node if entry.node != OTHER_NODES else "(other nodes)"
+        yield CountRow(node, _RULES.get(entry.rule, entry.rule), entry.records)
+    written = counts.output
+    for topic, records in sorted(counts.read.items()):
+        if topic not in inputs:
+            yield CountRow(topic, "written", written.get(topic, 0))
+            yield CountRow(topic, "read", records)
+    for topic, records in sorted(written.items()):
+        if topic not in counts.read:
+            yield CountRow(topic, "written", records)

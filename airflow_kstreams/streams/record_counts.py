@@ -1,0 +1,176 @@
+"""What became of the records of a task, counted where it happens.
+
+A count stands where a record takes a way of its own: read from a topic, written to one, or left out at a node
+by a rule. Loops count in local variables and add them up at the end of each batch; closures count in cells of
+:class:`Counters`. Both cover one attempt; :class:`RecordCounts` is what travels with the offsets, so it
+covers exactly what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+#: Why a record went no further at a node.
+#:
+#: - ``filtered``: no predicate was true of it.
+#: - ``unmatched``: the table that it was to be joined with had no entry for it.
+#: - ``null``: it had no key, or no value, where the node needs one.
+#: - ``late``: its window had closed.
+#: - ``undated``: its timestamp extractor gave none, and says that such records are skipped.
+#: - ``skipped``, ``dead-lettered``: an error handler took it.
+Rule = Literal["filtered", "unmatched", "null", "late", "undated", "skipped", "dead-lettered"]
+
+#: The rules that make up ``records_dropped`` of a task's report.
+DROPPING: frozenset[Rule] = frozenset(("null", "late", "undated", "skipped"))
+#: Stands for the nodes whose counts had no room where they were written.
+OTHER_NODES = ""
+
+
+class LeftOut(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """Records that went no further at a node.
+
+    :param node: its name; empty for several, see ``OTHER_NODES``.
+    :param rule: why.
+    :param records: how many.
+    """
+
+    node: str
+    rule: str
+    records: int
+
+
+class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of records since a slice's start, in one task or in all.
+
+    :param read: records consumed, by source topic, those of ``outside`` not among them.
+    :param outside: records read and left out because they are dated outside the interval that the run keeps
+        to, by source topic; topics without such are absent.
+    :param written: records that sinks sent, by topic.
+    :param sent: records that processors sent by a topic's name, by topic.
+    :param left_out: what went no further, the largest first.
+    """
+
+    read: dict[str, int] = {}
+    outside: dict[str, int] = {}
+    written: dict[str, int] = {}
+    sent: dict[str, int] = {}
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def output(self) -> dict[str, int]:
+        """Records sent in all, by topic."""
+        return _added(self.written, self.sent)
+
+    def at(self, node: str) -> int:
+        """Return how many records went no further at a node."""
+        return sum(entry.records for entry in self.left_out if entry.node == node)
+
+    def by(self, *rules: str) -> int:
+        """Return how many records went no further by some rules."""
+        return sum(entry.records for entry in self.left_out if entry.rule in rules)
+
+    @property
+    def by_rule(self) -> dict[str, int]:
+        """How many records went no further, by rule."""
+        totals: dict[str, int] = {}
+        for entry in self.left_out:
+            totals[entry.rule] = totals.get(entry.rule, 0) + entry.records
+        return totals
+
+    def largest(self, number: int) -> RecordCounts:
+        """Return the same with only so many nodes by name; the others are added up by rule."""
+        named = [entry for entry in self.left_out if entry.node != OTHER_NODES]
+        rest = [entry for entry in self.left_out if entry.node == OTHER_NODES]
+        rest += [LeftOut(OTHER_NODES, entry.rule, entry.records) for entry in named[number:]]
+        return msgspec.structs.replace(self, left_out=_in_order([*named[:number], *rest]))
+
+    def __add__(self, other: RecordCounts) -> RecordCounts:
+        return RecordCounts(
+            read=_added(self.read, other.read),
+            outside=_added(self.outside, other.outside),
+            written=_added(self.written, other.written),
+            sent=_added(self.sent, other.sent),
+            left_out=_in_order([*self.left_out, *other.left_out]),
+        )
+
+
+def counts_in_all(counts: Iterable[RecordCounts | None]) -> RecordCounts | None:
+    """Add up; None, not known, if one of them is."""
+    total = RecordCounts()
+    for each in counts:
+        if each is None:
+            return None
+        total += each
+    return total
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _in_order(entries: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
+    """Add up entries of the same node and rule, and put the largest first."""
+    totals: dict[tuple[str, str], int] = {}
+    for entry in entries:
+        place = (entry.node, entry.rule)
+        totals[place] = totals.get(place, 0) + entry.records
+    added = (LeftOut(node, rule, records) for (node, rule), records in totals.items() if records)
+    return tuple(sorted(added, key=lambda entry: (-entry.records, entry.node, entry.rule)))
+
+
+class Counters:
+    """The counts of one attempt of a task; a cell is a list that holds one number."""
+
+    def __init__(self) -> None:
+        self._left_out: dict[tuple[str, Rule], list[int]] = {}
+        self._written: dict[str, list[int]] = {}
+        self._sent: dict[str, list[int]] = {}
+
+    def left_out(self, node: str, rule: Rule) -> list[int]:
+        """Return the cell of what goes no further at a node by a rule."""
+        return self._left_out.setdefault((node, rule), [0])
+
+    def written(self, topic: str) -> list[int]:
+        """Return the cell of what sinks send to a topic."""
+        return self._written.setdefault(topic, [0])
+
+    def sent(self, topic: str) -> list[int]:
+        """Return the cell of what processors send to a topic by its name."""
+        return self._sent.setdefault(topic, [0])
+
+    def counting(self, node: str, rule: Rule) -> Callable[[], None]:
+        """Return a function that counts one record left out."""
+        cell = self.left_out(node, rule)
+
+        def count() -> None:
+            cell[0] += 1
+
+        return count
+
+    @property
+    def output(self) -> int:
+        """Records sent, dead letters excluded."""
+        return sum(cell[0] for cells in (self._written, self._sent) for cell in cells.values())
+
+    @property
+    def dropped(self) -> int:
+        """Records dropped by rule, and those that an error handler skipped."""
+        return sum(cell[0] for (_, rule), cell in self._left_out.items() if rule in DROPPING)
+
+    @property
+    def dead_lettered(self) -> int:
+        """Records sent to the dead-letter topic."""
+        return sum(cell[0] for (_, rule), cell in self._left_out.items() if rule == "dead-lettered")
+
+    def counts(self, *, read: Mapping[str, int], outside: Mapping[str, int]) -> RecordCounts:
+        """Return what was counted, beside what was read."""
+        return RecordCounts(
+            read=dict(read),
+            outside=dict(outside),
+            written={topic: cell[0] for topic, cell in self._written.items()},
+            sent={topic: cell[0] for topic, cell in self._sent.items() if cell[0]},
+            left_out=_in_order(LeftOut(node, rule, cell[0]) for (node, rule), cell in self._left_out.items()),
+        )

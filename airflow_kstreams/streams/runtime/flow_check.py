@@ -1,0 +1,138 @@
+"""Whether what a task's nodes counted fits together: the identities that hold within a subtopology.
+
+Rule: a source node forwards what was read from its topics, less what it left out. An operator whose
+``accounted`` is true forwards each record once or counts it as left out, to every child of its; the branches
+of a ``branch`` get what arrives there together. So from the sources down it is known how many records arrive
+at a node, until an operator stands in between that gives any number of records (``flat_map``, folds, joins of
+streams, processors): nothing is known below it. A topic got, through sinks, what arrived at its sinks less
+what they left out. Where all of that is known, the count of what was written must be the same number.
+
+Both numbers are added up over attempts and committed with the offsets, so the check holds at every commit,
+and finds what is lost while counts are written, read and added up, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.record_counts import OTHER_NODES, RecordCounts
+from airflow_kstreams.streams.topology.topology import Subtopology
+
+
+class Unbalanced(NamedTuple):
+    """A topic for which the counts do not fit together.
+
+    :param topic: its real name.
+    :param arrived: how many records must have been written, by what was read and left out.
+    :param written: how many were counted when they were written.
+    """
+
+    topic: str
+    arrived: int
+    written: int
+
+
+class FlowCheck:
+    """The identities of one subtopology.
+
+    :param real_topic: gives the real name of a topic of the topology.
+    """
+
+    def __init__(self, subtopology: Subtopology, real_topic: Callable[[str], str]) -> None:
+        self._nodes: Mapping[str, Node] = {node.name: node for node in subtopology.nodes}
+        self._real_topic = real_topic
+        self._children: dict[str, list[str]] = {name: [] for name in self._nodes}
+        for node in subtopology.nodes:
+            for parent in set() if isinstance(node, SourceNode) else set(node.parents):
+                self._children[parent].append(node.name)
+        self._sinks: dict[str, list[SinkNode]] = {}
+        for node in subtopology.nodes:
+            if isinstance(node, SinkNode):
+                self._sinks.setdefault(real_topic(node.topic), []).append(node)
+
+    def unbalanced(self, counts: RecordCounts) -> list[Unbalanced]:
+        """Return the topics for which the counts do not fit together; none where that is not known."""
+        if any(entry.node == OTHER_NODES for entry in counts.left_out):
+            return []
+        arrived: dict[str, int | None] = {}
+        for name in self._nodes:
+            arrived[name] = self._arrived(name, arrived, counts)
+        found = []
+        for topic, sinks in self._sinks.items():
+            expected = _sum([_less(arrived[sink.name], counts.at(sink.name)) for sink in sinks])
+            written = counts.written.get(topic, 0)
+            if expected is not None and expected != written:
+                found.append(Unbalanced(topic, expected, written))
+        return found + self._unbalanced_branches(arrived, counts)
+
+    def _arrived(self, name: str, above: Mapping[str, int | None], counts: RecordCounts) -> int | None:
+        """Return how many records arrived at a node; parents stand before their children."""
+        node = self._nodes[name]
+        if isinstance(node, SourceNode):
+            return sum(counts.read.get(self._real_topic(topic), 0) for topic in node.topics)
+        return _sum([self._forwarded(parent, name, above, counts) for parent in sorted(set(node.parents))])
+
+    def _forwarded(
+        self, name: str, child: str, above: Mapping[str, int | None], counts: RecordCounts
+    ) -> int | None:
+        """Return how many records a node gave to a child."""
+        node = self._nodes[name]
+        if _branches(node):
+            return self._taken(child, counts)
+        if isinstance(node, ProcessorNode) and not _accounted(node):
+            return None
+        return _less(above[name], counts.at(name))
+
+    def _taken(self, name: str, counts: RecordCounts) -> int | None:
+        """Return how many records a node must have got, by what lies below it."""
+        node = self._nodes[name]
+        if isinstance(node, SourceNode) or len(set(node.parents)) > 1:
+            return None
+        if isinstance(node, SinkNode):
+            topic = self._real_topic(node.topic)
+            alone = len(self._sinks[topic]) == 1
+            return counts.written.get(topic, 0) + counts.at(name) if alone else None
+        below = [self._taken(child, counts) for child in self._children[name]]
+        if _branches(node):
+            forwarded = _sum(below)
+        else:
+            known = [taken for taken in below if taken is not None] if _accounted(node) else []
+            forwarded = known[0] if known else None
+        return None if forwarded is None else forwarded + counts.at(name)
+
+    def _unbalanced_branches(
+        self, arrived: Mapping[str, int | None], counts: RecordCounts
+    ) -> list[Unbalanced]:
+        """Return the topics below branches that got more or fewer records than arrived at the branching."""
+        found = []
+        for name, node in self._nodes.items():
+            got, taken = arrived[name], self._taken(name, counts) if _branches(node) else None
+            if got is not None and taken is not None and got != taken:
+                topics = sorted(self._topics_below(name))
+                found.append(Unbalanced(topics[0] if topics else name, got, taken))
+        return found
+
+    def _topics_below(self, name: str) -> set[str]:
+        node = self._nodes[name]
+        if isinstance(node, SinkNode):
+            return {self._real_topic(node.topic)}
+        return set().union(*(self._topics_below(child) for child in self._children[name]))
+
+
+def _accounted(node: Node) -> bool:
+    return isinstance(node, ProcessorNode) and getattr(node.operator, "accounted", False)
+
+
+def _branches(node: Node) -> bool:
+    return isinstance(node, ProcessorNode) and node.operator.type == "branch"
+
+
+def _less(number: int | None, taken: int) -> int | None:
+    return None if number is None else number - taken
+
+
+def _sum(numbers: list[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None

@@ -1,0 +1,21 @@
+"""Whether the dead-letter topic may be what it is; the same for a run and for the test driver."""
+
+from __future__ import annotations
+
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+
+def refuse_dead_letter_topic(plan: TopologyPlan, settings: ApplicationSettings) -> None:
+    """Refuse a dead-letter topic that the topology reads, or that is a changelog; if records may go there.
+
+    :raises ConfigError: it is such a topic.
+    """
+    topic = settings.dead_letter_topic
+    if settings.dead_letters and (topic in plan.sources or topic in plan.changelogs):
+        raise ConfigError(
+            f"the dead-letter topic {topic!r} is also read by the topology, or is a changelog",
+            fix="name another one by errors.dead.letter.queue.topic.name; process dead letters in an "
+            "application of their own",
+        )

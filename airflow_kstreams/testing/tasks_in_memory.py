@@ -1,0 +1,288 @@
+"""The tasks of a topology on topics in memory, fed record by record or slice by slice.
+
+Rule, slice by slice: the subtopologies come in topological order, each task once. A task gets all records of
+its partitions at once, with the ends of the logs as stop offsets, so its partition group chooses among them
+as in a run; it commits where a run would whose ``commit.interval.ms`` never passes. What its commits wrote to
+topics that the topology reads is in the slices of the tasks after it. A slice that is a whole run opens each
+task before and closes it behind; a task that has nothing to read and writes nothing that others read is not
+opened, since a run has nothing for it to do.
+
+Rule, record by record: each record is a slice of its own, and so is each record that follows from it, in the
+order of writing. So no record is chosen before another one, whatever their timestamps are.
+
+Crash argument: when a task fails, the commit under way never comes, so nothing of it becomes visible. Since
+the task's stores may hold a part of it, the tasks are not used any more, where a run would restore them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from airflow_kstreams.streams.partitioning.partition_groups import Groups, partitions_in
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.record_counts import RecordCounts
+from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
+from airflow_kstreams.streams.records.wall_clock import system_clock_ms
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
+from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
+from airflow_kstreams.testing.kept_changelogs import KeptChangelogs
+from airflow_kstreams.testing.output_topics import OutputTopics
+
+#: Records that a task processes between two looks whether a commit is due; it makes no difference.
+_CHUNK = 2_000
+
+
+class TasksInMemory:
+    """Every task of a topology, with its stores.
+
+    :param groups: the partition groups, by subtopology id.
+    :param topics: give what the tasks write its offsets.
+    :param outputs: get what the tasks commit.
+    :ivar now_ms: the wall clock, epoch milliseconds.
+    :ivar failed: the task that failed, None if none did.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        plan: TopologyPlan,
+        groups: Mapping[int, Groups],
+        *,
+        settings: ApplicationSettings,
+        topics: InMemoryTopics,
+        outputs: OutputTopics,
+        now_ms: int,
+    ) -> None:
+        self._topology = topology
+        self._settings = settings
+        self._topics = topics
+        self._outputs = outputs
+        self.now_ms = now_ms
+        self.failed: StreamTask | None = None
+        self._changelogs = KeptChangelogs(plan.changelogs)
+        self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
+        read = {*plan.intermediates}
+        #: Subtopologies that write what others read.
+        self._upstream = {sub.id for sub in plan.subtopologies if read & {*sub.sinks}}
+        self._readers: dict[TopicPartition, StreamTask] = {}
+        self._opened: set[TaskId] = set()
+        self._fed = False
+        #: Of the last run that ended.
+        self._counts = RecordCounts()
+        #: Tasks per subtopology id, by group; subtopologies in running order.
+        self._tasks = {
+            sub.id: [
+                self._task(
+                    TaskId(subtopology=sub.id, group=number),
+                    dict.fromkeys(partitions_in(group), 0),
+                    TaskProgress(),
+                )
+                for number, group in enumerate(groups[sub.id])
+            ]
+            for sub in plan.subtopologies
+        }
+
+    @property
+    def store_owners(self) -> Mapping[str, int]:
+        """Id of the subtopology that has each store."""
+        return self._store_owners
+
+    @property
+    def counts(self) -> RecordCounts:
+        """What became of the records of the run under way, or of the last one before it has records."""
+        return self._counted() if self._fed else self._counts
+
+    def stores_of(self, name: str) -> list[Any]:
+        """Return the store of this name of each task, by group."""
+        return [task.stores[name] for task in self._tasks[self._store_owners[name]]]
+
+    def open(self) -> None:
+        """Open the tasks that are not open, all before any record."""
+        written: list[InMemoryRecord] = []
+        for task in self._all():
+            if task.task_id not in self._opened:
+                with self._stepping(task):
+                    self._open(task)
+                    written += self._commit(task)
+        self._follow(written)
+
+    def process(self, record: InMemoryRecord) -> None:
+        """Process a record and all that follows from it, record by record."""
+        self.open()
+        self._fed = True
+        self._follow([record])
+
+    def process_slice(self, records: Sequence[InMemoryRecord]) -> None:
+        """Process records as one slice, in the midst of a run."""
+        self.open()
+        self._fed = True
+        self._slice(records, ends=False)
+
+    def run(self, records: Sequence[InMemoryRecord]) -> None:
+        """Process records as the slice of a run, to its end; the one that is under way ends first, if it had
+        records. Without records, nothing happens: there is no such run.
+        """
+        if not records:
+            return
+        if self._fed:
+            self.end_run()
+        self._slice(records, ends=True)
+        self._counts = self._counted()
+        self._renew()
+
+    def end_run(self) -> None:
+        """Close the tasks in running order, so that what one forwards finds the next still open, and make
+        those of the next run. They are not open yet.
+        """
+        self.close()
+        if self._fed:
+            self._counts = self._counted()
+        self._renew()
+
+    def close(self) -> None:
+        """Close the tasks that are open, in running order."""
+        for task in self._all():
+            if task.task_id in self._opened:
+                with self._stepping(task):
+                    task.close()
+                    written = self._commit(task)
+                self._follow(written)
+
+    def punctuate(self) -> None:
+        """Let the wall-clock timers fire that are due; a task that is not open has none."""
+        for task in self._all():
+            with self._stepping(task):
+                task.punctuate()
+                written = self._commit(task)
+            self._follow(written)
+
+    def _all(self) -> list[StreamTask]:
+        return [task for tasks in self._tasks.values() for task in tasks]
+
+    def _task(
+        self, task_id: TaskId, positions: Mapping[TopicPartition, int], progress: TaskProgress
+    ) -> StreamTask:
+        """Make a task whose stores hold what their changelogs do."""
+        ahead_ms = self._settings.max_timestamp_ahead_ms
+        task = StreamTask(
+            self._topology,
+            task_id=task_id,
+            bounds={partition: (at, at) for partition, at in positions.items()},
+            produce=self._topics.produce,
+            settings=self._settings,
+            progress=progress,
+            environment=TaskEnvironment(
+                now_ms=lambda: self.now_ms,
+                partition_count=lambda topic: self._topics.partitions.get(topic, 1),
+                latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
+            ),
+        )
+        for store in task.stores.values():
+            if isinstance(store, ReadsBack):
+                store.stored_values.check_all()
+        for name, changelog in task.changelogs.items():
+            kept = self._changelogs.of(TopicPartition(changelog, task_id.group))
+            if kept:
+                task.stores[name].restore_batch(kept)
+        self._readers.update(dict.fromkeys(positions, task))
+        return task
+
+    def _latest_allowed(self, ahead_ms: int) -> LatestAllowed:
+        """Go by the machine's time, or by the driver's where that is later: it starts at 0 unless set."""
+        return lambda: max(self.now_ms, system_clock_ms()) + ahead_ms
+
+    def _counted(self) -> RecordCounts:
+        return sum((task.progress.counts or RecordCounts() for task in self._all()), RecordCounts())
+
+    def _renew(self) -> None:
+        """Make the tasks of the next run from what the last one committed."""
+        self._tasks = {
+            sub: [
+                self._task(
+                    task.task_id,
+                    task.group.positions(),
+                    TaskProgress(partition_times=task.progress.partition_times),
+                )
+                for task in tasks
+            ]
+            for sub, tasks in self._tasks.items()
+        }
+        self._opened = set()
+        self._fed = False
+
+    def _slice(self, records: Sequence[InMemoryRecord], *, ends: bool) -> None:
+        waiting: dict[TopicPartition, list[InMemoryRecord]] = defaultdict(list)
+        for record in records:
+            waiting[record.at].append(record)
+        for task in self._all():
+            given = {at: waiting.pop(at) for at in task.group.positions() if at in waiting}
+            opened = task.task_id in self._opened
+            if given or (ends and (opened or task.task_id.subtopology in self._upstream)):
+                for record in self._give(task, given, ends=ends):
+                    waiting[record.at].append(record)
+
+    def _give(
+        self, task: StreamTask, given: Mapping[TopicPartition, Sequence[InMemoryRecord]], *, ends: bool
+    ) -> list[InMemoryRecord]:
+        """Let a task read its slice, which stands at the ends of its logs, up to its last commit.
+
+        :return: the records written to topics that the topology reads.
+        """
+        written: list[InMemoryRecord] = []
+        with self._stepping(task):
+            if task.task_id not in self._opened:
+                self._open(task)
+            for at, records in given.items():
+                task.group.extend(at, records[-1].position + 1)
+            for at, records in given.items():
+                task.add(at, records)
+                task.group.reached(at, records[-1].position + 1)
+            while task.process(_CHUNK):
+                if not task.complete and task.commit_due(interval_elapsed=False):
+                    written += self._commit(task)
+            if ends:
+                task.close()
+            return written + self._commit(task)
+
+    def _follow(self, records: Sequence[InMemoryRecord]) -> None:
+        """Process records and all that follows from them, each as a slice of its own."""
+        waiting = deque(records)
+        while waiting:
+            record = waiting.popleft()
+            waiting.extend(self._give(self._readers[record.at], {record.at: [record]}, ends=False))
+
+    def _open(self, task: StreamTask) -> None:
+        task.open()
+        self._opened.add(task.task_id)
+
+    def _commit(self, task: StreamTask) -> list[InMemoryRecord]:
+        """Commit what a task did; the last part of a step.
+
+        :return: the records written to topics that the topology reads.
+        """
+        produce = self._topics.produce
+        task.flush()
+        for changelog, changes in task.changes():
+            for key, value, timestamp_ms in changes:
+                produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
+        written = self._topics.commit()
+        self._outputs.add(written)
+        self._changelogs.add(written)
+        return [record for record in written if record.at in self._readers]
+
+    @contextmanager
+    def _stepping(self, task: StreamTask) -> Iterator[None]:
+        """Take note of a task that fails in a step."""
+        try:
+            yield
+        except BaseException:
+            self.failed = task
+            raise

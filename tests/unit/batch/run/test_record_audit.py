@@ -1,0 +1,152 @@
+"""Counts over versions, outsiders and intervals: unknown stays unknown, and nothing is called wrong that is
+not."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_kstreams.batch.protocol.model import RunSummary, SubtopologyTopics, TaskReport
+from airflow_kstreams.batch.report.counts import count_rows, headline
+from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.testing import InMemoryKafka
+from tests.support.crash import Crash
+from tests.support.kafka.earlier_version import forget_new_facts
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import Once
+
+
+def _topology() -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("in").filter(lambda key, value: value != "no").through("between").send_to("out")
+    return builder.build()
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    for topic in ("in", "between", "out"):
+        kafka.create_topic(topic)
+    return kafka
+
+
+def _application(kafka: InMemoryKafka, **settings: object) -> Application:
+    return Application(
+        on=kafka,
+        clock=kafka.clock,
+        application_id="app",
+        topology=_topology(),
+        settings={name.replace("_", "."): value for name, value in settings.items()},
+    )
+
+
+def _publish(kafka: InMemoryKafka, *values: str) -> None:
+    for value in values:
+        kafka.append("in", value.encode(), b"k", timestamp_ms=1)
+
+
+def _die() -> None:
+    raise Crash
+
+
+def _crash_in_the_middle(app: Application) -> None:
+    slice_ = app.begin("one")
+    app.interceptor = Once("writer.commit", 2, _die)
+    with pytest.raises(Crash):
+        app.tasks(slice_)
+    app.interceptor = None
+
+
+def test_counts_are_unknown_when_an_earlier_version_processed_a_part(kafka: InMemoryKafka) -> None:
+    app = _application(kafka, commit_every_records=2)
+    _publish(kafka, "a", "no", "b", "c", "d")
+    _crash_in_the_middle(app)
+    forget_new_facts(kafka, "app")
+    summary = app.run("one", (0, 2))
+    assert (summary.counts, list(count_rows(summary)), summary.warnings) == (None, [], ())
+    assert headline(summary) == "5 records in, 4 out", "the tasks' totals say it in this topology"
+
+
+def test_share_of_late_records_is_not_judged_when_it_is_unknown(kafka: InMemoryKafka) -> None:
+    app = _application(kafka, commit_every_records=2, max_late_share=0, late_share_exceeded="fail")
+    _publish(kafka, "a", "no", "b", "c", "d")
+    _crash_in_the_middle(app)
+    forget_new_facts(kafka, "app")
+    assert "max.late.share is not checked" in " ".join(app.run("one", (0, 2)).warnings)
+
+
+def test_counts_are_known_when_an_earlier_version_has_only_begun(kafka: InMemoryKafka) -> None:
+    app = _application(kafka)
+    _publish(kafka, "a", "no")
+    app.begin("one")
+    forget_new_facts(kafka, "app")
+    counts = app.run("one", (0, 2)).counts
+    assert counts is not None
+    assert (counts.read, counts.by_rule) == ({"in": 2, "between": 1}, {"filtered": 1})
+
+
+def test_numbers_are_unknown_when_an_old_entry_does_not_tell_topics_apart() -> None:
+    entry = RunSummary(
+        run_id="r",
+        application_id="app",
+        begun_ms=1,
+        finished_ms=2,
+        generation=1,
+        empty=False,
+        inputs=(),
+        intermediate_stops={"between-0": 3},
+        tasks=(TaskReport(task_id="0_0", records_in=5, records_out=3),),
+    )
+    assert headline(entry) == "unknown records in, unknown out"
+
+
+def test_numbers_are_unknown_when_a_subtopology_of_an_old_entry_reads_both_kinds_of_topics() -> None:
+    entry = RunSummary(
+        run_id="r",
+        application_id="app",
+        begun_ms=1,
+        finished_ms=2,
+        generation=1,
+        empty=False,
+        inputs=(),
+        topics=(
+            SubtopologyTopics(id=0, sources=("in",), sinks=("between", "out")),
+            SubtopologyTopics(id=1, sources=("between", "table"), sinks=("out",)),
+        ),
+        tasks=(
+            TaskReport(task_id="0_0", records_in=5, records_out=3),
+            TaskReport(task_id="1_0", records_in=4, records_out=4),
+        ),
+    )
+    assert (entry.records_in, entry.records_out) == (None, None)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_nothing_is_called_wrong_when_others_write_between_subtopologies_and_an_attempt_dies(
+    kafka: InMemoryKafka, guarantee: str
+) -> None:
+    app = _application(kafka, commit_every_records=2, processing_guarantee=guarantee)
+    _publish(kafka, "a", "no", "b", "c", "d")
+    _crash_in_the_middle(app)
+    kafka.append("between", b"from elsewhere", b"k", timestamp_ms=1)
+    summary = app.run("one", (0, 2))
+    assert summary.counts is not None
+    assert summary.counts.written["between"] == 4
+    assert summary.counts.read["between"] >= 5
+    assert (summary.records_in, summary.warnings) == (5, ())
+
+
+def test_records_outside_the_interval_stand_apart_when_a_run_keeps_to_it(kafka: InMemoryKafka) -> None:
+    for at, value in ((1, "a"), (1_000, "b"), (1_500, "no"), (2_000, "c")):
+        kafka.append("in", value.encode(), b"k", timestamp_ms=at)
+    app = _application(kafka, autostop_at="interval")
+    summary = app.run("one", interval_ms=(1_000, 2_000))
+    assert summary.counts is not None
+    assert (summary.counts.read["in"], summary.counts.outside) == (2, {"in": summary.records_skipped})
+    assert (summary.records_skipped > 0, summary.warnings) == (True, ())
+
+
+@pytest.mark.parametrize("share", ["1.5", "-0.1", "many", "nan"])
+def test_share_is_refused_when_it_is_none(share: str) -> None:
+    with pytest.raises(ConfigError, match=r"max\.late\.share"):
+        _ = _application(InMemoryKafka(), max_late_share=share).checked
