@@ -18,7 +18,7 @@ from msgspec import structs
 from airflow_kstreams.batch.protocol import log_bounds as logs
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.model import RunState
-from airflow_kstreams.batch.protocol.stops import partitions_of, slice_starts, to_freeze
+from airflow_kstreams.batch.protocol.stops import frozen_at, slice_starts, to_freeze
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.lease_observation import LeaseObservation
@@ -148,19 +148,13 @@ def _freeze_the_stable_offset() -> SwitchedOff:
 
 
 def _freeze_before_looking() -> SwitchedOff:
-    """The stop of an intermediate partition is a high watermark from before its writers were launched."""
-    early: dict[str, dict[TopicPartition, int]] = {}
+    """The stop of an intermediate partition is where it ended before its writers were launched."""
 
-    def frozen(session: Any, lease: Any, slice_: Any, subtopology: int) -> Any:
-        end_offsets = session.admin.end_offsets
-        between = [tp for t in slice_.plan.topology.intermediates for tp in partitions_of(slice_, t)]
-        taken = early.setdefault(slice_.run_id, end_offsets(between, isolation="read_uncommitted"))
-        with mock.patch.object(
-            session.admin, "end_offsets", lambda partitions, **_: {tp: taken[tp] for tp in partitions}
-        ):
-            return frozen_upstream(session, lease, slice_, subtopology)
+    def early(slice_: Any, ends: Any) -> Any:
+        starts = slice_starts(slice_)
+        return frozen_at(slice_, {tp: starts[tp] for tp in ends})
 
-    return mock.patch("airflow_kstreams.batch.run.coordinator.frozen_upstream", frozen)
+    return mock.patch("airflow_kstreams.batch.run.intermediates.frozen_at", early)
 
 
 def _intermediate_stops_move() -> SwitchedOff:
