@@ -58,6 +58,11 @@ def _notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
         yield f"There is nothing to bring back from {found.dead_letter_topic}."
     if found.without_origin:
         yield f"Left alone: {found.without_origin} letters that belong to no consumed record, as of timers."
+    if found.left_out:
+        yield (
+            f"Left alone: {found.left_out} letters without their records, which did not fit; their header "
+            "__streams.errors.left.out says so, and .topic, .partition and .offset where the record is."
+        )
     if found.expired:
         yield f"Deleted before they were replayed: what lay at {found.expired} offsets."
     yield "Dry run: nothing was changed." if dry_run else "Done."

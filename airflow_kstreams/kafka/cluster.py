@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from airflow_kstreams.kafka.admin import ClusterAdmin
 from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.kafka.reader import BoundedReader
+from airflow_kstreams.kafka.record_limits import sized, warn_of_small_limit
 from airflow_kstreams.kafka.secrets import redact
 from airflow_kstreams.kafka.settings import check_client_settings, without_registry
 from airflow_kstreams.kafka.writer import IdempotentWriter, TransactionalWriter
@@ -52,15 +53,28 @@ class KafkaCluster:
             self._client_config, group_id=group_id, isolation=isolation, timeout_ms=self._timeout_ms
         )
 
-    def writer(self, *, transactional_id: str | None, transaction_timeout_ms: int = 60_000) -> WriterPort:
-        """Make a writer: transactional with a transactional id, idempotent without one."""
+    def writer(
+        self,
+        *,
+        transactional_id: str | None,
+        transaction_timeout_ms: int = 60_000,
+        max_message_bytes: Mapping[str, int] | None = None,
+    ) -> WriterPort:
+        """Make a writer: transactional with a transactional id, idempotent without one.
+
+        :param max_message_bytes: of the topics that it writes; the user's own client settings come first.
+        """
+        limits = max_message_bytes or {}
+        config = {**sized(limits), **self._client_config}
+        warn_of_small_limit(config, limits)
         if transactional_id is None:
-            return IdempotentWriter(self._client_config, timeout_ms=self._timeout_ms)
+            return IdempotentWriter(config, timeout_ms=self._timeout_ms, max_message_bytes=limits)
         return TransactionalWriter(
-            self._client_config,
+            config,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             timeout_ms=self._timeout_ms,
+            max_message_bytes=limits,
         )
 
     def admin(self) -> AdminPort:

@@ -15,8 +15,10 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as ClientMessage
 
 from airflow_kstreams.kafka.errors import attempt, guarded, kafka_error_of, unreachable
-from airflow_kstreams.streams.errors import KStreamsError, RecordError, record_refused
+from airflow_kstreams.kafka.record_limits import RefusedRecords
+from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.records.record_sizes import record_bytes
 
 #: Delivery errors that say something about the record, not about the cluster.
 _RECORD_REFUSED = frozenset(
@@ -34,11 +36,16 @@ _ROOM_STEP_SECONDS = 0.05
 
 
 class DeliveryFailures:
-    """Remembers the first record that could not be delivered since the last :meth:`clear`."""
+    """Remembers the first record that could not be delivered since the last :meth:`clear`.
 
-    __slots__ = ("error", "partition", "topic")
+    :param refused: explains what was refused for what it is.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_refused", "error", "partition", "size_bytes", "topic")
+
+    def __init__(self, refused: RefusedRecords) -> None:
+        self._refused = refused
+        self.size_bytes = 0
         self.error: KafkaError | None = None
         self.topic = ""
         self.partition = -1
@@ -51,6 +58,9 @@ class DeliveryFailures:
         self.topic = message.topic() or ""
         partition = message.partition()
         self.partition = -1 if partition is None else partition
+        if error.code() in _RECORD_REFUSED:
+            key, value = message.key(), message.value()
+            self.size_bytes = record_bytes(_bytes_or_none(key), _bytes_or_none(value), None)
 
     def clear(self) -> None:
         """Forget; a new transaction begins."""
@@ -60,7 +70,7 @@ class DeliveryFailures:
         """Return the failure if it is about the record itself, so that a retry cannot help."""
         if self.error is None or self.error.code() not in _RECORD_REFUSED:
             return None
-        return record_refused(self.topic, self.partition, f"{self.error.name()}: {self.error.str()}")
+        return self._refused.by_broker(self.error, self.topic, self.partition, self.size_bytes)
 
 
 def make_produce(
@@ -69,6 +79,7 @@ def make_produce(
     bootstrap: str,
     timeout_seconds: float,
     explain: Callable[[Any, str], KStreamsError],
+    refused: RefusedRecords,
 ) -> tuple[Callable[..., None], Callable[[], None]]:
     """Return the produce call that the engine's hot path binds, and a call that ends it.
 
@@ -79,6 +90,7 @@ def make_produce(
     second call takes the client away from the first.
 
     :param explain: turns an error of the client into one of this package.
+    :param refused: explains records that the client does not take.
     """
     poll: Callable[..., Any] = producer.poll
     send: Callable[..., Any] = producer.produce
@@ -115,7 +127,7 @@ def make_produce(
             return
         kafka_error = kafka_error_of(error)
         if kafka_error is not None and kafka_error.code() in _RECORD_REFUSED:
-            raise record_refused(topic, partition, f"{kafka_error.name()}: {kafka_error.str()}")
+            raise refused.by_client(kafka_error, topic, partition, (key, value, headers))
         raise explain(error, f"sending to {topic}")
 
     def release() -> None:
@@ -127,3 +139,7 @@ def make_produce(
 
 def _refuse_closed(*_: object) -> Any:
     raise ValueError("this writer is closed")
+
+
+def _bytes_or_none(part: object) -> bytes | None:
+    return part if isinstance(part, bytes) else None

@@ -40,6 +40,7 @@ from airflow_kstreams.kafka.errors import (
 )
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
+from airflow_kstreams.kafka.record_limits import RefusedRecords
 from airflow_kstreams.kafka.writer_refusals import WriterRefusals
 from airflow_kstreams.streams.errors import (
     KafkaClientError,
@@ -98,17 +99,32 @@ class IdempotentWriter:
 
     :param client_config: checked client settings.
     :param timeout_ms: bound of every request.
+    :param max_message_bytes: of the topics that it writes, for messages; the limits are client settings.
     """
 
-    def __init__(self, client_config: Mapping[str, str], *, timeout_ms: int) -> None:
-        self._open(client_config, timeout_ms=timeout_ms, owned={})
+    def __init__(
+        self,
+        client_config: Mapping[str, str],
+        *,
+        timeout_ms: int,
+        max_message_bytes: Mapping[str, int] | None = None,
+    ) -> None:
+        self._open(client_config, timeout_ms=timeout_ms, owned={}, max_message_bytes=max_message_bytes)
 
-    def _open(self, client_config: Mapping[str, str], *, timeout_ms: int, owned: Mapping[str, str]) -> None:
+    def _open(
+        self,
+        client_config: Mapping[str, str],
+        *,
+        timeout_ms: int,
+        owned: Mapping[str, str],
+        max_message_bytes: Mapping[str, int] | None,
+    ) -> None:
         self._bootstrap = bootstrap_of(client_config)
         self._config = client_config
         self._timeout_seconds = timeout_ms / 1000
         self._events = ClientEvents(client_config)
-        self._failures = DeliveryFailures()
+        refused_records = RefusedRecords(client_config, max_message_bytes or {})
+        self._failures = DeliveryFailures(refused_records)
         self._refusals = WriterRefusals(
             Access(client_config),
             events=self._events,
@@ -141,6 +157,7 @@ class IdempotentWriter:
             bootstrap=self._bootstrap,
             timeout_seconds=self._timeout_seconds,
             explain=self._explain,
+            refused=refused_records,
         )
 
     @property
@@ -240,6 +257,7 @@ class TransactionalWriter(IdempotentWriter):
         one.
     :param transaction_timeout_ms: after which the broker aborts a transaction.
     :param timeout_ms: bound of every request.
+    :param max_message_bytes: of the topics that it writes, for messages.
     """
 
     def __init__(
@@ -249,6 +267,7 @@ class TransactionalWriter(IdempotentWriter):
         transactional_id: str,
         transaction_timeout_ms: int,
         timeout_ms: int,
+        max_message_bytes: Mapping[str, int] | None = None,
     ) -> None:
         self._transactional_id = transactional_id
         self._group_id = ""
@@ -260,6 +279,7 @@ class TransactionalWriter(IdempotentWriter):
         self._open(
             client_config,
             timeout_ms=timeout_ms,
+            max_message_bytes=max_message_bytes,
             owned={
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": str(transaction_timeout_ms),

@@ -65,6 +65,12 @@ class ReplayDeadLettersOperator(BaseOperator):
             work = ApplicationWork.on_live(self, context, "brings dead letters back")
             replay_id = work.identity.work_id
             done = DeadLetterReplay(work.cluster(), work.settings, replay_id=replay_id).run()
+        if done.left_out:
+            self.log.warning(
+                "%s: %d letters were made without their records, which did not fit, and are not brought back",
+                done.dead_letter_topic,
+                done.left_out,
+            )
         if done.expired:
             self.log.warning(
                 "%s: what lay at %d offsets was deleted before it was replayed",

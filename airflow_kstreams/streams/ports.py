@@ -198,7 +198,21 @@ class ClusterPort(Protocol):
     """Makes clients of one Kafka cluster."""
 
     def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort: ...
-    def writer(self, *, transactional_id: str | None, transaction_timeout_ms: int = 60_000) -> WriterPort: ...
+    def writer(
+        self,
+        *,
+        transactional_id: str | None,
+        transaction_timeout_ms: int = 60_000,
+        max_message_bytes: Mapping[str, int] | None = None,
+    ) -> WriterPort:
+        """Make a writer.
+
+        :param max_message_bytes: of the topics that it writes, by topic: it takes the largest record that any
+            of them takes, and its batches are no larger than each of them takes. Unless given, the client's
+            own limits.
+        """
+        ...
+
     def admin(self) -> AdminPort: ...
 
 

@@ -74,16 +74,24 @@ class FaultyCluster:
         made = self._interceptor.call("cluster.reader", self._cluster, make, (group_id, isolation))
         return FaultyReader(made, self._interceptor)
 
-    def writer(self, *, transactional_id: str | None, transaction_timeout_ms: int = 60_000) -> WriterPort:
+    def writer(
+        self,
+        *,
+        transactional_id: str | None,
+        transaction_timeout_ms: int = 60_000,
+        max_message_bytes: Mapping[str, int] | None = None,
+    ) -> WriterPort:
         """Make a writer, which is itself a call that passes the interceptor.
 
         :param transactional_id: None for a writer without transactions.
         :param transaction_timeout_ms: after which the broker aborts a transaction.
+        :param max_message_bytes: of the topics that it writes, by topic.
         """
         make = partial(
             self._cluster.writer,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
+            max_message_bytes=max_message_bytes,
         )
         made = self._interceptor.call("cluster.writer", self._cluster, make, (transactional_id,))
         return FaultyWriter(made, self._interceptor)

@@ -24,6 +24,7 @@ from rich.table import Table
 
 from airflow_kstreams.kafka.delivery import make_produce
 from airflow_kstreams.kafka.errors import convert
+from airflow_kstreams.kafka.record_limits import RefusedRecords
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -89,6 +90,7 @@ def _client() -> Iterator[tuple[Produce, Produce, Callable[[], object]]]:
         bootstrap="unused",
         timeout_seconds=_SECONDS,
         explain=lambda error, what: convert(error, what=what, where="unused"),
+        refused=RefusedRecords({}, {}),
     )
     for topic in (OUTPUT, "changelog"):
         producer.produce(topic, b"")

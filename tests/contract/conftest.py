@@ -62,7 +62,7 @@ class Contract:
         self.opened.append(reader)
         return reader
 
-    def writer(self, transactional_id: str | None = "", **more: int) -> WriterPort:
+    def writer(self, transactional_id: str | None = "", **more: Any) -> WriterPort:
         """A writer that has claimed its transactional id, the group's name unless given."""
         name = self.group if transactional_id == "" else transactional_id
         writer = self.cluster.writer(transactional_id=name, **more)

@@ -7,7 +7,13 @@ from random import Random
 
 import pytest
 
-from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, RecordError, TaskFencedError
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    KafkaClientError,
+    RecordError,
+    TaskFencedError,
+    TransactionAbortedError,
+)
 from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition, WriterPort
 from tests.contract.conftest import Contract
 
@@ -288,3 +294,140 @@ def test_offsets_are_committed_after_the_records_when_there_are_no_transactions(
     assert reader.committed([source]) == {source: CommittedOffset(1)}
     writer.abort()
     assert contract.values(tp, 1) == [b"v"], "what was sent stays sent"
+
+
+def test_client_takes_a_record_up_to_its_limit_with_its_headers(contract: Contract) -> None:
+    topic = contract.topic(max_message_bytes="2000000")
+    writer = contract.writer()
+    writer.begin()
+    headers = [("name", b"h" * 200), ("none", None)]
+    rest = 36 + len(b"key") + (1 + 4 + 2 + 200) + (1 + 4 + 1)
+    with pytest.raises(RecordError, match="MSG_SIZE_TOO_LARGE"):
+        writer.produce(topic, b"x" * (1_000_000 - rest + 1), b"key", 0, None, headers)
+    writer.produce(topic, b"x" * (1_000_000 - rest), b"key", 0, None, headers)
+    writer.commit()
+    contract.settled(TopicPartition(topic, 0), 2)
+
+
+@pytest.mark.parametrize("too_much", [0, 1])
+def test_topic_takes_a_record_up_to_its_limit_with_headers_of_record_and_batch(
+    contract: Contract, too_much: int
+) -> None:
+    topic = contract.topic(max_message_bytes="100000")
+    writer = contract.writer()
+    writer.begin()
+    rest = 74 + len(b"k" * 10) + len("a") + len(b"b" * 10)
+    value = Random(0).randbytes(100_000 - rest + too_much)
+    writer.produce(topic, value, b"k" * 10, 0, None, [("a", b"b" * 10)])
+    if too_much:
+        with pytest.raises(RecordError, match="MSG_SIZE_TOO_LARGE"):
+            writer.commit()
+    else:
+        writer.commit()
+        contract.settled(TopicPartition(topic, 0), 2)
+
+
+def test_topic_takes_what_is_larger_than_its_limit_if_it_is_compressed(contract: Contract) -> None:
+    topic = contract.topic(max_message_bytes="2000")
+    writer = contract.writer()
+    writer.begin()
+    writer.produce(topic, b"x" * 100_000, b"k", 0)
+    writer.commit()
+    contract.settled(TopicPartition(topic, 0), 2)
+
+
+def test_small_records_are_refused_when_they_leave_in_a_batch_larger_than_the_topic_takes(
+    contract: Contract,
+) -> None:
+    topic = contract.topic(max_message_bytes="2000")
+    writer, random = contract.writer(None), Random(0)
+    writer.begin()
+    with pytest.raises(RecordError, match="MSG_SIZE_TOO_LARGE"):
+        for _ in range(1_000):
+            writer.produce(topic, random.randbytes(100), b"k", 0)
+        writer.flush()
+
+
+#: Characters of metadata that the broker takes with an offset: its limit, less one that the client adds.
+METADATA = 4_095
+
+
+def test_offset_is_refused_when_its_metadata_is_too_long(contract: Contract) -> None:
+    source = TopicPartition(contract.topic(), 0)
+    reader, writer = contract.reader(), contract.writer()
+    fits, too_long = ({source: CommittedOffset(n, "é" * n)} for n in (METADATA, METADATA + 1))
+    reader.commit(fits)
+    with pytest.raises(KafkaClientError) as caught:
+        reader.commit(too_long)
+    assert (caught.value.code, caught.value.is_retriable) == ("OFFSET_METADATA_TOO_LARGE", False)
+    writer.begin()
+    writer.send_offsets(fits, reader)
+    with pytest.raises(TransactionAbortedError):
+        writer.send_offsets(too_long, reader)
+    assert writer.suspect
+    writer.abort()
+    assert reader.committed([source])[source].offset == METADATA
+
+
+def test_offsets_are_refused_when_so_many_come_at_once_that_the_broker_cannot_write_them(
+    contract: Contract,
+) -> None:
+    # 250 times 4,095 characters, with what is written around them, are less than the broker's 1,048,588
+    # bytes, 256 are more.
+    topic = contract.topic(256)
+    reader, writer = contract.reader(), contract.writer()
+    offsets = {TopicPartition(topic, n): CommittedOffset(n, "m" * METADATA) for n in range(256)}
+    fits = {tp: offset for tp, offset in offsets.items() if tp.partition < 250}
+    reader.commit(fits)
+    with pytest.raises(KafkaClientError) as caught:
+        reader.commit(offsets)
+    assert (caught.value.code, caught.value.is_retriable) == ("UNKNOWN", False)
+    writer.begin()
+    with pytest.raises(TransactionAbortedError):
+        writer.send_offsets(offsets, reader)
+    writer.abort()
+    writer = contract.writer()
+    writer.begin()
+    # The limit is that of one call.
+    writer.send_offsets(fits, reader)
+    writer.send_offsets({tp: offset for tp, offset in offsets.items() if tp not in fits}, reader)
+    writer.commit()
+    assert reader.committed(offsets) == offsets
+
+
+def test_writer_takes_as_much_as_its_largest_topic_and_less_together_than_its_smallest(
+    contract: Contract,
+) -> None:
+    limits = {
+        contract.topic(max_message_bytes="6000000"): 6_000_000,
+        contract.topic(max_message_bytes="2000"): 2_000,
+    }
+    large, small = limits
+    random = Random(0)
+    # More than the reader asks for at once: 4 MiB.
+    value, values = random.randbytes(5_900_000), [random.randbytes(100) for _ in range(500)]
+    writer = contract.cluster.writer(transactional_id=contract.group, max_message_bytes=limits)
+    contract.opened.append(writer)
+    writer.init_transactions()
+    writer.begin()
+    writer.produce(large, value, b"k", 0)
+    for each in values:
+        writer.produce(small, each, b"k", 0)
+    writer.commit()
+    assert contract.values(TopicPartition(large, 0), 1) == [value]
+    assert contract.values(TopicPartition(small, 0), 500) == values
+
+
+@pytest.mark.parametrize("refuses", ["client", "broker"])
+def test_size_and_limit_are_named_when_a_record_is_too_large(contract: Contract, refuses: str) -> None:
+    limit = 20_000 if refuses == "broker" else 1_048_588
+    topic = contract.topic(max_message_bytes=str(limit))
+    writer = contract.cluster.writer(transactional_id=None, max_message_bytes={topic: limit})
+    contract.opened.append(writer)
+    writer.begin()
+    size, shown = (30_000, "30,") if refuses == "broker" else (1_200_000, "1,200,")
+    with pytest.raises(RecordError, match=rf"MSG_SIZE_TOO_LARGE.* {shown}\d+ bytes.* {limit:,}") as caught:
+        writer.produce(topic, Random(0).randbytes(size), b"k", 0)
+        writer.flush()
+    assert "max.message.bytes" in str(caught.value)
+    assert caught.value.topic == topic

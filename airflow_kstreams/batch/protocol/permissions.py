@@ -45,7 +45,11 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     found += _owned(own.metadata, "metadata topic")
     found += _owned(own.ledger, "run ledger")
     kept_locally = plan.changelogs if settings.state_dir else ()
-    found += [_settings(topic, kept_locally=topic in kept_locally) for topic in internal_settings(plan)]
+    internal = internal_settings(plan)
+    found += [_settings(topic, kept_locally=topic in kept_locally) for topic in internal]
+    letters = [settings.dead_letter_topic] if settings.dead_letters else []
+    theirs = dict.fromkeys([*plan.sources, *plan.outputs, *letters])
+    found += [_limit(topic) for topic in theirs if topic not in internal]
     group = Permission(
         operation=Operation.READ, resource=Resource.GROUP, name=app, reason="committed offsets"
     )
@@ -155,6 +159,17 @@ def _settings(topic: str, *, kept_locally: bool) -> Permission:
         + (", and whether local files of state.dir are still good" if kept_locally else ""),
         without="begin does not check the settings of internal topics"
         + (", and stores are replayed from their changelogs" if kept_locally else ""),
+    )
+
+
+def _limit(topic: str) -> Permission:
+    """Return what looking at the largest record of a topic needs."""
+    return Permission(
+        operation=Operation.DESCRIBE_CONFIGS,
+        resource=Resource.TOPIC,
+        name=topic,
+        reason="how large its records may be",
+        without="its max.message.bytes is taken to be the broker's default",
     )
 
 

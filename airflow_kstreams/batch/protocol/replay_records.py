@@ -36,6 +36,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param positions: how far all replays are in each partition.
     :param records_per_topic: records brought back, by the topic they came from.
     :param without_origin: letters that belong to no consumed record, as those of timers; they stay.
+    :param left_out: letters that do not hold their whole record, because it did not fit; they stay.
     :param expired: offsets that were deleted before they were replayed.
     """
 
@@ -48,6 +49,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     positions: dict[int, int] = {}
     records_per_topic: dict[str, int] = {}
     without_origin: int = 0
+    left_out: int = 0
     expired: int = 0
 
     @property
@@ -65,7 +67,12 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         }
 
     def after(
-        self, positions: Mapping[int, int], records_per_topic: Mapping[str, int], without_origin: int
+        self,
+        positions: Mapping[int, int],
+        records_per_topic: Mapping[str, int],
+        *,
+        without_origin: int,
+        left_out: int,
     ) -> Replay:
         """Return the replay with more done."""
         topics = sorted({*self.records_per_topic, *records_per_topic})
@@ -77,6 +84,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 for topic in topics
             },
             without_origin=self.without_origin + without_origin,
+            left_out=self.left_out + left_out,
         )
 
 

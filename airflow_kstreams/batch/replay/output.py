@@ -17,7 +17,7 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
-from airflow_kstreams.streams.records.error_handling import DeadLetterOrigin
+from airflow_kstreams.streams.records.dead_letters import DeadLetterOrigin
 
 #: A letter, and where it was consumed.
 Letter = tuple[Record, DeadLetterOrigin]

@@ -3,7 +3,8 @@
 Each goes to the partition it came from (the one its key asks for, if the topic has fewer by now), with the
 key, value, time and headers it had there, less the headers that say why it became a dead letter. The letters
 themselves stay where they are; how far they were replayed stands in a topic of its own
-(``replay_records.py``).
+(``replay_records.py``). A letter that does not hold its whole record brings nothing back: it is counted, and
+the log says where its record is.
 
 One replay, all under one transactional id::
 
@@ -36,6 +37,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.ledger import check_run_id
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, log_bounds
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
+from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.replay_records import (
     Replay,
@@ -64,7 +66,7 @@ from airflow_kstreams.streams.ports import (
     WriterPort,
 )
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.records.error_handling import DeadLetterOrigin, origin_of
+from airflow_kstreams.streams.records.dead_letters import DeadLetterOrigin, origin_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -107,8 +109,7 @@ class DeadLetterReplay:
             clients = self._open(stack)
             replay = self._current(clients, wait_ms=0)
             for batch in self._batches(clients.reader, replay):
-                positions, origins = batch.positions, [origin for _, origin in batch.letters]
-                replay = replay.after(positions, _per_topic(origins), batch.without_origin)
+                replay = batch.done(replay)
             return replay
 
     def run(self) -> Replay:
@@ -143,6 +144,8 @@ class DeadLetterReplay:
             writer = self._cluster.writer(
                 transactional_id=replay_owner(self._topic),
                 transaction_timeout_ms=self._settings.transaction_timeout_ms,
+                # A record is smaller than its letter, and how large letters are, their topic says.
+                max_message_bytes=max_message_bytes(clients.admin, [self._topic]),
             )
             stack.callback(writer.close)
             writer.init_transactions()
@@ -157,8 +160,8 @@ class DeadLetterReplay:
         output.write(replay, ())
         attempts.end(commits=1, grew_old=False)
         for batch in self._batches(clients.reader, replay):
-            per_topic = _per_topic([origin for _, origin in batch.letters])
-            replay = self._ended(replay.after(batch.positions, per_topic, batch.without_origin))
+            batch.warn_of_left_out()
+            replay = self._ended(batch.done(replay))
             output.write(replay, batch.letters)
             attempts.end(commits=1, grew_old=False)
         return replay
@@ -256,21 +259,47 @@ class _Batch:
 
     :param letters: what goes back, with where to.
     :param positions: by partition.
+    :param without_origin: letters that belong to no consumed record.
+    :param left_out: letters that do not hold their whole record.
     """
 
     letters: Sequence[tuple[Record, DeadLetterOrigin]]
     positions: Mapping[int, int]
     without_origin: int
+    left_out: Sequence[tuple[Record, DeadLetterOrigin]]
+
+    def done(self, replay: Replay) -> Replay:
+        """Return the replay as it is behind this batch."""
+        return replay.after(
+            self.positions,
+            Counter(origin.topic for _, origin in self.letters),
+            without_origin=self.without_origin,
+            left_out=len(self.left_out),
+        )
+
+    def warn_of_left_out(self) -> None:
+        """Say of each record that cannot come back where it is."""
+        for record, origin in self.left_out:
+            log.warning(
+                "the letter %s-%s@%s is not brought back: it was made without %s, which did not fit; its "
+                "record is at %s, as long as that topic keeps it",
+                record.topic(),
+                record.partition(),
+                record.offset(),
+                origin.left_out,
+                origin,
+            )
 
 
 def _batch(records: Sequence[Record], positions: Mapping[int, int]) -> _Batch:
     origins = [(record, origin_of(record.headers())) for record in records]
-    letters = [(record, origin) for record, origin in origins if origin is not None]
-    return _Batch(letters=letters, positions=positions, without_origin=len(origins) - len(letters))
-
-
-def _per_topic(origins: Sequence[DeadLetterOrigin]) -> Counter[str]:
-    return Counter(origin.topic for origin in origins)
+    known = [(record, origin) for record, origin in origins if origin is not None]
+    return _Batch(
+        letters=[(record, origin) for record, origin in known if not origin.left_out],
+        positions=positions,
+        without_origin=len(origins) - len(known),
+        left_out=[(record, origin) for record, origin in known if origin.left_out],
+    )
 
 
 def _caught_up(replay: Replay, last: Replay | None, log_starts: Mapping[int, int]) -> Replay:

@@ -125,6 +125,7 @@ class ReplayResult(TypedDict):
     :param records_per_topic: the same per topic, largest first.
     :param topics_omitted: how many topics did not fit.
     :param without_origin: letters that stayed because they belong to no consumed record, as those of timers.
+    :param left_out: letters that stayed because they do not hold their whole record, which did not fit.
     :param expired: offsets that the topic's retention deleted before they were replayed.
     """
 
@@ -135,6 +136,7 @@ class ReplayResult(TypedDict):
     records_per_topic: dict[str, int]
     topics_omitted: int
     without_origin: int
+    left_out: int
     expired: int
 
 
@@ -203,6 +205,7 @@ def replay_result(application_id: str, replay: Replay) -> ReplayResult:
         records_per_topic={},
         topics_omitted=0,
         without_origin=replay.without_origin,
+        left_out=replay.left_out,
         expired=replay.expired,
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, replay.records_per_topic)

@@ -109,6 +109,7 @@ def run_plan(
 
     :param warnings: of this kind of run.
     """
+    warnings += topics.warnings
     for warning in warnings:
         log.warning("%s", warning)
     return RunPlan(

@@ -9,6 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.protocol.message_sizes import (
+    ROOM_BYTES,
+    largest_read,
+    max_message_bytes,
+    small_topics,
+    with_room,
+)
 from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.protocol.topic_settings import (
@@ -46,11 +53,13 @@ class SourceTopics:
     :param partitions: partition count of every source topic.
     :param topic_ids: topic id of every source topic.
     :param grouped: partition groups per subtopology id, one task each.
+    :param warnings: what a person should look at.
     """
 
     partitions: Mapping[str, int]
     topic_ids: Mapping[str, str]
     grouped: Mapping[int, GroupedPartitions]
+    warnings: tuple[str, ...] = ()
 
     @property
     def tasks(self) -> dict[int, int]:
@@ -99,8 +108,10 @@ def ensure_topics(
         )
         tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
         refuse_harmful_settings(admin, plan)
-        _create_internal(admin, plan, found, (counts, tasks), settings)
-        _ensure_dead_letter_topic(admin, plan, settings)
+        limits = _limits(admin, plan, settings, found)
+        largest = largest_read(plan, limits)
+        _create_internal(admin, plan, found, (counts, tasks), largest, settings)
+        _ensure_dead_letter_topic(admin, plan, settings, largest)
         # Deletes nothing, and is refused if finish could not delete either: better known now than after
         # hours.
         admin.delete_records({TopicPartition(topic, 0): 0 for topic in plan.repartition_topics})
@@ -109,7 +120,21 @@ def ensure_topics(
         partitions={topic: counts[topic] for topic in plan.sources},
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
         grouped=with_changelogs(plan, grouped, described),
+        warnings=small_topics(plan, settings, limits),
     )
+
+
+def _limits(
+    admin: AdminPort,
+    plan: TopologyPlan,
+    settings: ApplicationSettings,
+    found: Mapping[str, TopicDescription],
+) -> dict[str, int]:
+    """Return ``max.message.bytes`` of the topics that exist and that records of the topology are in."""
+    held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
+    if settings.dead_letters:
+        held |= admin.describe_topics([settings.dead_letter_topic]).keys()
+    return max_message_bytes(admin, held)
 
 
 def check_topics(
@@ -162,10 +187,14 @@ def _refuse_other_count(
         )
 
 
-def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> None:
+def _ensure_dead_letter_topic(
+    admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings, largest: int
+) -> None:
     """Create the dead-letter topic if records may go there and the user has not named one.
 
     It has one partition, so that dead letters keep the order in which a task met them.
+
+    :param largest: what the inputs hold; repartition topics hold more, and theirs may be letters, too.
     """
     if not settings.dead_letters:
         return
@@ -179,7 +208,8 @@ def _ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: Ap
             fix=f"create it with: kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} "
             "--partitions <count>; or leave errors.dead.letter.queue.topic.name out",
         )
-    admin.create_topics([topic_spec(topic, 1, REPARTITION, settings)])
+    configs = {**REPARTITION, **with_room(largest + ROOM_BYTES)}
+    admin.create_topics([topic_spec(topic, 1, configs, settings)])
 
 
 def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, TopicDescription]) -> None:
@@ -212,16 +242,18 @@ def _create_internal(
     plan: TopologyPlan,
     found: Mapping[str, TopicDescription],
     sizes: tuple[Mapping[str, int], Mapping[int, int]],
+    largest: int,
     settings: ApplicationSettings,
 ) -> None:
     counts, tasks = sizes
+    room = with_room(largest)
     wanted = [
-        topic_spec(topic, counts[topic], REPARTITION, settings)
+        topic_spec(topic, counts[topic], {**REPARTITION, **room}, settings)
         for topic in plan.repartition_topics
         if topic not in found
     ]
     wanted += [
-        topic_spec(changelog, tasks[subtopology], changelog_settings(plan, changelog), settings)
+        topic_spec(changelog, tasks[subtopology], {**room, **changelog_settings(plan, changelog)}, settings)
         for changelog, subtopology in plan.changelogs.items()
         if changelog not in found
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Self
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
 from airflow_kstreams.batch.protocol.model import Slice, TaskReport
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
@@ -27,6 +29,8 @@ from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.batch.task.work import TaskSetup, Work
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.ports import AdminPort, ReaderPort, WriterPort
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 
@@ -87,6 +91,8 @@ class TaskAttempt:
         self._attempts = attempts
         self._number = attempts.number
         self._clients = ExitStack()
+        #: ``max.message.bytes`` of the topics that the task writes.
+        self._limits: Mapping[str, int] = {}
         self._commit: TaskCommit | None = None
         self._loop: TaskLoop | None = None
 
@@ -131,6 +137,8 @@ class TaskAttempt:
         refuse_unfit_timeouts(self._settings, admin)
         written = self._written_topics()
         await_leaders(admin, written)
+        small = ProtocolTopics(self._settings.application_id).protocol
+        self._limits = max_message_bytes(admin, written - {*small})
         outputs, state = self._writers()  # step 1
         reader = self._reader()
         slice_, share = self._share(reader, admin)  # steps 2 and 3
@@ -256,6 +264,7 @@ class TaskAttempt:
                 now_ms=self._clock.now_ms,
                 partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
                 latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),
+                dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
             ),
         )
 
@@ -264,7 +273,7 @@ class TaskAttempt:
         deciding = self._transactional_writer()
         if self._settings.exactly_once:
             return deciding, deciding
-        outputs = self._cluster.writer(transactional_id=None)
+        outputs = self._cluster.writer(transactional_id=None, max_message_bytes=self._limits)
         self._clients.callback(outputs.close)
         return outputs, deciding
 
@@ -272,6 +281,7 @@ class TaskAttempt:
         writer = self._cluster.writer(
             transactional_id=f"{self._settings.application_id}-{self._task_id}",
             transaction_timeout_ms=self._settings.transaction_timeout_ms,
+            max_message_bytes=self._limits,
         )
         self._clients.callback(writer.close)
         writer.init_transactions()

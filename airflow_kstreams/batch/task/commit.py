@@ -32,6 +32,7 @@ from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.task.task_slice import TaskSlice
+from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
 from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
@@ -96,6 +97,7 @@ class TaskCommit:
         self._input_stops = {part.topic_partition: part.stop_offset for part in basis.slice.inputs}
         self.changelog_ends: Mapping[TopicPartition, int] = basis.changelog_ends
         self.commits = 0
+        self._committed = {partition: start for partition, (start, _) in basis.share.bounds.items()}
 
     def begin(self) -> None:
         """Open the transaction that the next outputs belong to, unless it is open."""
@@ -107,7 +109,19 @@ class TaskCommit:
 
         :param last: whether the task is at its stop offsets, so that it notifies.
         :return: the counters that were committed with the offsets.
+        :raises RecordError: the client or the broker refused a record for what it is.
         """
+        try:
+            counters = self._commit(task, now_seconds=now_seconds, last=last)
+        except RecordError as error:
+            if error.offset >= 0 or error.node:
+                raise
+            raise self._placed(error, task) from error
+        self._committed = dict(task.group.positions())
+        self.commits += 1
+        return counters
+
+    def _commit(self, task: StreamTask, *, now_seconds: float, last: bool) -> OffsetMetadata:
         outputs, state = self._clients.outputs, self._clients.state
         self.begin()
         task.flush()
@@ -123,8 +137,24 @@ class TaskCommit:
         state.send_offsets(self._offsets(task, counters), self._clients.reader)
         state.commit()
         self._open = False
-        self.commits += 1
         return counters
+
+    def _placed(self, error: RecordError, task: StreamTask) -> RecordError:
+        """Return the error of a refused record with what it may come from: all since the last commit."""
+        positions = task.group.positions()
+        spans = [
+            f"{partition}@[{start}, {positions[partition]})"
+            for partition, start in sorted(self._committed.items())
+            if positions.get(partition, start) > start
+        ]
+        return RecordError(
+            f"task {task.task_id}: {error.cause}; it comes from {' or '.join(spans) or 'no record'}",
+            fix=error.fix,
+            topic=error.topic,
+            partition=error.partition,
+            offset=error.offset,
+            node=error.node,
+        )
 
     def abort(self) -> None:
         """Abort what is open; best effort, the next attempt's fencing aborts it in any case."""

@@ -2,9 +2,8 @@
 
 Policies (``deserialization.exception.handler``, ``processing.exception.handler``): ``fail`` ends the task and
 names record and node; ``skip`` logs and counts; ``dead-letter`` sends the consumed record, its original bytes
-and headers, to the dead-letter topic, with headers that say what happened, as Kafka Streams does
-(``__streams.errors.*``, KIP-1034). It is sent by the task's own producer, so it commits or vanishes with
-everything else the task did.
+and headers, to the dead-letter topic, with headers that say what happened (``dead_letters.py``). It is sent
+by the task's own producer, so it commits or vanishes with everything else the task did.
 
 Processing errors are caught at the node where they happen, innermost first: what the record's other paths
 through the topology gave stays, as in Kafka Streams. Errors of the engine itself (``KStreamsError``: a fenced
@@ -15,14 +14,14 @@ from __future__ import annotations
 
 import logging
 import re
-import traceback
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.graph.nodes import Forward, Node, SinkNode, SourceNode
-from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.record_counts import Counters
+from airflow_kstreams.streams.records.dead_letters import DeadLetters
 from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError, as_consumed
@@ -32,15 +31,8 @@ from airflow_kstreams.streams.state.stores.store_serdes import UnfitKeyError
 
 log = logging.getLogger(__name__)
 
-#: ``produce(topic, value, key, partition, timestamp_ms, headers)``, see ``WriterPort``.
-Produce = Callable[..., None]
-
 #: What an error may repeat of a record: something in quotes, or a number.
 _REPEATED = re.compile(r"""(?P<mark>['"])(?P<quoted>(?:(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}""")
-#: Starts the names of the headers that say why a record is a dead letter; Kafka Streams has the same.
-_PREFIX = "__streams.errors."
-#: Longest stack trace that travels in a header; brokers limit the size of a record.
-_STACKTRACE_LIMIT = 8_000
 
 
 class ErrorHandling:
@@ -48,7 +40,7 @@ class ErrorHandling:
 
     :param task_id: for messages.
     :param nodes: of the subtopology, by name.
-    :param produce: sends a record.
+    :param letters: sends records to the dead-letter topic.
     :param counters: of the task.
     """
 
@@ -59,16 +51,15 @@ class ErrorHandling:
         task_id: str,
         nodes: Mapping[str, Node],
         context: TaskRecordContext,
-        produce: Produce,
+        letters: DeadLetters,
         counters: Counters,
     ) -> None:
         self._deserialization = settings.deserialization_exception_handler
         self._processing = settings.processing_exception_handler
-        self._dead_letter_topic = settings.dead_letter_topic
         self._task_id = task_id
         self._nodes = nodes
         self._context = context
-        self._produce = produce
+        self._letters = letters
         self._counters = counters
 
     def guarded(self, node: str, run: Forward) -> Forward:
@@ -103,6 +94,24 @@ class ErrorHandling:
         if policy == "fail" or isinstance(error, KStreamsError):
             raise error
         self._handle(error, node, policy)
+
+    def refused(self, error: RecordError) -> RecordError:
+        """Return the error of a record that the client did not take with what it came from; any other as it
+        is.
+        """
+        if not error.topic or error.offset >= 0 or error.node:
+            return error
+        node = failing_node(error, "(commit point)")
+        site = self._site_of(node)
+        return RecordError(
+            f"task {self._task_id}: the result of {self._context.where()} at node {node!r}"
+            f"{f' ({site})' if site else ''}: {error.cause}",
+            fix=error.fix,
+            topic=error.topic,
+            partition=error.partition,
+            offset=error.offset,
+            node=node,
+        )
 
     def record_error(self, error: Exception) -> RecordError:
         """Describe what failed at which node and record."""
@@ -155,64 +164,20 @@ class ErrorHandling:
             log.warning("%s; the record is skipped", what)
             self._counters.left_out(node, "skipped")[0] += 1
             return
-        log.warning("%s; the record goes to %s", what, self._dead_letter_topic)
+        log.warning("%s; the record goes to %s", what, self._letters.topic)
         self._counters.left_out(node, "dead-lettered")[0] += 1
         record = self._context.record
         # What an extractor said, or a table above the node, is not the consumed record's time.
         time_ms = self._context.timestamp_ms if record is None else record.timestamp()[1]
-        self._produce(
-            self._dead_letter_topic,
-            None if record is None else record.value(),
-            None if record is None else record.key(),
-            -1,
-            max(time_ms, 0),
-            dead_letter_headers(record, error, node),
-        )
-
-
-def dead_letter_headers(record: Record | None, error: Exception, node: str) -> Headers:
-    """Return a dead letter's headers: the record's own, then why it is one, all as UTF-8 text.
-
-    :param record: None when the error came at a commit point or from a timer.
-    """
-    stacktrace = "".join(traceback.format_exception(error))[-_STACKTRACE_LIMIT:]
-    facts = {
-        "exception": f"{type(error).__module__}.{type(error).__qualname__}",
-        "message": str(error),
-        "stacktrace": stacktrace,
-        "topic": "" if record is None else record.topic(),
-        "partition": "-1" if record is None else str(record.partition()),
-        "offset": "-1" if record is None else str(record.offset()),
-        "node": node,
-    }
-    own = [] if record is None else record.headers() or []
-    return [*own, *((f"{_PREFIX}{name}", text.encode()) for name, text in facts.items())]
-
-
-class DeadLetterOrigin(NamedTuple):
-    """Where a dead letter was consumed, and the headers it had there."""
-
-    topic: str
-    partition: int
-    headers: Headers
-
-
-def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
-    """Undo :func:`dead_letter_headers`; None for a letter without record, as a timer's, and for no letter.
-
-    The newest letter's headers stand last, and each name once. What stands before them is the record's own,
-    though it may be called the same: of a letter of another application, say, that became one again.
-    """
-    own = list(headers or [])
-    facts: dict[str, bytes | None] = {}
-    while own and own[-1][0].startswith(_PREFIX) and own[-1][0] not in facts:
-        name, value = own.pop()
-        facts[name] = value
-    topic = (facts.get(f"{_PREFIX}topic") or b"").decode(errors="replace")
-    partition = (facts.get(f"{_PREFIX}partition") or b"").decode(errors="replace")
-    if not topic or not partition.isdecimal():
-        return None
-    return DeadLetterOrigin(topic, int(partition), own)
+        left_out = self._letters.send(record, error, node, max(time_ms, 0))
+        if left_out:
+            log.warning(
+                "task %s: %s is larger than %s takes: its dead letter leaves out %s",
+                self._task_id,
+                self._context.where(),
+                self._letters.topic,
+                left_out,
+            )
 
 
 def without_values(text: str, record: Record | None, *, own: str = "") -> str:

@@ -11,7 +11,8 @@ from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import StreamTimer, WallClock
 from airflow_kstreams.streams.record_counts import Counters, Rule
-from airflow_kstreams.streams.records.error_handling import ErrorHandling, Produce
+from airflow_kstreams.streams.records.dead_letters import Produce
+from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock

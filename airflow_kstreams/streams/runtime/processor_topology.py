@@ -27,7 +27,8 @@ from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_t
 from airflow_kstreams.streams.graph.services import ignore_updates
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import Counters
-from airflow_kstreams.streams.records.error_handling import ErrorHandling, Produce
+from airflow_kstreams.streams.records.dead_letters import DeadLetters, Produce
+from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.partition_group import RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
@@ -100,7 +101,9 @@ class ProcessorTopology:
             task_id=task_id,
             nodes={node.name: node for node in subtopology.nodes},
             context=self.record_context,
-            produce=produce,
+            letters=DeadLetters(
+                produce, topic=settings.dead_letter_topic, limit_bytes=environment.dead_letter_bytes
+            ),
             counters=self.counters,
         )
         #: What the task's loops share.

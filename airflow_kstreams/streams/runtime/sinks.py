@@ -9,7 +9,7 @@ from typing import Any
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import SinkNode
 from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
-from airflow_kstreams.streams.records.error_handling import Produce
+from airflow_kstreams.streams.records.dead_letters import Produce
 
 #: Keys whose partition a sink remembers: working it out costs more than everything else it does.
 _PLACED_KEYS = 100_000

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
-from airflow_kstreams.streams.records.error_handling import Produce
+from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
@@ -280,6 +280,11 @@ class StreamTask:
     def _guarded(self, step: Callable[[], T]) -> T:
         try:
             return step()
+        except RecordError as error:
+            explained = self._bound.errors.refused(error)
+            if explained is error:
+                raise
+            raise explained from error
         except KStreamsError:
             raise
         except Exception as error:

@@ -18,7 +18,9 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     TopicSpec,
 )
+from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.testing.in_memory_kafka.log import Content, LogRecord, PartitionLog, Transaction
+from airflow_kstreams.testing.in_memory_kafka.sizes import OFFSET_METADATA_MAX, offsets_bytes
 from airflow_kstreams.testing.in_memory_kafka.transactions import TransactionCoordinator
 
 #: Pause of a client before it asks again.
@@ -55,11 +57,6 @@ class Topic:
         """Whether only the last record of each key is kept."""
         return "compact" in self.spec.configs.get("cleanup.policy", "")
 
-    @property
-    def max_message_bytes(self) -> int:
-        """The largest record it takes."""
-        return int(self.spec.configs.get("max.message.bytes", 1_048_588))
-
     def partition_for(self, key: bytes | None) -> int:
         """Return the partition of a serialized key, as Java's producer picks it."""
         if key is not None:
@@ -73,7 +70,7 @@ _TIMESTAMP_TYPE = "message.timestamp.type"
 _TOPIC_DEFAULTS: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "delete.retention.ms": "86400000",
-    "max.message.bytes": "1048588",
+    "max.message.bytes": str(BROKER_MAX_BYTES),
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": str(2**63 - 1),
     _TIMESTAMP_TYPE: "CreateTime",
@@ -188,6 +185,20 @@ class Broker:
         inherited = {name: self.configs[of] for name, of in _INHERITED.items() if of in self.configs}
         return {**_TOPIC_DEFAULTS, **inherited, **topic.spec.configs}
 
+    def max_message_bytes(self, topic: Topic) -> int:
+        """Return the largest batch that a topic takes."""
+        given = topic.spec.configs.get("max.message.bytes") or self.configs.get("message.max.bytes")
+        return int(given or BROKER_MAX_BYTES)
+
+    def offsets_refusal(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> str | None:
+        """Return the code with which the group coordinator refuses offsets, None if it takes them."""
+        limit = int(self.configs.get("offset.metadata.max.bytes", OFFSET_METADATA_MAX))
+        if any(len(committed.metadata) >= limit for committed in offsets.values()):
+            return "OFFSET_METADATA_TOO_LARGE"
+        # A batch that its topic does not take has no code of its own in the protocol.
+        largest = int(self.configs.get("message.max.bytes", BROKER_MAX_BYTES))
+        return "UNKNOWN" if offsets_bytes(group, offsets) > largest else None
+
     def delete(self, name: str) -> None:
         """Delete a topic, if it exists, and what groups had committed of it."""
         if self.topics.pop(name, None) is not None:
@@ -249,7 +260,17 @@ class Broker:
         return {partition: known[partition] for partition in partitions if partition in known}
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit offsets outside any transaction."""
+        """Commit offsets outside any transaction.
+
+        :raises KafkaClientError: they are too large.
+        """
+        refusal = self.offsets_refusal(group, offsets)
+        if refusal is not None:
+            raise KafkaClientError(
+                f"committing offsets of {group}: {refusal}",
+                fix="commit fewer, or less with them",
+                code=refusal,
+            )
         self._group(group).update(offsets)
         if self.observer is not None:
             self.observer(

@@ -16,6 +16,7 @@ from airflow_kstreams.streams.ports import (
     TopicSpec,
     WriterPort,
 )
+from airflow_kstreams.streams.records.record_sizes import writer_limits
 from airflow_kstreams.testing.in_memory_kafka.admin import InMemoryAdmin
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker, Commit
 from airflow_kstreams.testing.in_memory_kafka.clock import ManualClock
@@ -72,18 +73,29 @@ class InMemoryKafka:
             self._broker, group_id=group_id, isolation=isolation, timeout_seconds=self._timeout_seconds
         )
 
-    def writer(self, *, transactional_id: str | None, transaction_timeout_ms: int = 60_000) -> WriterPort:
+    def writer(
+        self,
+        *,
+        transactional_id: str | None,
+        transaction_timeout_ms: int = 60_000,
+        max_message_bytes: Mapping[str, int] | None = None,
+    ) -> WriterPort:
         """Make a writer: transactional with a transactional id, idempotent without one.
 
         :param transactional_id: claimed by ``init_transactions``.
         :param transaction_timeout_ms: after which the broker aborts a transaction.
+        :param max_message_bytes: of the topics that it writes, by topic.
         """
+        limits = writer_limits(max_message_bytes)
         if transactional_id is None:
-            return InMemoryIdempotentWriter(self._broker, timeout_seconds=self._timeout_seconds)
+            return InMemoryIdempotentWriter(
+                self._broker, limits=limits, timeout_seconds=self._timeout_seconds
+            )
         writer = InMemoryTransactionalWriter(
             self._broker,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
+            limits=limits,
             timeout_seconds=self._timeout_seconds,
         )
         self._writers.append(writer)

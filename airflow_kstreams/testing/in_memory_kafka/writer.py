@@ -6,7 +6,7 @@ leave earlier, as they do when a client's own thread sends them. What waits when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
@@ -15,11 +15,17 @@ from airflow_kstreams.streams.errors import (
     KafkaClientError,
     KStreamsError,
     TaskFencedError,
+    TransactionAbortedError,
     record_refused,
 )
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
-from airflow_kstreams.testing.in_memory_kafka.broker import Broker, Topic
+from airflow_kstreams.streams.records.record_sizes import CLIENT_LIMITS, WriterLimits
+from airflow_kstreams.testing.in_memory_kafka.broker import Broker
 from airflow_kstreams.testing.in_memory_kafka.log import Content, PartitionLog
+from airflow_kstreams.testing.in_memory_kafka.sizes import (
+    is_too_large,
+    request_bytes,
+)
 from airflow_kstreams.testing.in_memory_kafka.transactions import (
     Claim,
     ConcurrentError,
@@ -27,8 +33,6 @@ from airflow_kstreams.testing.in_memory_kafka.transactions import (
     InvalidTransactionError,
 )
 
-#: What the client itself refuses, whatever the topic takes.
-_CLIENT_MAX_BYTES = 1_000_000
 _SENT_EARLY = 0.25
 
 
@@ -43,11 +47,15 @@ class InMemoryIdempotentWriter:
     """The port ``WriterPort`` without transactions.
 
     :param broker: where to write.
+    :param limits: of its records and batches.
     :param timeout_seconds: bound of every request.
     """
 
-    def __init__(self, broker: Broker, *, timeout_seconds: float) -> None:
+    def __init__(
+        self, broker: Broker, *, limits: WriterLimits = CLIENT_LIMITS, timeout_seconds: float
+    ) -> None:
         self._broker = broker
+        self._limits = limits
         self._timeout_seconds = timeout_seconds
         self._waiting: list[tuple[TopicPartition, Content]] = []
         self._failure: KStreamsError | None = None
@@ -117,8 +125,11 @@ class InMemoryIdempotentWriter:
         if self._closed:
             raise ValueError("this writer is closed")
         self._refuse_produce()
-        if len(value or b"") + len(key or b"") > _CLIENT_MAX_BYTES:
-            raise record_refused(topic, partition, "MSG_SIZE_TOO_LARGE: the client's message.max.bytes")
+        written = timestamp_ms or self._broker.clock.now_ms()
+        content: Content = (key, value, written, list(headers) if headers else None)
+        if (size := request_bytes(content)) > self._limits.record_bytes:
+            limit = f"{size:,} bytes, the client's message.max.bytes is {self._limits.record_bytes:,}"
+            raise record_refused(topic, partition, f"MSG_SIZE_TOO_LARGE: {limit}")
         found = self._broker.topics.get(topic)
         if found is None:
             raise KafkaClientError(
@@ -129,8 +140,7 @@ class InMemoryIdempotentWriter:
         if partition >= len(found.logs):
             raise record_refused(topic, partition, "_UNKNOWN_PARTITION")
         at = TopicPartition(topic, partition if partition >= 0 else found.partition_for(key))
-        written = timestamp_ms or self._broker.clock.now_ms()
-        self._waiting.append((at, (key, value, written, list(headers) if headers else None)))
+        self._waiting.append((at, content))
         random = self._broker.random
         if random is not None and random.random() < _SENT_EARLY:
             self._broker.catch_up()
@@ -144,17 +154,52 @@ class InMemoryIdempotentWriter:
 
     def _send(self) -> None:
         """Append everything that waits, up to the first record that is refused."""
+        refused = self._refused()
         waiting, self._waiting = self._waiting, []
-        for at, content in waiting:
+        for number, (at, content) in enumerate(waiting):
             if self._failure is not None:
                 return
-            topic = self._broker.topics.get(at.topic)
             log = self._broker.log(at, "sending")
-            refusal = None if topic is None else _refusal(topic, content)
-            if refusal is None:
-                self._append(log, content)
+            if number in refused:
+                self._failure = record_refused(at.topic, at.partition, refused[number])
             else:
-                self._failure = record_refused(at.topic, at.partition, refusal)
+                self._append(log, content)
+
+    def _refused(self) -> Mapping[int, str]:
+        """Return the records that wait and are the first of a batch that the broker refuses, with the reason.
+
+        What waits for one partition leaves in batches as large as they may be.
+        """
+        refused: dict[int, str] = {}
+        by_partition: dict[TopicPartition, list[int]] = {}
+        for number, (at, _) in enumerate(self._waiting):
+            by_partition.setdefault(at, []).append(number)
+        for at, numbers in by_partition.items():
+            topic = self._broker.topics.get(at.topic)
+            if topic is None:
+                continue
+            limit = self._broker.max_message_bytes(topic)
+            for batch in self._batches(numbers):
+                contents = [self._waiting[number][1] for number in batch]
+                if is_too_large(contents, limit):
+                    size = request_bytes(contents[0])
+                    why = f"MSG_SIZE_TOO_LARGE: {size:,} bytes, the topic's max.message.bytes is {limit:,}"
+                    refused[batch[0]] = why
+                elif topic.compacted and any(key is None for key, *_ in contents):
+                    refused[batch[0]] = "INVALID_RECORD: a compacted topic needs keys"
+        return refused
+
+    def _batches(self, numbers: Sequence[int]) -> list[list[int]]:
+        batches: list[list[int]] = []
+        size = 0
+        for number in numbers:
+            added = request_bytes(self._waiting[number][1])
+            size += added
+            if not batches or size > self._limits.batch_bytes:
+                batches.append([])
+                size = added
+            batches[-1].append(number)
+        return batches
 
     def _append(self, log: PartitionLog, content: Content) -> None:
         self._broker.append(log, content)
@@ -172,9 +217,15 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
     """
 
     def __init__(
-        self, broker: Broker, *, transactional_id: str, transaction_timeout_ms: int, timeout_seconds: float
+        self,
+        broker: Broker,
+        *,
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        limits: WriterLimits = CLIENT_LIMITS,
+        timeout_seconds: float,
     ) -> None:
-        super().__init__(broker, timeout_seconds=timeout_seconds)
+        super().__init__(broker, limits=limits, timeout_seconds=timeout_seconds)
         self.transactional_id = transactional_id
         self._transaction_timeout_ms = transaction_timeout_ms
         self._claim: Claim | None = None
@@ -272,6 +323,14 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
             raise self._wrong_state(what)
         group, found = reader.group_metadata(), dict(offsets)
         coordinator = self._broker.transactions
+        refusal = self._broker.offsets_refusal(group, found)
+        if refusal is not None:
+            self._suspect = True
+            raise TransactionAbortedError(
+                f"{what}: the transaction of {self.transactional_id} must be aborted: {refusal}",
+                fix="nothing: the task aborts and resumes from its committed offsets",
+                task_id=self.transactional_id,
+            )
         self._guarded(what, lambda: self._awaited(lambda: coordinator.add_offsets(claim, group, found)))
         self._registered = True
         self._last_request = lambda: coordinator.add_offsets(claim, group, found)
@@ -327,18 +386,18 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
     def _send(self) -> None:
         """Append what waits; a record stays waiting while the coordinator asks to come again."""
         claim = self._claimed("sending") if self._waiting else None
+        refused, number = self._refused(), 0
         while self._waiting and self._failure is None and claim is not None:
             at, content = self._waiting[0]
-            topic = self._broker.topics.get(at.topic)
             log = self._broker.log(at, "sending")
             transaction = self._broker.transactions.add_partition(claim, log)
             self._registered = True
             del self._waiting[0]
-            refusal = None if topic is None else _refusal(topic, content)
-            if refusal is None:
-                log.append(self._broker.dated(log, content), transaction)
+            if number in refused:
+                self._failure = record_refused(at.topic, at.partition, refused[number])
             else:
-                self._failure = record_refused(at.topic, at.partition, refusal)
+                log.append(self._broker.dated(log, content), transaction)
+            number += 1
             self._let_copy_arrive()
 
     def _let_copy_arrive(self) -> None:
@@ -394,12 +453,3 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
             "commit.interval.ms",
             task_id=self.transactional_id,
         )
-
-
-def _refusal(topic: Topic, content: Content) -> str | None:
-    key, value, _, _ = content
-    if len(value or b"") + len(key or b"") > topic.max_message_bytes:
-        return "MSG_SIZE_TOO_LARGE: the topic's max.message.bytes"
-    if key is None and topic.compacted:
-        return "INVALID_RECORD: a compacted topic needs keys"
-    return None

@@ -37,7 +37,7 @@ def cluster(kafka: str) -> KafkaCluster:
 def make_writer(cluster: KafkaCluster, application_id: str) -> Iterator[MakeWriter]:
     made: list[WriterPort] = []
 
-    def make(transactional_id: str | None = f"{application_id}-0_0", **extra: int) -> WriterPort:
+    def make(transactional_id: str | None = f"{application_id}-0_0", **extra: Any) -> WriterPort:
         writer = cluster.writer(transactional_id=transactional_id, **extra)
         made.append(writer)
         writer.init_transactions()

@@ -21,6 +21,7 @@ from airflow.sdk.exceptions import (
 )
 
 from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.sensors.caught_up import CaughtUpSensor
 from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 from airflow_kstreams.sensors.new_data import NewDataSensor
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
@@ -43,6 +44,7 @@ _SENSORS: dict[str, tuple[type[ConditionSensor], dict[str, Any]]] = {
         },
     ),
     "data": (NewDataSensor, {"topics": ["orders"]}),
+    "caught up": (CaughtUpSensor, {"topics": ["orders"]}),
     "stage": (StopOffsetsReachedSensor, {"run_id": "one", "subtopology": 0}),
 }
 _MODES = ("here", "rescheduled", "deferred")

@@ -55,6 +55,7 @@ RUN = {
         ("DescribeConfigs", "topic", f"letters-{name}")
         for name in ("letters-repartition", "counts-changelog", "metadata", "runs")
     ),
+    *(("DescribeConfigs", "topic", name) for name in ("words", "checked-words", "letter-counts")),
     ("Read", "group", "letters"),
     ("Write", "transactional-id", "letters-*"),
 }
@@ -69,10 +70,10 @@ def test_list_names_each_operation_once_when_runs_are_asked_for(application: str
 
 def test_list_follows_the_settings_when_dead_letters_and_local_state_are_on(application: str) -> None:
     dead = ("--setting", "processing.exception.handler=dead-letter")
-    own = {("Create", "topic", "letters-dead-letter"), ("Write", "topic", "letters-dead-letter")}
+    own = {(each, "topic", "letters-dead-letter") for each in ("Create", "Write", "DescribeConfigs")}
     assert rows(acls(application, *dead)) == RUN | own
     named = rows(acls(application, *dead, "--setting", "errors.dead.letter.queue.topic.name=dead"))
-    assert named == RUN | {("Write", "topic", "dead")}
+    assert named == RUN | {("Write", "topic", "dead"), ("DescribeConfigs", "topic", "dead")}
     kept = acls(application, "--setting", "state.dir=/state")
     assert rows(kept) == RUN
     optional = "optional: without it begin does not check the settings of internal topics"

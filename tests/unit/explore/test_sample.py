@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_kstreams.explore import Sample, SampleRecord, explore
+from airflow_kstreams.explore.sampling import take_sample
 from airflow_kstreams.streams import ConfigError
+from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from spark_apps.flight_delays import topology
 
 RECORDS = (
@@ -77,3 +81,40 @@ def test_records_come_by_timestamp_and_each_partition_in_offset_order_when_they_
     sample = Sample(records=(one(1, 0, 5), one(1, 1, 1), one(0, 0, 5), one(0, 1, 9)))
     order = [(record.partition, record.offset) for record in sample.in_run_order()]
     assert order == [(0, 0), (1, 0), (1, 1), (0, 1)]
+
+
+class Asked:
+    """Notes what every client is asked."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        self.names.add(name)
+        return effect()
+
+
+def test_kafka_is_only_read_when_a_sample_is_taken() -> None:
+    kafka, asked = InMemoryKafka(), Asked()
+    plan = topology().plan("explore")
+    for topic in plan.inputs:
+        kafka.create_topic(topic, partitions=2)
+        kafka.append(topic, b"{}", b"k")
+    before = set(kafka.topics())
+
+    sample = take_sample(FaultyCluster(kafka, asked), plan, 10, lambda *_: None)
+
+    assert len(sample.records) == len(plan.inputs)
+    assert set(kafka.topics()) == before
+    assert asked.names <= {
+        "cluster.admin",
+        "admin.describe_topics",
+        "admin.start_offsets",
+        "admin.end_offsets",
+        "admin.close",
+        "cluster.reader",
+        "reader.assign",
+        "reader.poll",
+        "reader.pause",
+        "reader.close",
+    }

@@ -22,6 +22,23 @@ def token(_: str) -> tuple[str, float]:
     return "token", 0.0
 
 
+@pytest.mark.parametrize(
+    "name",
+    # From the manual of librdkafka, not from the package's own list.
+    [
+        "plugin.library.paths",
+        "ssl.engine.location",
+        "ssl.engine.id",
+        "ssl.providers",
+        "sasl.kerberos.kinit.cmd",
+        "oauth_cb",
+    ],
+)
+def test_setting_is_refused_when_the_clients_manual_says_that_it_loads_or_runs_something(name: str) -> None:
+    with pytest.raises(ConfigError, match="runs code"):
+        check_client_settings({**BROKER, name: "canary"})
+
+
 @pytest.mark.parametrize("name", RUNS_CODE)
 def test_setting_is_refused_with_the_administrators_way_out_when_it_runs_code(name: str) -> None:
     with pytest.raises(ConfigError, match="runs code") as caught:

@@ -36,6 +36,30 @@ def test_setting_is_refused_with_the_nearest_name_when_it_is_unknown() -> None:
     assert caught.value.fix == "did you mean 'linger.ms'?"
 
 
+@pytest.mark.parametrize(
+    "name",
+    # What would undo the protocol, by the client's manual and not by the package's own list.
+    [
+        "acks",
+        "auto.commit.interval.ms",
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "group.instance.id",
+        "isolation.level",
+        "partitioner",
+        "transaction.timeout.ms",
+        "transactional.id",
+    ],
+)
+def test_setting_is_refused_when_it_would_undo_the_protocol(name: str) -> None:
+    with pytest.raises(ConfigError, match="owned by the engine"):
+        check_client_settings({**BROKER, name: "x"})
+
+
 @pytest.mark.parametrize("name", sorted(ENGINE_OWNED))
 def test_setting_is_refused_with_a_way_out_when_the_engine_owns_it(name: str) -> None:
     with pytest.raises(ConfigError, match="owned by the engine") as caught:

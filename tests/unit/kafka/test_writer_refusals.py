@@ -11,6 +11,7 @@ from airflow_kstreams.kafka import writer_refusals as module
 from airflow_kstreams.kafka.delivery import DeliveryFailures
 from airflow_kstreams.kafka.errors import Access
 from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.kafka.record_limits import RefusedRecords
 from airflow_kstreams.kafka.writer_refusals import WriterRefusals
 
 TOPIC = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed")
@@ -28,7 +29,7 @@ class Client:
 
     def __init__(self) -> None:
         self.events = ClientEvents()
-        self.failures = DeliveryFailures()
+        self.failures = DeliveryFailures(RefusedRecords({}, {}))
         self.told: list[Callable[[], None]] = []
         self.now = 0.0
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,10 +17,12 @@ from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.crash import Crash
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.word_counts import APP, EXACT, WORDS, counting, counts, kafka_with_words
 
+T = TypeVar("T")
 _LEADERLESS_MS = 5_000
 
 
@@ -43,6 +46,22 @@ def crash_of(kafka: InMemoryKafka) -> Callable[[], None]:
     return crash
 
 
+class DyingWithTheBrokers:
+    """The process dies at a commit, and the brokers with it: it does not abort what it began."""
+
+    def __init__(self, kafka: InMemoryKafka, number: int) -> None:
+        self._kafka, self._left, self._dead = kafka, number, False
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        self._left -= name == "writer.commit"
+        if not self._dead and not self._left:
+            self._dead = True
+            self._kafka.restart(leaderless_ms=_LEADERLESS_MS)
+        if self._dead:
+            raise Crash
+        return effect()
+
+
 def open_partitions(kafka: InMemoryKafka) -> list[str]:
     admin = kafka.admin()
     found = admin.describe_topics(kafka.topics())
@@ -60,6 +79,21 @@ def test_results_are_exact_when_leaders_come_late(
     app.interceptor = Once("writer.commit", number, crash_of(kafka))
     app.task(slice_, 0, 0)
     app.interceptor = None
+    app.finish("run")
+    assert counts(kafka) == EXACT
+    assert open_partitions(kafka) == []
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_results_are_exact_when_the_process_died_with_the_brokers(
+    app: Application, kafka: InMemoryKafka, number: int
+) -> None:
+    slice_ = app.begin("run")
+    app.interceptor = DyingWithTheBrokers(kafka, number)
+    with pytest.raises(Crash):
+        app.task(slice_, 0, 0)
+    app.interceptor = None
+    app.task(slice_, 0, 0)
     app.finish("run")
     assert counts(kafka) == EXACT
     assert open_partitions(kafka) == []

@@ -13,7 +13,7 @@ from airflow_kstreams.batch.protocol.replay_records import Replay
 from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, RunBusyError, TaskFencedError
 from airflow_kstreams.streams.ports import ClusterPort, Headers, TopicPartition
-from airflow_kstreams.streams.records.error_handling import dead_letter_headers, origin_of
+from airflow_kstreams.streams.records.dead_letters import dead_letter_headers, letters_of, origin_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
 from airflow_kstreams.testing.in_memory_kafka.log import LogRecord
@@ -56,7 +56,7 @@ class Scene:
     def replay(self, replay_id: str = "r1", cluster: ClusterPort | None = None) -> Replay:
         return self.tool(replay_id, cluster).run()
 
-    def tool(self, replay_id: str, cluster: ClusterPort | None = None) -> DeadLetterReplay:
+    def tool(self, replay_id: str = "r1", cluster: ClusterPort | None = None) -> DeadLetterReplay:
         return DeadLetterReplay(cluster or self.kafka, SETTINGS, replay_id=replay_id, clock=self.clock)
 
     def came_back(self) -> Counter[tuple[str, int, str]]:
@@ -131,6 +131,34 @@ def test_letters_of_timers_are_counted_and_stay(scene: Scene) -> None:
 
     assert (done.records, done.without_origin) == (1, 1)
     assert scene.came_back() == {("in", 2, "a"): 1}
+
+
+def test_letters_without_their_records_stay_and_the_log_says_where_the_records_are(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.letter("a")
+    scene.kafka.append("consumed", b"whole", b"key", partition=1, timestamp_ms=1_000)
+    record: Any = next(r for r in scene.kafka.records("consumed") if r.value() == b"whole")
+    smaller = list(letters_of(record, ValueError("x"), "node"))[1]
+    assert smaller.value is None
+    scene.kafka.append(DEAD, smaller.value, smaller.key, timestamp_ms=1_000, headers=smaller.headers)
+
+    assert scene.tool().plan().left_out == 1
+    done = scene.replay()
+
+    assert (done.records, done.left_out) == (1, 1)
+    assert scene.came_back() == {("in", 2, "a"): 1}
+    assert f"{DEAD}-0@1 is not brought back: it was made without the value (5 bytes)" in caplog.text
+    assert "its record is at consumed-1@0" in caplog.text
+
+
+def test_letter_that_is_larger_than_the_client_takes_by_itself_is_brought_back(scene: Scene) -> None:
+    value = "x" * 1_048_000
+    scene.letter(value)
+
+    scene.replay()
+
+    assert scene.last("in").value() == value.encode()
 
 
 def test_key_decides_when_the_topic_has_fewer_partitions_by_now(scene: Scene) -> None:

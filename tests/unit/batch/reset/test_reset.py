@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from airflow_kstreams.batch.protocol.model import ResetStage, RunState, Slice
+from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import Scenario, ShiftBy, ToLatest, ToOffset
 from airflow_kstreams.streams import StoreSpec
 from airflow_kstreams.streams.errors import (
@@ -192,6 +193,13 @@ def test_runs_may_run_again_when_records_of_theirs_are_read_again(
     assert ("new", 1) in scene.counts()
 
 
+def test_run_may_run_again_when_only_its_last_records_are_read_again(scene: ResetScene) -> None:
+    scene.send("a", "b", "c", "d")  # two of each partition
+    scene.run("r4")
+    done = scene.reset(**EVERYTHING, scenario=ShiftBy(offsets=-1))
+    assert done.taken_back == ("r4",)
+
+
 def test_runs_stay_taken_back_when_another_reset_follows(scene: ResetScene) -> None:
     scene.reset(**EVERYTHING)
     scene.kafka.compact(f"{APP}-runs")
@@ -309,6 +317,25 @@ def test_dry_run_changes_nothing_whatever_is_asked_for(scene: ResetScene) -> Non
         assert scene.dump() == before
     driver.lease.renew()
     driver.close()
+
+
+class Asked:
+    """Notes what every client is asked."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        self.names.add(name)
+        return effect()
+
+
+def test_dry_run_claims_nothing(scene: ResetScene) -> None:
+    asked = Asked()
+    request = scene.request(**EVERYTHING)
+    with ApplicationReset(FaultyCluster(scene.kafka, asked), request, clock=scene.clock) as tool:
+        assert tool.plan().offsets
+    assert not {name for name in asked.names if name.startswith("writer.")}
 
 
 def test_application_at_work_is_left_alone_unless_forced(scene: ResetScene) -> None:

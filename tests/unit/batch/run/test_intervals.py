@@ -318,6 +318,8 @@ def test_state_is_built_interval_by_interval_and_never_backwards(
     ) as caught:
         app.begin("run-back", interval_ms=interval(0))
     assert "another name" in caught.value.fix
+    with pytest.raises(ConfigError, match="cannot come after that"):
+        app.begin("run-same", interval_ms=interval(1))
     assert app.run("run-2", interval_ms=interval(2)).records_skipped == 0
 
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.protocol.model import RunSummary, SubtopologyTopics, TaskReport
+from airflow_kstreams.batch.protocol.model import (
+    FrozenPartition,
+    RunSummary,
+    SubtopologyTopics,
+    TaskReport,
+)
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
 from airflow_kstreams.batch.report.counts import count_rows, headline
+from airflow_kstreams.batch.run.record_audit import audit
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.crash import Crash
 from tests.support.kafka.earlier_version import forget_new_facts
@@ -134,6 +143,37 @@ def test_nothing_is_called_wrong_when_others_write_between_subtopologies_and_an_
     assert summary.counts.written["between"] == 4
     assert summary.counts.read["between"] >= 5
     assert (summary.records_in, summary.warnings) == (5, ())
+
+
+@pytest.mark.parametrize(
+    ("read_between", "stop", "said"),
+    [
+        (3, 3, ""),
+        (4, 5, ""),
+        (2, 3, "3 records written to between, and 2 read from it"),
+        (3, 2, "3 records read from in, whose slice has 2 offsets"),
+    ],
+)
+def test_numbers_of_several_tasks_are_compared_when_each_fits_in_itself(
+    read_between: int, stop: int, said: str
+) -> None:
+    plan = _topology().plan("app")
+    counted = {
+        "0_0": RecordCounts(read={"in": 3}, written={"between": 3}),
+        "1_0": RecordCounts(read={"between": read_between}, written={"out": read_between}),
+    }
+    tasks = {
+        task_id: OffsetMetadata(
+            task_id=task_id,
+            records_in=sum(counts.read.values()),
+            records_out=sum(counts.written.values()),
+            counts=PackedCounts.of(counts, plan.subtopology(number)),
+        )
+        for number, (task_id, counts) in enumerate(counted.items())
+    }
+    inputs = [FrozenPartition(topic="in", partition=0, start_offset=0, stop_offset=stop)]
+    found = audit(plan, tasks, inputs, "one")
+    assert [said in line for line in found] == ([True] if said else [])
 
 
 def test_records_outside_the_interval_stand_apart_when_a_run_keeps_to_it(kafka: InMemoryKafka) -> None:

@@ -116,3 +116,17 @@ def test_attempt_that_was_fenced_is_no_success_while_the_stops_are_not_committed
     app.tasks(slice_)
     app.finish("run")
     assert counts(kafka) == EXACT
+
+
+def test_task_of_an_older_driver_writes_nothing_when_a_newer_one_has_taken_the_run_over(
+    app: Application, kafka: InMemoryKafka
+) -> None:
+    older = app.begin("run")
+    newer = app.begin("run", order=(0, 2))
+    assert newer.generation > older.generation
+    with pytest.raises(TaskFencedError, match="a newer driver owns the run"):
+        app.task(older, 0, 0)
+    assert counts(kafka) == []
+    app.tasks(newer)
+    app.finish("run")
+    assert counts(kafka) == EXACT

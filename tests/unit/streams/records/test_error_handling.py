@@ -266,3 +266,15 @@ def test_values_stay_out_of_errors_and_names_in_when_a_function_fails(
     assert said in caught.value.cause
     assert "canary" not in caught.value.cause
     assert "987654" not in caught.value.cause
+
+
+def test_keys_stay_out_of_errors_when_a_function_fails() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    known: dict[str, str] = {}
+    builder.stream("in").select_key(lambda key, _: known[key]).send_to("out", key_serde=serdes.string())
+    with (
+        TopologyTestDriver(builder.build(), application_id="app") as driver,
+        pytest.raises(RecordError, match=r"KeyError: '\*\*\*'") as caught,
+    ):
+        driver.pipe_input("in", key="canary", value={}, timestamp_ms=0)
+    assert "canary" not in caught.value.cause

@@ -116,9 +116,14 @@ def test_nothing_is_written_when_a_doctor_looks(rig: Rig) -> None:
     seen: list[object] = []
     rig.kafka.observe(seen.append)
     topics = rig.kafka.topics()
+    at_work = rig.kafka.writer(transactional_id=f"{APP}-coordinator")
+    at_work.init_transactions()
     rig.diagnose()
     assert seen == []
     assert rig.kafka.topics() == topics
+    at_work.begin()
+    at_work.produce("in", b"v", b"k", 0)
+    at_work.commit()  # it was not fenced
 
 
 @pytest.mark.parametrize("topic", ["in", "out", "__consumer_offsets", "app-counts-changelog"])

@@ -1,0 +1,181 @@
+"""What a dead letter looks like, and how it is read again.
+
+A letter is the consumed record with headers more, which say what happened (``__streams.errors.*``, KIP-1034).
+So it is larger than its record, and the dead-letter topic may not take it. Rule: a letter always says what
+failed and where its record was consumed. What does not fit is left out, the value first, then the record's
+own headers and its key, and a header says so (``__streams.errors.left.out``); whoever needs the record finds
+it at the place that the letter names, as long as the topic keeps it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from airflow_kstreams.streams.errors import RecordError, record_refused
+from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES, record_bytes
+
+#: ``produce(topic, value, key, partition, timestamp_ms, headers)``, see ``WriterPort``.
+Produce = Callable[..., None]
+
+#: Starts the names of the headers that say why a record is a dead letter; Kafka Streams has the same.
+_PREFIX = "__streams.errors."
+_LEFT_OUT = "left.out"
+#: Longest stack trace, and longest other text, that travels in a header, in bytes.
+_STACKTRACE_BYTES = 8_000
+_TEXT_BYTES = 4_000
+
+
+class DeadLetter(NamedTuple):
+    """What is sent.
+
+    :param left_out: what did not fit, empty if all of the record did.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    left_out: str
+
+
+class DeadLetters:
+    """Sends dead letters.
+
+    :param produce: sends a record.
+    :param topic: where to.
+    :param limit_bytes: the largest record that the topic takes.
+    """
+
+    __slots__ = ("_limit_bytes", "_produce", "topic")
+
+    def __init__(self, produce: Produce, *, topic: str, limit_bytes: int = BROKER_MAX_BYTES) -> None:
+        self.topic = topic
+        self._produce = produce
+        self._limit_bytes = limit_bytes
+
+    def send(self, record: Record | None, error: Exception, node: str, time_ms: int) -> str:
+        """Send the largest letter of a record that fits. The client may take less than the topic, which only
+        it knows.
+
+        :param record: None when the error came at a commit point or from a timer.
+        :return: what the letter leaves out, empty for nothing.
+        :raises RecordError: no letter fits.
+        """
+        limit = self._limit_bytes
+        refused = record_refused(self.topic, -1, f"no dead letter fits into max.message.bytes = {limit:,}")
+        for letter in letters_of(record, error, node):
+            if record_bytes(letter.key, letter.value, letter.headers) > limit:
+                continue
+            try:
+                self._produce(self.topic, letter.value, letter.key, -1, time_ms, letter.headers)
+            except RecordError as by_client:
+                refused = by_client
+            else:
+                return letter.left_out
+        raise refused
+
+
+def letters_of(record: Record | None, error: Exception, node: str) -> Iterator[DeadLetter]:
+    """Yield the letter of a record, and then letters that leave out more and more.
+
+    :param record: None when the error came at a commit point or from a timer.
+    """
+    facts = _facts(record, error, node)
+    if record is None:
+        yield DeadLetter(None, None, facts, "")
+        yield DeadLetter(None, None, _without_texts(facts), "")
+        return
+    key, value, own = record.key(), record.value(), record.headers() or []
+    yield DeadLetter(key, value, [*own, *facts], "")
+    size = f"the value ({len(value or b''):,} bytes)"
+    yield DeadLetter(key, None, [*own, *facts, _mark(size)], size)
+    everything = f"{size}, the key ({len(key or b''):,} bytes) and {len(own)} headers"
+    yield DeadLetter(None, None, [*facts, _mark(everything)], everything)
+    yield DeadLetter(None, None, [*_without_texts(facts), _mark(everything)], everything)
+
+
+def _mark(left_out: str) -> tuple[str, bytes | None]:
+    return f"{_PREFIX}{_LEFT_OUT}", left_out.encode()
+
+
+def _without_texts(facts: Headers) -> Headers:
+    texts = (f"{_PREFIX}message", f"{_PREFIX}stacktrace")
+    return [(name, b"... (cut)" if name in texts else value) for name, value in facts]
+
+
+def dead_letter_headers(record: Record | None, error: Exception, node: str) -> Headers:
+    """Return a dead letter's headers: the record's own, then why it is one, all as UTF-8 text.
+
+    :param record: None when the error came at a commit point or from a timer.
+    """
+    own = [] if record is None else record.headers() or []
+    return [*own, *_facts(record, error, node)]
+
+
+def _facts(record: Record | None, error: Exception, node: str) -> Headers:
+    facts = {
+        "exception": _start(f"{type(error).__module__}.{type(error).__qualname__}"),
+        "message": _start(str(error)),
+        "stacktrace": _end("".join(traceback.format_exception(error))),
+        "topic": b"" if record is None else record.topic().encode(),
+        "partition": b"-1" if record is None else b"%d" % record.partition(),
+        "offset": b"-1" if record is None else b"%d" % record.offset(),
+        "node": _start(node),
+    }
+    return [(f"{_PREFIX}{name}", text) for name, text in facts.items()]
+
+
+def _start(text: str) -> bytes:
+    """Return the start of a text, with a mark if it is cut."""
+    data = text.encode(errors="replace")
+    if len(data) <= _TEXT_BYTES:
+        return data
+    kept = data[:_TEXT_BYTES].decode(errors="ignore")
+    return f"{kept}... (cut, {len(text):,} characters)".encode()
+
+
+def _end(text: str) -> bytes:
+    """Return the end of a text, with a mark if it is cut: the innermost calls stand last."""
+    data = text.encode(errors="replace")
+    if len(data) <= _STACKTRACE_BYTES:
+        return data
+    kept = data[-_STACKTRACE_BYTES:].decode(errors="ignore")
+    return f"(cut, {len(text):,} characters) ...{kept}".encode()
+
+
+class DeadLetterOrigin(NamedTuple):
+    """Where a dead letter was consumed, and the headers it had there.
+
+    :param offset: -1 if the letter does not say.
+    :param left_out: what of the record the letter does not hold, empty if it holds all.
+    """
+
+    topic: str
+    partition: int
+    headers: Headers
+    offset: int = -1
+    left_out: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
+
+def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
+    """Undo :func:`dead_letter_headers`; None for a letter without record, as a timer's, and for no letter.
+
+    The newest letter's headers stand last, and each name once. What stands before them is the record's own,
+    though it may be called the same: of a letter of another application, say, that became one again.
+    """
+    own = list(headers or [])
+    facts: dict[str, str] = {}
+    while own and own[-1][0].startswith(_PREFIX) and own[-1][0].removeprefix(_PREFIX) not in facts:
+        name, value = own.pop()
+        facts[name.removeprefix(_PREFIX)] = (value or b"").decode(errors="replace")
+    topic, partition, offset = facts.get("topic", ""), facts.get("partition", ""), facts.get("offset", "")
+    if not topic or not partition.isdecimal():
+        return None
+    return DeadLetterOrigin(
+        topic, int(partition), own, int(offset) if offset.isdecimal() else -1, facts.get(_LEFT_OUT, "")
+    )

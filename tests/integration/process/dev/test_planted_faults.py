@@ -1,0 +1,51 @@
+"""Each fault of the register of promises is planted, and its test must fail on it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dev.promise_register.faults import Copy, Outcome, Verdict
+from dev.promise_register.register import Fault, load, planted
+
+FAULTS = planted(load())
+_MURMUR2 = "airflow_kstreams/streams/partitioning/murmur2.py"
+_TEST = "unit/streams/partitioning/test_murmur2.py::test_hash_is_kafkas_when_the_data_is_of_its_own_tests"
+_LINE = "_SEED = 0x9747B28C\n"
+
+
+@pytest.fixture(scope="module")
+def copy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """A copy of the checkout; the tests of the faults that will be planted pass in it as it is."""
+    made = Copy(tmp_path_factory.mktemp("promises"))
+    names = [item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")]
+    failing = made.failing(FAULTS[name] for name in names if name in FAULTS)
+    assert not failing, failing
+    return made
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_is_found_when_it_is_planted(copy: Copy, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = copy.outcome(FAULTS[name])
+    assert outcome.verdict is Verdict.FOUND, f"{FAULTS[name].title}: {outcome.verdict}: {outcome.text}"
+    with capsys.disabled():
+        print(f"\n{FAULTS[name].title}: {outcome.text[:150]}", end="")
+
+
+def _outcome(copy: Copy, new: str) -> Outcome:
+    return copy.outcome(Fault(what="a mistake", file=_MURMUR2, old=_LINE, new=new, dies=_TEST))
+
+
+def test_verdict_says_what_became_of_a_fault(copy: Copy) -> None:
+    """A wrong number is found, a comment is not, and a name that is not there is a slip of the pen.
+
+    Each finds the file as it was, or the line that it replaces would not be there.
+    """
+    found = _outcome(copy, "_SEED = 0x9747B28D\n")
+    assert found.verdict is Verdict.FOUND
+    assert found.text.startswith("test_hash_is_kafkas")
+    assert _outcome(copy, f"{_LINE}# nothing is wrong\n").verdict is Verdict.SURVIVED
+    slip = _outcome(copy, "SEED = 0x9747B28C\n")
+    assert slip.verdict is Verdict.BROKEN
+    assert "NameError" in slip.text
