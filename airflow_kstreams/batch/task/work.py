@@ -55,6 +55,8 @@ class TaskAssignment:
             works_on = lease.slice_run_id or lease.owner_run_id
             held = "is held" if lease.expires_ms else "was held last"
             found = f"{held} by {lease.owner} for {works_on!r} generation {lease.generation}"
+            if works_on == self.run_id and lease.generation > self.generation:
+                fix = "nothing: a newer driver owns the run and launches this task itself"
         raise TaskFencedError(
             f"task {self.task_id} belongs to {run} generation {self.generation}, but the ledger says that "
             f"the lease {found}",
