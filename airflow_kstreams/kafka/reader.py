@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError
@@ -57,6 +58,7 @@ _COORDINATOR_MOVING = frozenset(
 )
 _FIRST_TRY_SECONDS = 1.0
 _ERRORS_AT_ONCE = 100
+_COMMITTED_AT_ONCE = 1_000
 _COORDINATOR_PAUSE_SECONDS = 0.1
 
 
@@ -172,20 +174,23 @@ class BoundedReader:
         """Return the group's committed offsets with their metadata; partitions without one are absent.
 
         Under read_committed the broker answers only once no transaction with a pending offset commit is open.
+        With its metadata an answer is kilobytes a partition, so many partitions are asked for in portions.
         """
-        if not partitions:
+        asked = list(partitions)
+        if not asked:
             return {}
         self._connect()
-        found = self._until_coordinated(
-            "reading committed offsets",
-            lambda seconds: self._consumer.committed(_client_partitions(partitions), seconds),
-        )
         result: dict[TopicPartition, CommittedOffset] = {}
-        for partition in found:
-            self._raise_for(partition, "reading the committed offset")
-            if partition.offset >= 0:
-                key = TopicPartition(partition.topic, partition.partition)
-                result[key] = CommittedOffset(partition.offset, partition.metadata or "")
+        for first in range(0, len(asked), _COMMITTED_AT_ONCE):
+            portion = _client_partitions(asked[first : first + _COMMITTED_AT_ONCE])
+            found = self._until_coordinated(
+                "reading committed offsets", partial(self._consumer.committed, portion)
+            )
+            for partition in found:
+                self._raise_for(partition, "reading the committed offset")
+                if partition.offset >= 0:
+                    key = TopicPartition(partition.topic, partition.partition)
+                    result[key] = CommittedOffset(partition.offset, partition.metadata or "")
         return result
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -271,7 +271,7 @@ class StopOffsetUnreachableError(RunError):
 
 
 class UpstreamNotDoneError(RunError):
-    """An intermediate topic has no complete set of done notifications yet."""
+    """An intermediate topic has no stop offsets yet, because tasks that write it are not done."""
 
 
 class KafkaClientError(KStreamsError):

@@ -99,6 +99,11 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
                 return sub
         raise KeyError(subtopology_id)
 
+    def intermediates_of(self, subtopology_id: int) -> tuple[str, ...]:
+        """Return the intermediate topics that a subtopology writes: its tasks notify when they are done."""
+        read = set(self.sources)
+        return tuple(topic for topic in self.subtopology(subtopology_id).sinks if topic in read)
+
     def writers_of(self, topic: str) -> tuple[SubtopologyPlan, ...]:
         """Return the subtopologies that write a topic."""
         return tuple(sub for sub in self.subtopologies if topic in sub.sinks)

@@ -77,21 +77,23 @@ def slices_join(evidence: Evidence, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def offsets_are_at_their_stops(evidence: Evidence, runs: Sequence[Run]) -> Iterator[str]:
-    """Committed offsets stand at the last run's stops; past all that was notified, but not past the log."""
+    """Committed offsets stand at the last run's stops; between at theirs or past them, not past the log."""
     for partition, stop in last_stops(runs).items():
         if (offset := evidence.committed.get(partition)) != stop:
             yield f"the committed offset of {partition} is {offset}, its stop {stop}"
-    for partition, stop in runs[-1].notified.items():
+    for partition, stop in runs[-1].between.items():
         offset, high = evidence.committed.get(partition, -1), evidence.ends[partition][1]
         if not stop <= offset <= high:
-            yield f"the committed offset of {partition} is {offset}, notified {stop}, log end {high}"
+            yield f"the committed offset of {partition} is {offset}, its stop {stop}, log end {high}"
 
 
 def upstream_notified(evidence: Evidence, runs: Sequence[Run]) -> Iterator[str]:
-    """In a run that had records, each input partition reported for each partition of both topics between."""
+    """In a run that had records, the task of each input partition notified, and each partition of both topics
+    between has a stop.
+    """
+    tasks = set(range(PARTITIONS[PAYMENTS]))
     wanted = {
-        f"{PAYMENTS}_{source}-{topic}_{number}"
-        for source in range(PARTITIONS[PAYMENTS])
+        (topic, number)
         for topic, count in ((MOVED, PARTITIONS[MOVED]), (REPARTITION, PARTITIONS[PAYMENTS]))
         for number in range(count)
     }
@@ -101,8 +103,10 @@ def upstream_notified(evidence: Evidence, runs: Sequence[Run]) -> Iterator[str]:
             for row in evidence.logs[PAYMENTS]
             if (PAYMENTS, row.partition) in run.spans
         )
-        if had_records and (missing := wanted - run.pairs):
-            yield f"run {run.run_id} finished without the notifications {_some(sorted(missing))}"
+        if had_records and (missing := wanted - run.between.keys()):
+            yield f"run {run.run_id} finished without the stops of {_some(sorted(missing))}"
+        if had_records and (silent := tasks - {group for _, group in run.done}):
+            yield f"run {run.run_id} finished without the notifications of tasks {_some(sorted(silent))}"
 
 
 def echo_is_the_input(evidence: Evidence, runs: Sequence[Run]) -> Iterator[str]:

@@ -58,14 +58,15 @@ class Run:
     """What the metadata topic says of a run.
 
     :ivar spans: start and stop offset of every input partition, as frozen by its first completed marker.
-    :ivar notified: largest done notification of every intermediate partition, and the pairs that reported.
+    :ivar between: the stop of every intermediate partition.
+    :ivar done: the tasks that have notified, by subtopology and group.
     """
 
     run_id: str
     spans: dict[Partition, tuple[int, int]]
     finished: int = 0
-    notified: dict[Partition, int] = field(default_factory=dict)
-    pairs: set[str] = field(default_factory=set)
+    between: dict[Partition, int] = field(default_factory=dict)
+    done: set[tuple[str, int]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +159,15 @@ def runs_of(rows: Iterable[Row]) -> tuple[list[Run], list[str]]:
 
 
 def _notify(run: Run, row: Row, wrong: list[str]) -> None:
+    """Take in a done notification, or the stop of an intermediate partition."""
     if run.finished:
         wrong.append(f"run {run.run_id} was finished when {row.key} was written")
-    intermediate = (
-        row.headers["kstreams.intermediate.topic"],
-        int(row.headers["kstreams.intermediate.partition"]),
-    )
-    run.notified[intermediate] = max(run.notified.get(intermediate, 0), int(row.value or 0))
-    run.pairs.add(row.key or "")
+    if row.headers["kstreams.kind"] == "done":
+        run.done.add((row.headers["kstreams.subtopology"], int(row.headers["kstreams.group"])))
+        return
+    partition = row.headers["kstreams.topic"], int(row.headers["kstreams.partition"])
+    stop = int(row.value or 0)
+    if run.between.setdefault(partition, stop) != stop:
+        wrong.append(
+            f"run {run.run_id} moved the stop of {partition} from {run.between[partition]} to {stop}"
+        )

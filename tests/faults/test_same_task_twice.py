@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.spark.executor.reports import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.support.kafka.in_process import Application
 from tests.support.spark.gated_scene import APPLICATION, Scene
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 RECORDS = 3_000
 
 
-def host_of(scene: Scene, application: Application, slice_: Slice, subtopology: int) -> TaskHost:
+def host_of(scene: Scene, application: Application, slice_: Slice, shares: Sequence[TaskShare]) -> TaskHost:
     config = scene.folder / "client.json"
     config.write_text(json.dumps({"bootstrap.servers": scene.bootstrap}))
     return TaskHost(
         source=ApplicationFile.read(APPLICATION),
         settings=application.checked,
-        tasks=(tuple(TaskId(subtopology=subtopology, group=group) for group in (0, 1)),),
+        tasks=(tuple(shares),),
         run_id=slice_.run_id,
         generation=slice_.generation,
+        slice=without_partitions(slice_),
         client_config_path=str(config),
     )
 
@@ -58,10 +59,11 @@ def test_every_result_is_there_once_when_spark_tasks_run_twice_at_once(
         topology=ApplicationFile.read(APPLICATION).topology(),
         settings={"commit.interval.ms": 100, "num.stream.threads": 2},
     )
-    slice_ = application.begin("run-1")
+    driver = application.coordinator()
+    slice_ = application.begin("run-1", coordinator=driver)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         for subtopology, gate in enumerate(("first", "second")):
-            host = host_of(scene, application, slice_, subtopology)
+            host = host_of(scene, application, slice_, driver.unfinished(slice_, subtopology))
             marker = scene.arm(gate, 1_500)
             try:
                 older = pool.submit(run_spark_task, host, 0)
@@ -75,6 +77,7 @@ def test_every_result_is_there_once_when_spark_tasks_run_twice_at_once(
             assert ("already_done", "done") in zip(*outcomes, strict=True), (
                 "the task at the gate: fenced in the middle, then done by the other attempt"
             )
+    driver.close()
     assert application.begin("run-1", (0, 2)).inputs == slice_.inputs
     application.finish("run-1")
     assert scene.results() == scene.sums(scene.sent)

@@ -17,8 +17,8 @@ from airflow_kstreams.batch.protocol.metadata import Folded, fold
 from airflow_kstreams.batch.protocol.metadata_records import (
     MetadataRecord,
     completed_record,
+    done_record,
     finished_record,
-    notification_record,
     tombstone,
 )
 from airflow_kstreams.batch.protocol.model import RunState, Slice
@@ -30,8 +30,10 @@ from tests.support.kafka.metadata_log import (
     compacted,
     frozen,
     log_of,
+    pair_record,
     records_of,
     second_run,
+    stop_record,
 )
 
 TOPICS = ("A", "B", "I")
@@ -44,7 +46,7 @@ def folded(log: Sequence[MetadataRecord]) -> Folded:
 
 
 class Writers:
-    """Writes a metadata topic as begin, drivers, tasks, zombies, finish and foreign writers do.
+    """Writes a metadata topic as begin, drivers, tasks of two versions, zombies, finish and others do.
 
     A writer in the spec's bare format has no transactions, so it may stop after any of its records.
     """
@@ -56,7 +58,15 @@ class Writers:
         self.end = 0
 
     def write(self, steps: int) -> list[MetadataRecord]:
-        actions = (self.begin, self.take_over, self.notify, self.notify, self.finish, self.zombie)
+        actions = (
+            self.begin,
+            self.take_over,
+            self.notify,
+            self.notify,
+            self.freeze,
+            self.finish,
+            self.zombie,
+        )
         for _ in range(steps):
             self.random.choice((*actions, self.bare_begin, self.bare_notify, self.bare_finish))()
         return self.log
@@ -79,9 +89,15 @@ class Writers:
 
     def notify(self, slice_: Slice | None = None) -> None:
         if self.runs:
+            slice_ = slice_ or self.runs[-1]
             source, target = self.random.choice(SOURCES), self.random.choice(TARGETS)
-            offset = self.random.randint(0, 99)
-            self.log.append(notification_record(slice_ or self.runs[-1], source, target, offset))
+            pair = pair_record(slice_, source, target, self.random.randint(0, 99))
+            self.log.append(self.random.choice((pair, done_record(slice_, 0, self.random.randint(0, 1)))))
+
+    def freeze(self) -> None:
+        if self.runs:
+            ends = [self.random.randint(0, 99) for _ in TARGETS]
+            self.log += [stop_record(self.runs[-1], *tp, end) for tp, end in zip(TARGETS, ends, strict=True)]
 
     def zombie(self) -> None:
         """An older run's task, as if nobody had fenced it."""
@@ -144,6 +160,8 @@ def test_state_is_what_the_last_marker_says_when_writers_of_both_formats_take_tu
     if found.state is RunState.NEW:
         assert found.slice is None
         assert not found.notifications
+        assert not found.done
+        assert not found.intermediate_stops
         assert not found.foreign_stops
     elif found.slice is not None:
         run = dict(markers[-1].headers or ())["kstreams.run"]
@@ -152,6 +170,11 @@ def test_state_is_what_the_last_marker_says_when_writers_of_both_formats_take_tu
             told = last[f"{source.topic}_{source.partition}-{target.topic}_{target.partition}".encode()]
             assert dict(told.headers or ())["kstreams.run"] == run
             assert told.value == str(offset).encode()
+        for key, value in [(f"app-{s}_{g}", "done") for s, g in found.done] + [
+            (f"{tp.topic}_{tp.partition}", str(stop)) for tp, stop in found.intermediate_stops.items()
+        ]:
+            told = last[key.encode()]
+            assert (dict(told.headers or ())["kstreams.run"], told.value) == (run, value.encode())
 
 
 @pytest.mark.parametrize("key", ["A_\u00b2", "A_\u0663", "A_0-I_\u00b2", "A_" + "9" * 5_000, "A_00", "A_+1"])
@@ -166,12 +189,12 @@ def test_value_of_another_kind_is_no_offset_when_it_has_too_many_digits() -> Non
     assert folded([bare("A_0", long), bare("A_0-I_0", long), bare(APP, "0")]).foreign_stops == {}
 
 
-@given(st.lists(st.sampled_from(range(14)), max_size=40), st.data())
+@given(st.lists(st.sampled_from(range(18)), max_size=40), st.data())
 def test_fold_equals_the_fold_of_the_compacted_log_when_records_come_in_any_order(
     picks: list[int], data: st.DataObject
 ) -> None:
     first, begin = second_run()
-    pool = (first + begin)[:14]
+    pool = (first + begin)[:18]
     log = [pool[pick % len(pool)] for pick in picks]
     cut = data.draw(st.integers(0, len(log)))
     assert folded(compacted(log[:cut]) + log[cut:]) == folded(log)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from airflow_kstreams.streams.ports import TopicPartition
@@ -102,28 +102,49 @@ def offsets_reach_their_stops(history: History, expected: Expectations) -> None:
 
 
 def notifications_are_complete(history: History, expected: Expectations) -> None:
-    """At the finished marker every input partition has reported for every intermediate partition, and what
-    was reported covers all that the run wrote there.
+    """A stop of an intermediate partition comes after the notifications of all tasks that write there, and
+    never moves; at the finished marker every one has its stop.
     """
     live: dict[str, Entry] = {}
+    frozen: dict[tuple[str, str], str | None] = {}
     runs = {run.run_id: run for run in history.finished}
     for entry in _by_commit(history.metadata):
+        run_id = entry.headers.get("kstreams.run", "")
         if entry.key != APPLICATION_ID:
             live.pop(entry.key, None)
             if entry.value is not None:
                 live[entry.key] = entry
+            if entry.headers.get("kstreams.kind") == "intermediate stop":
+                if frozen.setdefault((run_id, entry.key), entry.value) != entry.value:
+                    raise ViolationError(f"run {run_id} moved the stop {entry.key} to {entry.value}")
+                _refuse_early_stop(entry, live, expected)
             continue
-        if entry.value != "1" or _empty(history, runs[entry.headers["kstreams.run"]]):
+        if entry.value != "1" or _empty(history, runs[run_id]):
             continue
-        run_id = entry.headers["kstreams.run"]
-        for sources, written in expected.application.subtopologies:
-            for source, intermediate in _pairs(expected, sources, written):
-                key = f"{source.topic}_{source.partition}-{intermediate.topic}_{intermediate.partition}"
-                found = live.get(key)
-                if found is None or found.headers.get("kstreams.run") != run_id:
-                    raise ViolationError(f"run {run_id} finished without the notification {key}")
-                if int(found.value or 0) > runs[run_id].intermediate_stops.get(intermediate, -1):
-                    raise ViolationError(f"run {run_id} stopped before the notification {key}")
+        for tp in _between(expected):
+            found = live.get(f"{tp.topic}_{tp.partition}")
+            if found is None or found.headers.get("kstreams.run") != run_id:
+                raise ViolationError(f"run {run_id} finished without a stop for {tp}")
+            if int(found.value or 0) > runs[run_id].intermediate_stops.get(tp, -1):
+                raise ViolationError(f"run {run_id} stopped before the stop of {tp}")
+
+
+def _refuse_early_stop(stop: Entry, live: Mapping[str, Entry], expected: Expectations) -> None:
+    """Refuse a stop that was frozen before all tasks that write the topic had notified."""
+    for number, (sources, written) in enumerate(expected.application.subtopologies):
+        if stop.headers["kstreams.topic"] not in written:
+            continue
+        for group in range(max(expected.partitions[topic] for topic in sources)):
+            key = f"{APPLICATION_ID}-{number}_{group}"
+            found = live.get(key)
+            told = None if found is None else (found.value, found.headers.get("kstreams.run"))
+            if told != ("done", stop.headers["kstreams.run"]):
+                raise ViolationError(f"{stop.key} was frozen without the notification {key}: {told}")
+
+
+def _between(expected: Expectations) -> list[TopicPartition]:
+    topics = {topic for _, written in expected.application.subtopologies for topic in written}
+    return [TopicPartition(topic, n) for topic in sorted(topics) for n in range(expected.partitions[topic])]
 
 
 def stops_cover_what_was_written(history: History, expected: Expectations) -> None:
@@ -245,13 +266,3 @@ def _empty(history: History, run: FinishedRun) -> bool:
         for partition, (start, stop) in ranges.items()
         for entry in history.logs.get(partition, ())
     )
-
-
-def _pairs(
-    expected: Expectations, sources: tuple[str, ...], written: tuple[str, ...]
-) -> Iterable[tuple[TopicPartition, TopicPartition]]:
-    for source in sources:
-        for number in range(expected.partitions[source]):
-            for topic in written:
-                for other in range(expected.partitions[topic]):
-                    yield TopicPartition(source, number), TopicPartition(topic, other)

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
+from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -197,16 +198,16 @@ class Play:
         assert begun.slice.run_id == run_id
         for subtopology in begun.slice.plan.topology.subtopologies if not begun.slice.plan.empty else ():
             for _ in range(_LAUNCHES):
-                if groups := coordinator.unfinished(begun.slice, subtopology.id):
+                if shares := coordinator.unfinished(begun.slice, subtopology.id):
                     coordinator.lease.renew()
-                    self._launch(begun.slice, subtopology.id, groups)
+                    self._launch(begun.slice, shares)
         if run_id == RUNS[1]:
             coordinator.finish(run_id)
         coordinator.close()
 
-    def _launch(self, slice_: Slice, subtopology: int, groups: Sequence[int]) -> None:
-        for group in groups:
-            task_id = TaskId(subtopology=subtopology, group=group)
+    def _launch(self, slice_: Slice, shares: Sequence[TaskShare]) -> None:
+        for share in shares:
+            task_id = TaskId(subtopology=share.subtopology, group=share.group)
             runner = TaskRunner(
                 TaskSetup(
                     topology=_topology(),
@@ -216,7 +217,8 @@ class Play:
                     cluster=self._calls.process(self.kafka, f"task {task_id}, {slice_.run_id}"),
                     settings=self._settings,
                     clock=self.kafka.clock,
-                )
+                ),
+                SliceWork(without_partitions(slice_), share),
             )
             # The driver hears of a task's death and asks Kafka what is left.
             self._unless_dead(runner.run)

@@ -16,10 +16,10 @@ from msgspec import structs
 
 from airflow_kstreams.batch.protocol import log_bounds as logs
 from airflow_kstreams.batch.protocol.ledger import read_ledger
-from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.protocol.model import RunState
-from airflow_kstreams.batch.protocol.stops import slice_starts
+from airflow_kstreams.batch.protocol.stops import frozen_at, slice_starts, to_freeze
 from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
@@ -28,6 +28,7 @@ from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.restore import restore_stores
 from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
+from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
@@ -72,11 +73,11 @@ def _offsets_before_the_fence() -> SwitchedOff:
     def share(self: TaskAttempt, reader: Any, admin: Any) -> Any:
         early = self._early  # type: ignore[attr-defined]
 
-        class Early:
-            def committed(self, partitions: Any) -> Any:
-                return {tp: early[tp] for tp in partitions if tp in early}
+        def committed(partitions: Any) -> Any:
+            return {tp: early[tp] for tp in partitions if tp in early}
 
-        return self._work.share(self._setup, Early(), admin)  # type: ignore[arg-type]
+        with mock.patch.object(reader, "committed", committed):
+            return self._work.share(self._setup, reader, admin)
 
     return _both(
         mock.patch.object(TaskAttempt, "_writers", writers), mock.patch.object(TaskAttempt, "_share", share)
@@ -107,25 +108,53 @@ def _idle_tasks_are_silent() -> SwitchedOff:
     """A task that reads nothing does not notify."""
     notify = TaskCommit._notify
 
-    def only_if_busy(self: TaskCommit, writer: Any) -> None:
+    def only_if_busy(self: TaskCommit, writer: Any, task_id: Any) -> None:
         if any(start < stop for start, stop in self._basis.share.bounds.values()):
-            notify(self, writer)
+            notify(self, writer, task_id)
 
-    return mock.patch.object(TaskCommit, "_notify", only_if_busy)
+    return _both(
+        mock.patch.object(TaskCommit, "_notify", only_if_busy),
+        mock.patch.object(TaskAttempt, "_only_notify", lambda *_: None),
+    )
 
 
-def _notify_the_stable_offset() -> SwitchedOff:
-    """A notification carries the last stable offset, before which the task's own transaction does not lie."""
+def _freeze_the_stable_offset() -> SwitchedOff:
+    """The stop of an intermediate partition is its last stable offset: what was written may lie behind it."""
 
-    def notify(self: TaskCommit, writer: Any) -> None:
-        if not self._basis.share.notify:
-            return
-        ends = self._clients.admin.end_offsets(self._basis.share.intermediates, isolation="read_committed")
-        for source, intermediate in self._basis.share.notify:
-            record = notification_record(self._basis.slice, source, intermediate, ends[intermediate])
-            writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
+    def frozen(session: Any, *rest: Any) -> Any:
+        end_offsets = session.admin.end_offsets
 
-    return mock.patch.object(TaskCommit, "_notify", notify)
+        def stable(partitions: Any, *, isolation: Any) -> Any:
+            return end_offsets(partitions, isolation="read_committed")
+
+        with mock.patch.object(session.admin, "end_offsets", stable):
+            return frozen_upstream(session, *rest)
+
+    return mock.patch("airflow_kstreams.batch.run.coordinator.frozen_upstream", frozen)
+
+
+def _freeze_before_looking() -> SwitchedOff:
+    """The stop of an intermediate partition is where it ended before its writers were launched."""
+
+    def early(slice_: Any, ends: Any) -> Any:
+        starts = slice_starts(slice_)
+        return frozen_at(slice_, {tp: starts[tp] for tp in ends})
+
+    return mock.patch("airflow_kstreams.batch.run.intermediates.frozen_at", early)
+
+
+def _intermediate_stops_move() -> SwitchedOff:
+    """A coordinator that finds the stops of intermediate topics frozen asks for high watermarks anew."""
+
+    def anew(folded: Any, *rest: Any) -> Any:
+        return to_freeze(dataclasses.replace(folded, intermediate_stops={}), *rest)
+
+    return mock.patch("airflow_kstreams.batch.run.intermediates.to_freeze", anew)
+
+
+def _lease_is_not_looked_at() -> SwitchedOff:
+    """A task goes on whatever the last lease says."""
+    return mock.patch.object(TaskAssignment, "refuse_unless_in_force", lambda *_, **__: None)
 
 
 def _stops_move() -> SwitchedOff:
@@ -191,10 +220,10 @@ def _notifications_apart() -> SwitchedOff:
     """Done notifications do not belong to the transaction of the offsets."""
     notify = TaskCommit._notify
 
-    def notify_apart(self: TaskCommit, writer: Any) -> None:
+    def notify_apart(self: TaskCommit, writer: Any, task_id: Any) -> None:
         writer.flush()
         apart = InMemoryIdempotentWriter(_innermost(writer)._broker, timeout_seconds=30)
-        notify(self, apart)
+        notify(self, apart, task_id)
         apart.flush()
 
     return mock.patch.object(TaskCommit, "_notify", notify_apart)
@@ -367,8 +396,8 @@ def _starts_at_the_beginning() -> SwitchedOff:
 def _one_past_the_stop() -> SwitchedOff:
     """A task reads up to its stop offset and the record at it, if there is one."""
 
-    def past(slice_: Any, folded: Any, task_id: Any, reader: Any, admin: Any) -> TaskSlice:
-        share = task_slice(slice_, folded, task_id, reader, admin)
+    def past(slice_: Any, shipped: Any, reader: Any, admin: Any) -> TaskSlice:
+        share = task_slice(slice_, shipped, reader, admin)
         ends = admin.end_offsets(sorted(share.bounds), isolation="read_committed")
         bounds = {
             tp: (start, max(stop, min(stop + 1, ends[tp]))) for tp, (start, stop) in share.bounds.items()
@@ -381,8 +410,8 @@ def _one_past_the_stop() -> SwitchedOff:
 def _attempts_begin_at_the_start() -> SwitchedOff:
     """An attempt reads its slice from the start, whatever an earlier one has committed of it."""
 
-    def whole(slice_: Any, folded: Any, task_id: Any, reader: Any, admin: Any) -> TaskSlice:
-        share = task_slice(slice_, folded, task_id, reader, admin)
+    def whole(slice_: Any, shipped: Any, reader: Any, admin: Any) -> TaskSlice:
+        share = task_slice(slice_, shipped, reader, admin)
         starts = slice_starts(slice_)
         bounds = {tp: (starts.get(tp, start), stop) for tp, (start, stop) in share.bounds.items()}
         return dataclasses.replace(share, bounds=bounds)
@@ -438,7 +467,14 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="offsets are read after fencing", section="5.2", off=_offsets_before_the_fence),
         Protection(name="state is dropped on abort", section="5.5", off=_state_survives_an_abort),
         Protection(name="idle tasks notify", section="4", off=_idle_tasks_are_silent),
-        Protection(name="notify the high watermark", section="4", off=_notify_the_stable_offset),
+        Protection(
+            name="freeze the high watermark",
+            section="4",
+            off=_freeze_the_stable_offset,
+            scene="test_intermediate_stops.py",
+        ),
+        Protection(name="freeze after the notifications", section="4", off=_freeze_before_looking),
+        Protection(name="intermediate stops are frozen", section="4", off=_intermediate_stops_move),
         Protection(name="stops are frozen", section="4 begin 2", off=_stops_move),
         Protection(name="live leases refuse", section="4 begin 1", off=_lease_is_ignored),
         Protection(name="suspect writers are dropped", section="5.6", off=_suspects_go_on),
@@ -452,6 +488,12 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="finished runs stay finished", section="4 begin 0", off=_ledger_is_not_asked),
         Protection(name="changelog in the transaction", section="5.4", off=_changelog_apart),
         Protection(name="offsets in the transaction", section="5.4", off=_offsets_apart),
+        Protection(
+            name="tasks look at the lease",
+            section="5.1",
+            off=_lease_is_not_looked_at,
+            scene="test_late_tasks.py",
+        ),
         Protection(
             name="notifications in the transaction",
             section="4 task",

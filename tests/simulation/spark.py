@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice, TaskReport
+from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
+from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.errors import KStreamsError, RecordError, ReportedError, RunError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -44,12 +45,15 @@ class SimulatedExecutors:
         """Return how many tasks can run at once."""
         return self._injector.slots or 1
 
-    def launch(self, run: Slice | ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
+    def launch(self, slice_: Slice, tasks: Sequence[TaskShare]) -> list[TaskReport]:
         """Run tasks side by side, as many at once as there are slots."""
-        assert isinstance(run, Slice)
+        common = without_partitions(slice_)
         with Executor(len(tasks)) as threads:
-            futures = [threads.submit(self._in_slot, run, task_id) for task_id in tasks]
+            futures = [threads.submit(self._in_slot, common, share) for share in tasks]
         return [future.result() for future in futures]
+
+    def launch_continuous(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        raise NotImplementedError
 
     @contextmanager
     def slot(self) -> Iterator[None]:
@@ -76,12 +80,13 @@ class SimulatedExecutors:
         """End it."""
         self.cancel()
 
-    def _in_slot(self, slice_: Slice, task_id: TaskId) -> TaskReport:
+    def _in_slot(self, slice_: Slice, share: TaskShare) -> TaskReport:
         with self.slot():
-            return self._spark_task(slice_, task_id)
+            return self._spark_task(slice_, share)
 
-    def _spark_task(self, slice_: Slice, task_id: TaskId) -> TaskReport:
+    def _spark_task(self, slice_: Slice, share: TaskShare) -> TaskReport:
         failure: KStreamsError | None = None
+        task_id = TaskId(subtopology=share.subtopology, group=share.group)
         for attempt in range(1, _SPARK_TRIES + 1):
             name = f"task {task_id} g{slice_.generation}.{attempt}"
             runners: list[TaskRunner] = []
@@ -95,7 +100,8 @@ class SimulatedExecutors:
                     cluster=self._injector.cluster(process),
                     settings=self._on(process),
                     clock=process.clock,
-                )
+                ),
+                SliceWork(slice_, share),
             )
             runners.append(runner)
             ending = process.wait()

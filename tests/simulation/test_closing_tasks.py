@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.model import Slice
-from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import Topology, TopologyBuilder
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.testing import InMemoryKafka
@@ -43,8 +41,11 @@ def topology() -> Topology:
     return builder.add_sink("results", "out", "second").build()
 
 
-def results(calls: Calls) -> list[bytes | None]:
-    """Play a run in which partition 0 has two records and partition 1 has none; return what came out."""
+def results(calls: Calls, *, spark_tries_again: bool = False) -> list[bytes | None]:
+    """Play a run in which partition 0 has two records and partition 1 has none; return what came out.
+
+    :param spark_tries_again: whether a task that died begins again before its driver hears of it.
+    """
     kafka = InMemoryKafka()
     for name, partitions in (("a", 2), ("b", 1), ("out", 1)):
         kafka.create_topic(name, partitions=partitions)
@@ -58,44 +59,41 @@ def results(calls: Calls) -> list[bytes | None]:
         # What a dead task left open is over before anybody gives up waiting for it.
         settings={"transaction.timeout.ms": 10_000, "commit.interval.ms": 1},
     )
-    slice_ = app.begin("run-1")
+    driver = app.coordinator()
+    slice_ = app.begin("run-1", coordinator=driver)
     for subtopology in range(2):
-        while groups := unfinished(app, slice_, subtopology):
-            for group in groups:
-                process = dataclasses.replace(app, on=calls.process(kafka, f"task {subtopology}_{group}"))
+        while shares := driver.unfinished(slice_, subtopology):
+            for share in shares:
+                name = f"task {subtopology}_{share.group}"
                 try:
-                    process.task(slice_, subtopology, group)
+                    dataclasses.replace(app, on=calls.process(kafka, name)).launched(slice_, share)
                 except Died:
-                    continue
-    app.finish("run-1")
+                    if spark_tries_again:
+                        app.launched(slice_, share)
+    driver.finish("run-1")
+    driver.close()
     return sorted(kafka.values("out"), key=str)
 
 
-def unfinished(app: Application, slice_: Slice, subtopology: int) -> list[int]:
-    """The groups that the driver would launch."""
-    coordinator = Coordinator(app.cluster, app.checked, clock=app.clock)
-    try:
-        return list(coordinator.unfinished(slice_, subtopology))
-    finally:
-        coordinator.close()
-
-
-def wrong(*, takes_effect: bool) -> dict[str, list[bytes | None]]:
+def wrong(*, takes_effect: bool, spark_tries_again: bool = False) -> dict[str, list[bytes | None]]:
     """Play once per port call of the tasks; return the calls after whose death something else came out."""
     undisturbed = Calls()
     expected = results(undisturbed)
     assert expected == [b"0_0", b"0_1", b"1", b"1_0", b"2"]
     found: dict[str, list[bytes | None]] = {}
     for number, call in enumerate(undisturbed.made):
-        came = results(Calls(last=number, takes_effect=takes_effect))
+        came = results(Calls(last=number, takes_effect=takes_effect), spark_tries_again=spark_tries_again)
         if came != expected:
             found[f"no. {number}, {call}"] = came
     return found
 
 
+@pytest.mark.parametrize("spark_tries_again", [False, True], ids=["driver asks", "Spark tries again"])
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
-def test_what_tasks_forward_in_close_comes_once_when_they_die_at_any_port_call(takes_effect: bool) -> None:
-    assert wrong(takes_effect=takes_effect) == {}
+def test_what_tasks_forward_in_close_comes_once_when_they_die_at_any_port_call(
+    takes_effect: bool, spark_tries_again: bool
+) -> None:
+    assert wrong(takes_effect=takes_effect, spark_tries_again=spark_tries_again) == {}
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from __future__ import annotations
 import enum
 import logging
 
-from airflow_kstreams.batch.protocol.ledger import LEASE_KEY, decode_lease
-from airflow_kstreams.batch.protocol.model import Lease
+from airflow_kstreams.batch.protocol.lease_look import LeaseOf, Standing, is_about_lease
+from airflow_kstreams.batch.protocol.ledger import decode_lease
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -54,7 +54,7 @@ class LeaseWatch:
         self._group = settings.application_id
         self._partition = TopicPartition(ProtocolTopics(settings.application_id).ledger, 0)
         self._lease_seconds = settings.lease_ms / 1000
-        self._mine = (run_id, generation)
+        self._mine = LeaseOf(run_id, generation, continuous=True)
         self._clock = clock
         self._reader: ReaderPort | None = None
         self._heard = clock.monotonic_seconds()
@@ -107,22 +107,20 @@ class LeaseWatch:
         return reader
 
     def _note(self, record: Record) -> None:
-        if record.key() != LEASE_KEY.encode():
+        if not is_about_lease(record):
             return
         lease = decode_lease(record)
-        if lease is not None and self._is_mine(lease):
+        standing = self._mine.standing(lease)
+        if standing is not Standing.OTHER:
             self._met = True
             self._heard = self._clock.monotonic_seconds()
-            if lease.expires_ms == 0:
+            if standing is Standing.LET_GO:
                 self._decide(Verdict.LOST)
-            elif lease.stopping:
+            elif lease is not None and lease.stopping:
                 self._decide(Verdict.STOP)
         elif self._met:  # another driver holds it, or a reset has taken it away
             self._decide(Verdict.LOST)
         # Before its own, a run finds the leases of those that came earlier.
-
-    def _is_mine(self, lease: Lease) -> bool:
-        return lease.continuous and (lease.owner_run_id, lease.generation) == self._mine
 
     def _decide(self, verdict: Verdict) -> None:
         if self._decided is None:

@@ -40,25 +40,17 @@ def current_run(ledger: Ledger, assignment: TaskAssignment) -> ContinuousRun:
 
     :raises TaskFencedError: the driver that launched the task does not own the application any more.
     """
-    lease, run = ledger.lease, ledger.current_continuous
-    mine = (assignment.run_id, assignment.generation)
-    if (
-        lease is not None
-        and run is not None
-        and lease.continuous
-        and lease.expires_ms > 0
-        and (lease.owner_run_id, lease.generation) == mine == (run.run_id, run.generation)
-    ):
-        return run
-    holder = "no driver"
-    if lease is not None and lease.expires_ms:
-        holder = f"{lease.owner} for {lease.owner_run_id!r}"
-    raise TaskFencedError(
-        f"task {assignment.task_id} belongs to the continuous run {assignment.run_id!r} generation "
-        f"{assignment.generation}, but the ledger says that the lease is held by {holder}",
-        fix="nothing: the driver that owns the application launches its tasks itself",
-        task_id=str(assignment.task_id),
-    )
+    assignment.refuse_unless_in_force(ledger.lease, continuous=True)
+    run = ledger.current_continuous
+    if run is None or (run.run_id, run.generation) != (assignment.run_id, assignment.generation):
+        found = "none" if run is None else f"{run.run_id!r} generation {run.generation}"
+        raise TaskFencedError(
+            f"task {assignment.task_id} belongs to the continuous run {assignment.run_id!r} generation "
+            f"{assignment.generation}, but the ledger names {found}",
+            fix="nothing: the driver that owns the application launches its tasks itself",
+            task_id=str(assignment.task_id),
+        )
+    return run
 
 
 def continuous_share(run: ContinuousRun, task_id: TaskId, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
@@ -78,8 +70,6 @@ def continuous_share(run: ContinuousRun, task_id: TaskId, reader: ReaderPort, ad
     return TaskSlice(
         bounds={partition: (committed[partition].offset, UNBOUNDED) for partition in partitions},
         committed=committed,
-        notify=(),
-        notified=False,
     )
 
 

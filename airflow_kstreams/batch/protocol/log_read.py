@@ -55,13 +55,14 @@ class OpenTransactionError(KafkaClientError):
     """An open transaction hides committed records."""
 
 
-def read_log(
+def read_log(  # noqa: PLR0913 - all but three have defaults
     cluster: ClusterPort,
     topic: str,
     *,
     group_id: str,
     admin: AdminPort | None = None,
     reader: ReaderPort | None = None,
+    first: int = 0,
     wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
     clock: Clock | None = None,
 ) -> LogContent:
@@ -69,6 +70,7 @@ def read_log(
 
     :param admin: used instead of a new client.
     :param reader: used instead of a new client; what it was assigned before is lost.
+    :param first: offset of the first record to read, if the log does not begin after it.
     :param wait_ms: how long to wait for open transactions; 0 takes what is stable, which may be incomplete.
     :raises OpenTransactionError: the wait was in vain.
     """
@@ -83,21 +85,30 @@ def read_log(
         high = admin.end_offsets([partition], isolation="read_uncommitted")[partition]
         start = admin.start_offsets([partition])[partition]
         log = LogFacts(found[topic].topic_id, start, high)
-        if start >= high:
+        if max(start, first) >= high:
             return LogContent((), high, log)
         if reader is None:
             reader = cluster.reader(group_id=group_id)
             clients.callback(reader.close)
-        content = _read(reader, partition, log, wait_ms, clock or SystemClock())
+        records, stable_end = read_part(
+            reader, partition, (max(start, first), high), wait_ms=wait_ms, clock=clock or SystemClock()
+        )
+        content = LogContent(records, stable_end, log)
     if wait_ms and not content.complete:
         raise _hidden(cluster, partition, content, group_id, clock or SystemClock())
     return content
 
 
-def _read(
-    reader: ReaderPort, partition: TopicPartition, log: LogFacts, wait_ms: int, clock: Clock
-) -> LogContent:
-    span = (log.start, log.end)
+def read_part(
+    reader: ReaderPort, partition: TopicPartition, span: tuple[int, int], *, wait_ms: int, clock: Clock
+) -> tuple[tuple[Record, ...], int]:
+    """Read the committed records of a part of a log, in whole transactions: those past its end that came with
+    it, too.
+
+    :param span: offsets ``[from, to)``, not empty.
+    :param wait_ms: how long to wait for open transactions; 0 takes what is stable.
+    :return: the records, and the offset up to which they are complete.
+    """
     read = BoundedRead(reader, {partition: span}, clock=clock, whole_transactions=True)
     deadline = clock.monotonic_seconds() + wait_ms / 1000
     records: list[Record] = []
@@ -105,7 +116,7 @@ def _read(
         records += fetched.get(partition, ())
         if partition in read.ends and clock.monotonic_seconds() >= deadline:
             read.stop()
-    return LogContent(tuple(records), read.positions[partition], log)
+    return tuple(records), read.positions[partition]
 
 
 def _hidden(

@@ -35,8 +35,10 @@ from airflow_kstreams.batch.protocol.log_read import (
 )
 from airflow_kstreams.batch.protocol.metadata_records import (
     COMPLETED,
+    DONE,
     FINISHED,
     H_GENERATION,
+    H_GROUP,
     H_INTERMEDIATE,
     H_INTERMEDIATE_PARTITION,
     H_KIND,
@@ -45,11 +47,14 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     H_PLAN,
     H_RUN,
     H_START,
+    H_SUBTOPOLOGY,
     H_TOPIC,
     H_VERSION,
+    KIND_DONE,
+    KIND_INTERMEDIATE_STOP,
     KIND_NOTIFICATION,
+    KIND_STOP,
     VERSION,
-    notification_record,
     stop_hash,
 )
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, RunState, Slice
@@ -58,9 +63,8 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Reader
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.reset_command import drop_slice_command
 
-__all__ = ["Folded", "fold", "notification_record", "read_metadata"]
-
-_READS = 3
+#: How often a torn stop set is read before it is an error.
+READS = 3
 #: A partition or an offset as the format writes it: no sign, no leading zero, at most 64 bits.
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 
@@ -76,7 +80,11 @@ class Folded:
     :param slice: of the run that is running or was finished last; None when NEW, or written by a foreign
         writer.
     :param owner: who wrote the marker, for messages.
-    :param notifications: of this slice, whatever generation wrote them.
+    :param done: tasks of this slice that have notified, by subtopology and group, whatever generation they
+        were of.
+    :param intermediate_stops: what a coordinator froze of this slice, whatever its generation.
+    :param notifications: of pairs of partitions: by an earlier version's tasks for this slice, or by a
+        foreign writer.
     :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known then.
     :param live_keys: every key that holds a value, to be tombstoned by the next begin.
     :param torn: whether the stop set is not the one the marker names, so that the topic must be read again.
@@ -87,12 +95,22 @@ class Folded:
     state: RunState
     slice: Slice | None = None
     owner: str = ""
+    done: frozenset[tuple[int, int]] = frozenset()
+    intermediate_stops: Mapping[TopicPartition, int] = field(default_factory=dict)
     notifications: Notifications = field(default_factory=dict)
     foreign_stops: Mapping[TopicPartition, int] = field(default_factory=dict)
     live_keys: tuple[bytes, ...] = ()
     torn: bool = False
     cleared: bool = False
     log: LogFacts = field(default=LogFacts(), compare=False)
+
+    @property
+    def reached(self) -> dict[TopicPartition, int]:
+        """Up to where intermediate partitions were written for this slice, as far as it is told."""
+        found: dict[TopicPartition, int] = {}
+        for (_, intermediate), offset in self.notifications.items():
+            found[intermediate] = max(found.get(intermediate, 0), offset)
+        return {**found, **self.intermediate_stops}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,57 +132,80 @@ class _Entry:
         return self.headers.get(H_RUN, b"").decode()
 
 
+class LiveRecords:
+    """The last record of each key that holds a value: what a log says, however much of it was read when."""
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, _Entry] = {}
+        #: Of every key that was deleted and holds no value, the last time that anything was said of it.
+        self._deleted: set[bytes] = set()
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """Every key that holds a value, whether this version can read it or not."""
+        return tuple(self._entries)
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Take in the records that follow, in log order."""
+        for record in records:
+            key, value = record.key(), record.value()
+            if key is None:
+                continue
+            self._entries.pop(key, None)
+            if value is None:
+                self._deleted.add(key)
+            else:
+                self._deleted.discard(key)
+                self._entries[key] = _Entry(key=key, value=value, headers=_headers(record))
+
+    def fold(self, application_id: str, *, topics: Collection[str] = ()) -> Folded:
+        """Return what they say, see :func:`fold`."""
+        keys, live, marker_key = self.keys, dict(self._entries), application_id.encode()
+        marker = live.pop(marker_key, None)
+        if marker is None or marker.value not in (COMPLETED, FINISHED):
+            return Folded(state=RunState.NEW, live_keys=keys, cleared=marker_key in self._deleted)
+        state = RunState.RUNNING if marker.value == COMPLETED else RunState.FINISHED
+        plan = _plan(marker)
+        entries = list(live.values())
+        if plan is None:
+            return _foreign(state, entries, keys, topics)
+        ours = [entry for entry in entries if entry.ours and entry.run_id == marker.run_id]
+        inputs = tuple(sorted(_stops(ours, KIND_STOP), key=lambda p: p.topic_partition))
+        return Folded(
+            state=state,
+            slice=Slice(
+                run_id=marker.run_id,
+                generation=int(marker.headers.get(H_GENERATION, b"0")),
+                plan=plan,
+                inputs=inputs,
+            ),
+            owner=marker.headers.get(H_OWNER, b"").decode(),
+            done=_done(ours),
+            intermediate_stops={
+                part.topic_partition: part.stop_offset for part in _stops(ours, KIND_INTERMEDIATE_STOP)
+            },
+            notifications=_notifications(ours),
+            live_keys=keys,
+            torn=stop_hash(inputs) != plan.stop_hash,
+        )
+
+
 def fold(records: Iterable[Record], application_id: str, *, topics: Collection[str] = ()) -> Folded:
     """Fold the topic's records, in log order.
 
     :param topics: the topology's own source topics, to read keys of records without headers; the marker's
         plan is used when it has one.
     """
-    live: dict[bytes, _Entry] = {}
-    marker_key, cleared = application_id.encode(), False
-    for record in records:
-        key, value = record.key(), record.value()
-        if key is None:
-            continue
-        live.pop(key, None)
-        if value is not None:
-            live[key] = _Entry(key=key, value=value, headers=_headers(record))
-        cleared = value is None if key == marker_key else cleared
-    keys = tuple(live)
-    marker = live.pop(marker_key, None)
-    if marker is None or marker.value not in (COMPLETED, FINISHED):
-        return Folded(state=RunState.NEW, live_keys=keys, cleared=cleared)
-    state = RunState.RUNNING if marker.value == COMPLETED else RunState.FINISHED
-    plan = _plan(marker)
-    entries = list(live.values())
-    if plan is None:
-        return _foreign(state, entries, keys, topics)
-    inputs = tuple(sorted(_stops(entries, marker.run_id), key=lambda p: p.topic_partition))
-    return Folded(
-        state=state,
-        slice=Slice(
-            run_id=marker.run_id,
-            generation=int(marker.headers.get(H_GENERATION, b"0")),
-            plan=plan,
-            inputs=inputs,
-        ),
-        owner=marker.headers.get(H_OWNER, b"").decode(),
-        notifications=_notifications(entries, marker.run_id),
-        live_keys=keys,
-        torn=stop_hash(inputs) != plan.stop_hash,
-    )
+    live = LiveRecords()
+    live.add(records)
+    return live.fold(application_id, topics=topics)
 
 
 def live_keys(records: Iterable[Record]) -> tuple[bytes, ...]:
     """Return every key that holds a value, whether this version can read it or not."""
-    live: dict[bytes, None] = {}
-    for record in records:
-        key = record.key()
-        if key is not None:
-            live.pop(key, None)
-            if record.value() is not None:
-                live[key] = None
-    return tuple(live)
+    live = LiveRecords()
+    live.add(records)
+    return live.keys
 
 
 def read_metadata(
@@ -201,15 +242,21 @@ def read_metadata_with_content(
 ) -> tuple[Folded, LogContent]:
     """As :func:`read_metadata`, with the records themselves."""
     topic = ProtocolTopics(application_id).metadata
-    for _ in range(_READS):
+    for _ in range(READS):
         content = read_log(
             cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
         )
         folded = replace(fold(content.records, application_id, topics=topics), log=content.log)
         if not folded.torn or folded.state is RunState.FINISHED:
             return folded, content
-    raise KafkaClientError(
-        f"the stop offsets in {topic} are not the ones that the completed marker names (read {_READS} times)",
+    raise torn(application_id)
+
+
+def torn(application_id: str) -> KafkaClientError:
+    """Build the error for a stop set that stays torn."""
+    return KafkaClientError(
+        f"the stop offsets in {ProtocolTopics(application_id).metadata} are not the ones that the completed "
+        f"marker names (read {READS} times)",
         fix=f"something else writes to this topic: stop it, then run {drop_slice_command(application_id)}",
         code="TORN_METADATA",
         retriable_code=True,
@@ -248,9 +295,9 @@ def _plan(marker: _Entry) -> RunPlan | None:
         ) from None
 
 
-def _stops(entries: Iterable[_Entry], run_id: str) -> Iterable[FrozenPartition]:
+def _stops(entries: Iterable[_Entry], kind: bytes) -> Iterable[FrozenPartition]:
     for entry in entries:
-        if entry.ours and entry.run_id == run_id and H_START in entry.headers:
+        if entry.headers.get(H_KIND) == kind:
             yield FrozenPartition(
                 topic=entry.headers[H_TOPIC].decode(),
                 partition=int(entry.headers[H_PARTITION]),
@@ -259,7 +306,15 @@ def _stops(entries: Iterable[_Entry], run_id: str) -> Iterable[FrozenPartition]:
             )
 
 
-def _notifications(entries: Iterable[_Entry], run_id: str) -> Notifications:
+def _done(entries: Iterable[_Entry]) -> frozenset[tuple[int, int]]:
+    return frozenset(
+        (int(entry.headers[H_SUBTOPOLOGY]), int(entry.headers[H_GROUP]))
+        for entry in entries
+        if entry.headers.get(H_KIND) == KIND_DONE and entry.value == DONE
+    )
+
+
+def _notifications(entries: Iterable[_Entry]) -> Notifications:
     return {
         (
             TopicPartition(entry.headers[H_TOPIC].decode(), int(entry.headers[H_PARTITION])),
@@ -268,7 +323,7 @@ def _notifications(entries: Iterable[_Entry], run_id: str) -> Notifications:
             ),
         ): int(entry.value)
         for entry in entries
-        if entry.ours and entry.run_id == run_id and entry.headers.get(H_KIND) == KIND_NOTIFICATION
+        if entry.headers.get(H_KIND) == KIND_NOTIFICATION
     }
 
 

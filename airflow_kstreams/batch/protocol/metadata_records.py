@@ -1,14 +1,20 @@
 """Records of the metadata topic: KIP-95's keys and values as text, ours beside them in headers.
 
-==================  ==================  ========  =========================================================
-record              key                 value     headers beside version, kind, run and generation
-==================  ==================  ========  =========================================================
-stop offset         ``A_1``             ``55``    topic, partition, topic id, start offset
-completed marker    ``<app>``           ``0``     owner and the whole plan
-done notification   ``A_1-I_1``         ``60``    input topic and partition, intermediate topic and partition
-finished marker     ``<app>``           ``1``     owner and the whole plan
-tombstone           any of these        null      none
-==================  ==================  ========  =========================================================
+==================  ==============  ========  ============================================================
+record              key             value     headers beside version, kind, run and generation
+==================  ==============  ========  ============================================================
+stop offset         ``A_1``         ``55``    topic, partition, topic id, start offset
+completed marker    ``<app>``       ``0``     owner and the whole plan
+done notification   ``<app>-0_1``   ``done``  subtopology and group of the task
+intermediate stop   ``I_1``         ``60``    topic, partition, topic id, start offset
+finished marker     ``<app>``       ``1``     owner and the whole plan
+tombstone           any of these    null      none
+==================  ==============  ========  ============================================================
+
+KIP-95 has a task notify once per input partition and intermediate partition (``A_1-I_1`` -> ``60``), from
+which each reader takes the maximum. Those records grow with partitions squared; a task notifies once here,
+and its coordinator writes the stop (:mod:`airflow_kstreams.batch.protocol.stops`). Pairs are read still: an
+earlier version of this package wrote them, and other programs do.
 
 Keys are ambiguous in general (topics may hold dashes, underscores and digits), so readers trust the headers.
 ``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers.
@@ -17,6 +23,7 @@ Keys are ambiguous in general (topics may hold dashes, underscores and digits), 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -30,6 +37,7 @@ from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 VERSION = b"1"
 COMPLETED, FINISHED = b"0", b"1"
+DONE = b"done"
 PARTITION = 0
 
 H_VERSION = "kstreams.version"
@@ -44,8 +52,12 @@ H_TOPIC_ID = "kstreams.topic.id"
 H_START = "kstreams.start.offset"
 H_INTERMEDIATE = "kstreams.intermediate.topic"
 H_INTERMEDIATE_PARTITION = "kstreams.intermediate.partition"
+H_SUBTOPOLOGY = "kstreams.subtopology"
+H_GROUP = "kstreams.group"
 
-KIND_STOP, KIND_NOTIFICATION = b"stop", b"notification"
+KIND_STOP, KIND_INTERMEDIATE_STOP = b"stop", b"intermediate stop"
+#: Of a task as a whole; an earlier version's, of one pair of partitions.
+KIND_DONE, KIND_NOTIFICATION = b"done", b"notification"
 KIND_COMPLETED, KIND_FINISHED = b"completed", b"finished"
 
 
@@ -63,9 +75,9 @@ def stop_key(partition: TopicPartition) -> str:
     return f"{partition.topic}_{partition.partition}"
 
 
-def notification_key(source: TopicPartition, intermediate: TopicPartition) -> str:
-    """Return the key of a done notification."""
-    return f"{stop_key(source)}-{stop_key(intermediate)}"
+def done_key(application_id: str, subtopology: int, group: int) -> str:
+    """Return the key of a task's done notification: its transactional id."""
+    return f"{application_id}-{subtopology}_{group}"
 
 
 def stop_hash(inputs: Iterable[FrozenPartition]) -> str:
@@ -77,7 +89,7 @@ def stop_hash(inputs: Iterable[FrozenPartition]) -> str:
 def slice_records(slice_: Slice, *, owner: str) -> list[MetadataRecord]:
     """Return a new slice's records: every stop offset, then the completed marker."""
     return [
-        *(_stop_record(slice_, frozen) for frozen in slice_.inputs),
+        *(_stop_record(slice_, frozen, KIND_STOP) for frozen in slice_.inputs),
         completed_record(slice_, owner=owner),
     ]
 
@@ -92,24 +104,20 @@ def finished_record(slice_: Slice, *, owner: str) -> MetadataRecord:
     return _marker(slice_, KIND_FINISHED, FINISHED, owner)
 
 
-def notification_record(
-    slice_: Slice, source: TopicPartition, intermediate: TopicPartition, last_offset: int
-) -> MetadataRecord:
-    """Return one done notification.
-
-    :param source: the input partition that is processed up to its stop.
-    :param intermediate: the intermediate partition that was written.
-    :param last_offset: a high watermark of the intermediate partition at or past everything written.
-    """
+def done_record(slice_: Slice, subtopology: int, group: int) -> MetadataRecord:
+    """Return the done notification of a task: all that it writes for the slice is in the log."""
     headers: Headers = [
-        *_common(slice_, KIND_NOTIFICATION),
-        (H_TOPIC, source.topic.encode()),
-        (H_PARTITION, str(source.partition).encode()),
-        (H_INTERMEDIATE, intermediate.topic.encode()),
-        (H_INTERMEDIATE_PARTITION, str(intermediate.partition).encode()),
+        *_common(slice_, KIND_DONE),
+        (H_SUBTOPOLOGY, str(subtopology).encode()),
+        (H_GROUP, str(group).encode()),
     ]
-    key = notification_key(source, intermediate).encode()
-    return MetadataRecord(_topic(slice_), str(last_offset).encode(), key, headers)
+    key = done_key(slice_.plan.topology.application_id, subtopology, group).encode()
+    return MetadataRecord(_topic(slice_), DONE, key, headers)
+
+
+def intermediate_stop_record(slice_: Slice, frozen: FrozenPartition) -> MetadataRecord:
+    """Return the record of an intermediate partition's stop offset."""
+    return _stop_record(slice_, frozen, KIND_INTERMEDIATE_STOP)
 
 
 def tombstone(application_id: str, key: bytes) -> MetadataRecord:
@@ -117,40 +125,55 @@ def tombstone(application_id: str, key: bytes) -> MetadataRecord:
     return MetadataRecord(ProtocolTopics(application_id).metadata, None, key, None)
 
 
-def check_keys(topology: TopologyPlan, partitions: Mapping[str, int]) -> None:
+def check_keys(topology: TopologyPlan, partitions: Mapping[str, int], tasks: Mapping[int, int]) -> None:
     """Refuse a topology of which two records would share a key.
 
     :param partitions: partition count of every source topic.
+    :param tasks: number of tasks by subtopology.
     :raises TopologyError: naming the key and what would share it.
     """
-    seen: dict[str, str] = {topology.application_id: "the run's markers"}
+    app = topology.application_id
+    seen: dict[str, str] = {app: "the run's markers"}
 
     def claim(key: str, meaning: str) -> None:
         other = seen.setdefault(key, meaning)
         if other != meaning:
-            raise TopologyError(
-                f"in the metadata topic of application {topology.application_id!r} the key {key!r} would "
-                f"stand for {other} and for {meaning}",
-                fix="choose another application id, or rename one of the topics",
-            )
+            raise _shared(app, key, other, meaning)
 
-    intermediates = set(topology.intermediates)
-    for topic in topology.inputs:
-        for partition in _all(topic, partitions):
-            claim(stop_key(partition), f"the stop offset of {partition}")
+    for topic in topology.sources:
+        for number in range(partitions[topic]):
+            tp = TopicPartition(topic, number)
+            claim(stop_key(tp), f"the stop offset of {tp}")
     for sub in topology.subtopologies:
-        sources = [partition for topic in sub.sources for partition in _all(topic, partitions)]
-        written = [p for topic in sub.sinks if topic in intermediates for p in _all(topic, partitions)]
-        for source in sources:
-            for intermediate in written:
-                claim(
-                    notification_key(source, intermediate),
-                    f"the done notification of {source} for {intermediate}",
-                )
+        for group in range(tasks[sub.id]) if topology.intermediates_of(sub.id) else ():
+            claim(done_key(app, sub.id, group), f"the done notification of task {sub.id}_{group}")
+    pairs = _pairs(topology, partitions)
+    if pairs is not None:
+        for key, meaning in seen.items():
+            if found := pairs.fullmatch(key):
+                raise _shared(app, key, meaning, f"the done notification of {found[1]} for {found[2]}")
 
 
-def _all(topic: str, partitions: Mapping[str, int]) -> list[TopicPartition]:
-    return [TopicPartition(topic, number) for number in range(partitions[topic])]
+def _pairs(topology: TopologyPlan, partitions: Mapping[str, int]) -> re.Pattern[str] | None:
+    """Return what matches the keys of KIP-95's own notifications, which another program may write."""
+    writers = [sub for sub in topology.subtopologies if topology.intermediates_of(sub.id)]
+    if not writers:
+        return None
+
+    def any_of(topics: Iterable[str]) -> str:
+        numbers = {topic: "|".join(map(str, range(partitions[topic]))) for topic in topics}
+        return "|".join(f"{re.escape(topic)}_(?:{found})" for topic, found in numbers.items())
+
+    sources = any_of(topic for sub in writers for topic in sub.sources)
+    return re.compile(f"({sources})-({any_of(topology.intermediates)})")
+
+
+def _shared(application_id: str, key: str, one: str, other: str) -> TopologyError:
+    return TopologyError(
+        f"in the metadata topic of application {application_id!r} the key {key!r} would stand for {one} and "
+        f"for {other}",
+        fix="choose another application id, or rename one of the topics",
+    )
 
 
 def _topic(slice_: Slice) -> str:
@@ -166,9 +189,9 @@ def _common(slice_: Slice, kind: bytes) -> Headers:
     ]
 
 
-def _stop_record(slice_: Slice, frozen: FrozenPartition) -> MetadataRecord:
+def _stop_record(slice_: Slice, frozen: FrozenPartition, kind: bytes) -> MetadataRecord:
     headers: Headers = [
-        *_common(slice_, KIND_STOP),
+        *_common(slice_, kind),
         (H_TOPIC, frozen.topic.encode()),
         (H_PARTITION, str(frozen.partition).encode()),
         (H_TOPIC_ID, slice_.plan.topic_ids[frozen.topic].encode()),

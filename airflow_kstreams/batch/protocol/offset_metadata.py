@@ -43,6 +43,8 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param records_ahead: as in ``TaskReport``; None when an earlier version committed.
     :param counts: the counters by topic and node; None when an earlier version committed, and when there was
         no room for them.
+    :param complete: whether this is the task's last commit for the slice; False when an earlier version
+        committed.
     """
 
     run_id: str = msgspec.field(default="", name="run")
@@ -67,6 +69,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     changelog_ends: tuple[int, ...] = msgspec.field(default=(), name="ends")
     counts: PackedCounts | None = msgspec.field(default=None, name="record_counts")
     stop_set: str = msgspec.field(default="", name="slice")
+    complete: bool = False
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room.

@@ -1,25 +1,38 @@
 """Where the readers of intermediate topics stop (KIP-95, "Handling Intermediate Topics").
 
-An intermediate topic has no stop when a run begins. Each task that writes it reports, in its last
-transaction, one done notification per input partition and intermediate partition. Once every input partition
-of every writing subtopology has reported for an intermediate partition, the largest reported offset is its
-stop: all that was written for this slice lies below it.
+An intermediate topic has no stop when a run begins. Rule, in this order:
+
+1. Each task of a subtopology that writes one notifies in its last transaction: all that it writes for this
+   slice is in the log.
+2. When all tasks that write a topic have notified, the coordinator takes the high watermark of each of its
+   partitions and freezes it as that partition's stop, all in one transaction.
+3. Only then the reading subtopology is launched.
+
+Invariant: all that was written for the slice lies below the stops, and stops that are frozen for a run never
+move. A notification becomes visible together with the outputs of its transaction, and the broker has
+acknowledged those before (acks=all), which it does once the high watermark has passed them; it never answers
+with an older one (KIP-207). So a high watermark asked for after all notifications were seen lies at or past
+everything. It also covers what earlier attempts committed, and what outsiders wrote: that is processed, too.
+
+Crash argument: a coordinator that dies before that transaction leaves no stop, and the next one asks for high
+watermarks anew, which no reader has used yet. After it, whoever resumes finds the stops.
+
+KIP-95 itself has each task report the high watermark once per input partition and intermediate partition;
+the largest report is the stop, once every input partition has reported. A slice of an earlier version keeps
+what its pairs say if they are complete; a task whose pairs are all there has notified.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import Slice, partition_named
+from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice, partition_named
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
 
 _NAMED = 5
-
-#: An input partition and an intermediate partition that its task writes.
-Notification = tuple[TopicPartition, TopicPartition]
 
 
 def partitions_of(slice_: Slice, topic: str) -> list[TopicPartition]:
@@ -45,48 +58,105 @@ def task_partitions(slice_: Slice, subtopology_id: int, group: int) -> list[Topi
     ]
 
 
-def notifications_for(slice_: Slice, subtopology_id: int, group: int) -> list[Notification]:
-    """Return what a task notifies with its last commit."""
-    topology = slice_.plan.topology
-    read = set(topology.intermediates)
-    written = [topic for topic in topology.subtopology(subtopology_id).sinks if topic in read]
-    return [
-        (source, intermediate)
+def has_notified(folded: Folded, slice_: Slice, subtopology_id: int, group: int) -> bool:
+    """Whether a task has said that it is done, or need not."""
+    written = slice_.plan.topology.intermediates_of(subtopology_id)
+    if not written or (subtopology_id, group) in folded.done:
+        return True
+    # An earlier version's task: every pair of its partitions with those of the topics that it writes.
+    return bool(folded.notifications) and all(
+        (source, intermediate) in folded.notifications
         for source in task_partitions(slice_, subtopology_id, group)
         for topic in written
         for intermediate in partitions_of(slice_, topic)
+    )
+
+
+def missing_notifications(folded: Folded, slice_: Slice, topic: str) -> list[str]:
+    """Return the tasks that write an intermediate topic and have not notified, ``<subtopology>_<group>``."""
+    return [
+        f"{writer.id}_{group}"
+        for writer in slice_.plan.topology.writers_of(topic)
+        for group in range(slice_.plan.tasks[str(writer.id)])
+        if not has_notified(folded, slice_, writer.id, group)
     ]
 
 
-def intermediate_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, int]:
-    """Return the stop offset of each partition of an intermediate topic.
+def refuse_unnotified(folded: Folded, slice_: Slice, topics: Collection[str]) -> None:
+    """Refuse to go on to the readers of intermediate topics before all tasks that write them are done.
 
-    :raises UpstreamNotDoneError: an upstream task has not reported yet; the first missing reports are named.
+    :raises UpstreamNotDoneError: the first missing notifications are named.
     """
-    stops: dict[int, int] = {}
-    missing: list[str] = []
+    for topic in topics:
+        missing = missing_notifications(folded, slice_, topic)
+        if missing:
+            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            raise UpstreamNotDoneError(
+                f"run {slice_.run_id!r} is not finished: intermediate topic {topic} has no stop offset yet, "
+                f"there is no done notification of task {', '.join(missing[:_NAMED])}{more}",
+                fix="run the subtopology that writes it again; tasks at their stop only notify",
+                run_id=slice_.run_id,
+            )
+
+
+def intermediate_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, int] | None:
+    """Return the stop offset of each partition of an intermediate topic; None if they are not frozen."""
+    partitions = partitions_of(slice_, topic)
+    frozen = folded.intermediate_stops
+    if all(tp in frozen for tp in partitions):
+        return {tp.partition: frozen[tp] for tp in partitions}
+    return _paired_stops(folded, slice_, topic)
+
+
+def _paired_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, int] | None:
+    """Return what an earlier version's notifications say, if they are complete."""
+    told = folded.notifications
+    if not told:
+        return None
     sources = [
         source
         for writer in slice_.plan.topology.writers_of(topic)
         for source_topic in writer.sources
         for source in partitions_of(slice_, source_topic)
     ]
-    for partition in partitions_of(slice_, topic):
-        for source in sources:
-            offset = folded.notifications.get((source, partition))
-            if offset is None:
-                missing.append(f"{source} for {partition}")
-            else:
-                stops[partition.partition] = max(stops.get(partition.partition, 0), offset)
-    if missing:
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        raise UpstreamNotDoneError(
-            f"intermediate topic {topic} of run {slice_.run_id!r} has no stop offset yet: no done "
-            f"notification of {', '.join(missing[:_NAMED])}{more}",
-            fix="run the subtopology that writes it again; tasks at their stop only notify",
-            run_id=slice_.run_id,
+    found: dict[int, int] = {}
+    for tp in partitions_of(slice_, topic):
+        if not all((source, tp) in told for source in sources):
+            return None
+        found[tp.partition] = max(told[source, tp] for source in sources)
+    return found
+
+
+def to_freeze(folded: Folded, slice_: Slice, subtopology_id: int) -> list[TopicPartition]:
+    """Return the partitions that a subtopology reads and that need a stop offset yet.
+
+    :raises UpstreamNotDoneError: it is too early for one.
+    """
+    topology = slice_.plan.topology
+    between = set(topology.intermediates)
+    open_ = [
+        topic
+        for topic in topology.subtopology(subtopology_id).sources
+        if topic in between and intermediate_stops(folded, slice_, topic) is None
+    ]
+    refuse_unnotified(folded, slice_, open_)
+    return [
+        tp for topic in open_ for tp in partitions_of(slice_, topic) if tp not in folded.intermediate_stops
+    ]
+
+
+def frozen_at(slice_: Slice, ends: Mapping[TopicPartition, int]) -> list[FrozenPartition]:
+    """Return the stops of intermediate partitions.
+
+    :param ends: their high watermarks, asked for after all notifications were seen.
+    """
+    starts = slice_starts(slice_)
+    return [
+        FrozenPartition(
+            topic=tp.topic, partition=tp.partition, start_offset=starts.get(tp, 0), stop_offset=end
         )
-    return stops
+        for tp, end in sorted(ends.items())
+    ]
 
 
 def stops_of(folded: Folded, slice_: Slice, topics: Collection[str]) -> dict[TopicPartition, int]:
@@ -98,6 +168,9 @@ def stops_of(folded: Folded, slice_: Slice, topics: Collection[str]) -> dict[Top
     for topic in slice_.plan.topology.intermediates:
         if topic in topics:
             found = intermediate_stops(folded, slice_, topic)
+            if found is None:
+                refuse_unnotified(folded, slice_, [topic])
+                raise _not_frozen(slice_, topic)
             stops |= {TopicPartition(topic, number): stop for number, stop in found.items()}
     return stops
 
@@ -116,8 +189,10 @@ def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, rea
     :param reader: of the application's group.
     :raises UpstreamNotDoneError: a subtopology before this one is not done.
     """
-    stops = stops_of(folded, slice_, slice_.plan.topology.subtopology(subtopology_id).sources)
     groups = range(slice_.plan.tasks[str(subtopology_id)])
+    if to_freeze(folded, slice_, subtopology_id):
+        return list(groups)  # no task has been launched before its stops were frozen
+    stops = stops_of(folded, slice_, slice_.plan.topology.subtopology(subtopology_id).sources)
     partitions = {group: task_partitions(slice_, subtopology_id, group) for group in groups}
     committed = reader.committed([tp for group in groups for tp in partitions[group]])
     return [
@@ -125,6 +200,15 @@ def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, rea
         for group in groups
         if not (
             all(tp in committed and committed[tp].offset >= stops[tp] for tp in partitions[group])
-            and all(pair in folded.notifications for pair in notifications_for(slice_, subtopology_id, group))
+            and has_notified(folded, slice_, subtopology_id, group)
         )
     ]
+
+
+def _not_frozen(slice_: Slice, topic: str) -> UpstreamNotDoneError:
+    return UpstreamNotDoneError(
+        f"run {slice_.run_id!r} is not finished: the tasks that write intermediate topic {topic} are done, "
+        "but no stop offset is frozen for it yet",
+        fix="run the subtopology that reads it",
+        run_id=slice_.run_id,
+    )

@@ -338,7 +338,7 @@ def _positions(folded: Folded, ledger: Ledger) -> dict[TopicPartition, int]:
         return ledger.stops | dict(folded.foreign_stops if folded.state is RunState.FINISHED else {})
     ended = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     ended |= {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
-    for (_, intermediate), offset in folded.notifications.items():
+    for intermediate, offset in folded.reached.items():
         ended[intermediate] = max(ended.get(intermediate, 0), offset)
     if folded.state is RunState.FINISHED or slice_.run_id in ledger.runs:
         return ended | ledger.stops

@@ -48,6 +48,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
 )
 from airflow_kstreams.batch.protocol.model import BeginResult, RunState, RunSummary, Slice
 from airflow_kstreams.batch.protocol.stops import partitions_of, unfinished_groups
+from airflow_kstreams.batch.protocol.task_share import TaskShare, shares_of
 from airflow_kstreams.batch.protocol.topic_settings import refuse_harmful_settings
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refuse_other_topics
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
@@ -55,6 +56,7 @@ from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.finished_before import check_finished
+from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.intervals import check_interval
 from airflow_kstreams.batch.run.lease import CoordinatorLease
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
@@ -178,14 +180,17 @@ class Coordinator:
             self.session.claim()
             yield self.session.read_ledger()
 
-    def unfinished(self, slice_: Slice, subtopology_id: int) -> Sequence[int]:
-        """Return the groups of a subtopology whose tasks are not at their stop, or have not notified.
+    def unfinished(self, slice_: Slice, subtopology_id: int) -> Sequence[TaskShare]:
+        """Freeze the stops of the intermediate topics that a subtopology reads, unless they are frozen, and
+        return the shares of its tasks that are not at their stop, or have not notified.
 
         :raises UpstreamNotDoneError: a subtopology before this one is not done.
+        :raises RunSupersededError: stops were to be frozen, and another driver owns the slice.
         """
-        folded = self.session.read_metadata(None)
+        folded = frozen_upstream(self.session, self.lease, slice_, subtopology_id)
         with self.session.reading:
-            return unfinished_groups(slice_, subtopology_id, folded=folded, reader=self.session.reader)
+            left = unfinished_groups(slice_, subtopology_id, folded=folded, reader=self.session.reader)
+        return shares_of(slice_, subtopology_id, left, folded=folded)
 
     def finished(self, run_id: str) -> RunSummary | None:
         """Return the summary of a run that has finished, as far as can be seen without waiting."""

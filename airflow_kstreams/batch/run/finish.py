@@ -1,9 +1,10 @@
 """Works out whether a slice is finished and what its summary says. Nothing here writes.
 
 Rule: finished means that the committed offset of every input and intermediate partition equals its stop, and
-that every topic is still the one the run began with. The stop of an intermediate partition is the largest
-done notification; a committed offset beyond it (outsiders' records, markers passed by an earlier finish) is
-its own stop. So is one that a person set beyond an input's stop, because everything up to there is gone.
+that every topic is still the one the run began with. The stop of an intermediate partition is the one that
+was frozen when all tasks that write it had notified; a committed offset beyond it (outsiders' records,
+markers passed by an earlier finish) is its own stop. So is one that a person set beyond an input's stop,
+because everything up to there is gone.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class FinishedSlice:
 def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -> FinishedSlice:
     """Check that a slice is finished and build what to write.
 
-    :raises UpstreamNotDoneError: done notifications are missing.
+    :raises UpstreamNotDoneError: done notifications, or the stops of intermediate topics, are missing.
     :raises RunError: a partition is not at its stop offset.
     :raises DataLossError: a topic is not the one the run began with, or committed offsets are gone.
     :raises ConfigError: more records were dropped as late than the settings allow.

@@ -80,7 +80,7 @@ def lay_groundwork(
         refuse_loss=refuse_loss,
     )
     # The same file may run in either mode: what could not is refused before it has begun.
-    check_keys(plan, topics.partitions)
+    check_keys(plan, topics.partitions, topics.tasks)
     _fence_last_tasks(session, request, folded, ledger, prior, topics)
     partitions = tuple(
         TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])

@@ -9,12 +9,13 @@ it is free, and is refused if the owner turns out to be alive (:mod:`.lease_obse
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
 
 from airflow_kstreams.batch.protocol.ledger import Ledger, lease_record
+from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.batch.run.lease_errors import Caller, busy, lost_race, resetting, superseded
 from airflow_kstreams.batch.run.lease_observation import LeaseObservation
@@ -115,12 +116,25 @@ class CoordinatorLease:
             expires_ms = self._clock.now_ms() + self._lease_ms
             renewed = msgspec.structs.replace(self._held, expires_ms=expires_ms)
             try:
-                if not self._session.claimed:
-                    self.reclaim()
-                self._session.write([lease_record(self._app, renewed)])
+                self.write([lease_record(self._app, renewed)])
             except TaskFencedError:
                 self.reclaim()
                 self._session.write([lease_record(self._app, renewed)])
+
+    def write(self, records: Iterable[MetadataRecord]) -> None:
+        """Write what the owner of the lease has decided, in one transaction.
+
+        :raises RunSupersededError: another driver owns the slice.
+        :raises TaskFencedError: another coordinator has claimed the id meanwhile, perhaps only to look;
+            :meth:`reclaim` tells, and nothing of what was decided may be taken for written or not written.
+        :raises KafkaClientError: the client failed, and the outcome may be unknown.
+        """
+        with self._session.writing:
+            if self._superseded is not None:
+                raise self._superseded
+            if not self._session.claimed:
+                self.reclaim()
+            self._session.write(records)
 
     def release(self) -> None:
         """Give the lease up, so that the next owner need not wait for its end.

@@ -232,7 +232,7 @@ def _finished_stops(
         reported = {partition_named(n): o for n, o in folded.slice.plan.intermediate_starts.items()}
         if not folded.torn:
             stops = {part.topic_partition: part.stop_offset for part in folded.slice.inputs}
-    for (_, intermediate), offset in folded.notifications.items():
+    for intermediate, offset in folded.reached.items():
         reported[intermediate] = max(reported.get(intermediate, 0), offset)
     # What reads as the stop of an intermediate partition is a notification whose key looks like one.
     stops |= {tp: stop for tp, stop in folded.foreign_stops.items() if tp.topic not in intermediates}

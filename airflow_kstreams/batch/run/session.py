@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
-from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
+from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord
+from airflow_kstreams.batch.protocol.metadata_view import MetadataView
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
 from airflow_kstreams.batch.run.fence import fence
@@ -63,6 +64,7 @@ class CoordinatorSession:
         self._admin: AdminPort | None = None
         self._reader: ReaderPort | None = None
         self._writer: WriterPort | None = None
+        self._metadata = MetadataView(cluster, settings.application_id, clock=self.clock)
         self.writing = threading.RLock()
         self.reading = threading.RLock()
 
@@ -165,20 +167,17 @@ class CoordinatorSession:
     def read_metadata(
         self, plan: TopologyPlan | None, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS
     ) -> Folded:
-        """Read the metadata topic to its end.
+        """Read the metadata topic to its end; what was read before is not fetched again.
 
         :param plan: whose sources a foreign writer's keys may name; None leaves those keys out.
         :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
         """
         with self.reading:
-            return read_metadata(
-                self._cluster,
-                self.application_id,
+            return self._metadata.read(
                 admin=self.admin,
                 reader=self.reader,
                 topics=plan.sources if plan is not None else (),
                 wait_ms=wait_ms,
-                clock=self.clock,
             )
 
     def read_ledger(self, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS) -> Ledger:

@@ -19,7 +19,7 @@ from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, wri
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.retry_budget import RetryBudget
 from airflow_kstreams.batch.task.changelog_evidence import ChangelogEvidence
-from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit
+from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit, write_done
 from airflow_kstreams.batch.task.latest_allowed import latest_allowed
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.read_failures import ReadFailures
@@ -144,7 +144,9 @@ class TaskAttempt:
         slice_, share = self._share(reader, admin)  # steps 2 and 3
         clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
         before = committed_progress(slice_, share)
-        if share.done:
+        if share.processed:
+            if share.notify:
+                self._only_notify(state, slice_)
             return already_done(before, self._task_id)
         task = self._stream_task(slice_, share, before, clients)
         state_files = TaskState(
@@ -198,6 +200,12 @@ class TaskAttempt:
     def _share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         """Work out what there is to do, now that no older attempt can change it."""
         return self._work.share(self._setup, reader, admin)
+
+    def _only_notify(self, writer: WriterPort, slice_: Slice) -> None:
+        """Write the notification of a task whose last commit is made, but which its driver has not found."""
+        writer.begin()
+        write_done(writer, slice_, self._task_id)
+        writer.commit()
 
     def _restore(
         self,

@@ -4,11 +4,9 @@ exactly_once, one transaction:
 
 1. Emit cached results (outputs).
 2. Write one changelog record per changed key.
-3. Last commit only: flush, then one done notification per input x intermediate partition. Its value is the
-   high watermark of the intermediate partition, which after the flush lies at or past everything this task
-   wrote: the broker acknowledges a record (acks=all) only once the high watermark passed it, and never
-   answers with an older one (KIP-207). Read after the flush, it also covers what an earlier attempt committed
-   and what outsiders wrote.
+3. Last commit only: the done notification of a task that writes intermediate topics. It becomes visible with
+   everything that this task has written for the slice, and only the last commit commits the stop offsets: so
+   it says all that the readers of those topics wait for (:mod:`airflow_kstreams.batch.protocol.stops`).
 4. Unless nothing was written to changelogs, flush and read their ends. What lies below is this task's own,
    because a later attempt would fence this commit before it writes: local files are kept under these ends,
    and a later restore compares the changelogs with them.
@@ -28,7 +26,7 @@ import resource
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
+from airflow_kstreams.batch.protocol.metadata_records import PARTITION, done_record
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
@@ -37,7 +35,7 @@ from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
 from airflow_kstreams.streams.record_counts import RecordCounts
-from airflow_kstreams.streams.runtime.stream_task import StreamTask
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +75,12 @@ class CommitBasis:
     attempt: int
     started: float
     changelog_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+def write_done(writer: WriterPort, slice_: Slice, task_id: TaskId) -> None:
+    """Write a task's done notification."""
+    record = done_record(slice_, task_id.subtopology, task_id.group)
+    writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
 
 
 class TaskCommit:
@@ -123,11 +127,11 @@ class TaskCommit:
         task.flush()
         if outputs is not state:
             outputs.flush()
-        counters = self._counters(task, now_seconds)
+        counters = self._counters(task, now_seconds, last=last)
         self._begin()
         changed = self._write_changes(task, state)
         if last:
-            self._notify(state)
+            self._notify(state, task.task_id)
         if changed:
             self._read_changelog_ends(state)
         state.send_offsets(self._offsets(task, counters), self._clients.reader)
@@ -164,7 +168,7 @@ class TaskCommit:
             self._clients.state.begin()
             self._open = True
 
-    def _counters(self, task: StreamTask, now_seconds: float) -> OffsetMetadata:
+    def _counters(self, task: StreamTask, now_seconds: float, *, last: bool) -> OffsetMetadata:
         progress = task.progress
         return OffsetMetadata(
             run_id=self._basis.slice.run_id,
@@ -182,6 +186,7 @@ class TaskCommit:
             attempts=self._basis.attempt,
             seconds=round(now_seconds - self._basis.started, 3),
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            complete=last,
         )
 
     def _packed(self, task: StreamTask, counts: RecordCounts | None) -> PackedCounts | None:
@@ -219,14 +224,9 @@ class TaskCommit:
                 changed = True
         return changed
 
-    def _notify(self, writer: WriterPort) -> None:
-        if not self._basis.share.notify:
-            return
-        writer.flush()
-        ends = self._clients.admin.end_offsets(self._basis.share.intermediates, isolation="read_uncommitted")
-        for source, intermediate in self._basis.share.notify:
-            record = notification_record(self._basis.slice, source, intermediate, ends[intermediate])
-            writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
+    def _notify(self, writer: WriterPort, task_id: TaskId) -> None:
+        if self._basis.share.notify:
+            write_done(writer, self._basis.slice, task_id)
 
     def _read_changelog_ends(self, writer: WriterPort) -> None:
         writer.flush()

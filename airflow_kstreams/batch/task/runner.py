@@ -5,18 +5,20 @@ Steps of an attempt, in this order, which is the proof:
 1. ``init_transactions`` under ``<app>-<subtopology>_<group>`` fences every older attempt of the task and
    waits until what it left open is aborted or completed. Nothing an older attempt still does can become
    visible after this line.
-2. Fold the metadata topic: unless it says RUNNING with my run and generation, stop; nothing was written.
+2. Look at the lease in the ledger's tail: unless it is in force for my run and generation, stop; nothing was
+   written (:mod:`airflow_kstreams.batch.protocol.lease_look`). What there is to do came with the task: the
+   driver ships the stops that are frozen for the run, and they never move.
 3. Read the committed offsets. Because of step 1 they cannot move any more except by this attempt.
 4. Restore state from the task's local files, as far as a checkpoint of a clean end goes, and from the
    changelog, up to its end: step 1 settled that, too.
 5. Process to the stop offsets. A commit writes outputs, changelogs, offsets (and with the last one the done
-   notifications) in one transaction, so a crash between any two lines leaves either all of a commit or
+   notification) in one transaction, so a crash between any two lines leaves either all of a commit or
    nothing of it.
 
 A crash in 1 to 4 has written nothing. A crash in 5 leaves an open transaction, which step 1 of the next
 attempt aborts. If the outcome of a commit is unknown, or its writer is suspect, the writer is dropped and the
 next attempt starts at 1, where the committed offsets say it. With ``at_least_once`` outputs are flushed
-before changelogs, notifications and offsets are committed in a transaction, so that a crash repeats records
+before changelogs, notification and offsets are committed in a transaction, so that a crash repeats records
 and never skips one. Only the outputs of a zombie are not fenced then.
 """
 
@@ -43,13 +45,14 @@ class TaskRunner:
     """Runs one task of a slice until its stop offsets are committed.
 
     :param setup: which task of which slice, and what its attempts are made from.
+    :param work: its share of that slice.
     """
 
-    def __init__(self, setup: TaskSetup) -> None:
+    def __init__(self, setup: TaskSetup, work: SliceWork) -> None:
         self._setup = setup
         self._settings = setup.settings
         self._clock = setup.clock
-        self._work = SliceWork()
+        self._work = work
         self._attempts = RetryBudget()
 
     def run(self) -> TaskReport:
@@ -85,7 +88,7 @@ class TaskRunner:
         seen: object = None
         while self._clock.monotonic_seconds() - progressed < patience:
             slice_, share = self._share()
-            if share.done:
+            if share.processed:
                 return already_done(committed_progress(slice_, share), self._setup.assignment.task_id)
             if share.committed != seen:
                 seen, progressed = share.committed, self._clock.monotonic_seconds()

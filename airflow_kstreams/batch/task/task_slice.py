@@ -1,4 +1,14 @@
-"""What one task has to do for a slice, worked out from the fold and the committed offsets."""
+"""What one task has to do for a slice, worked out from the share that its driver shipped and the committed
+offsets.
+
+Rule: a task's last commit, and no other, commits the stops of all of its partitions, says so beside them, and
+carries its done notification if its driver found none. So the next attempt, of Spark or of a driver,
+processes and closes nothing again. Offsets at the stops alone do not say it: begin commits them there for a
+task with nothing to read.
+
+Begin commits every partition's start under the run's id. An offset that another run has committed therefore
+means that this one is over.
+"""
 
 from __future__ import annotations
 
@@ -13,75 +23,86 @@ from airflow_kstreams.batch.protocol.data_loss import (
     progress_lost,
 )
 from airflow_kstreams.batch.protocol.evidence import refuse_foreign_progress
-from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import Slice
-from airflow_kstreams.batch.protocol.stops import (
-    Notification,
-    notifications_for,
-    slice_starts,
-    stops_of,
-    task_partitions,
-)
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.task_share import TaskShare, spans_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
+from airflow_kstreams.streams.errors import TaskFencedError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
 from airflow_kstreams.streams.reset_command import drop_slice_command
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSlice:
-    """One task's share of a slice.
+    """What there is to do for a task.
 
     :param bounds: (position to resume at, stop offset) of each of its partitions.
     :param committed: what the group had committed when this was worked out; partitions without are absent.
-    :param notify: every (input partition, intermediate partition) pair it must notify with its last commit.
-    :param notified: whether all of those notifications are in the metadata topic already.
+    :param processed: whether its last commit is made.
+    :param notify: whether its done notification is to be written, with the last commit or, if that is made,
+        alone.
     :param kept_ms: the interval in which records are processed, of each partition that has one.
     """
 
     bounds: Mapping[TopicPartition, tuple[int, int]]
     committed: Mapping[TopicPartition, CommittedOffset]
-    notify: tuple[Notification, ...]
-    notified: bool
+    processed: bool = False
+    notify: bool = False
     kept_ms: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
-    @property
-    def done(self) -> bool:
-        """Whether nothing is left to do, not even a commit: the stops are committed and notified."""
-        return self.notified and all(
-            partition in self.committed and self.committed[partition].offset >= stop
-            for partition, (_, stop) in self.bounds.items()
-        )
 
-    @property
-    def intermediates(self) -> tuple[TopicPartition, ...]:
-        """The intermediate partitions it may write, sorted."""
-        return tuple(sorted({intermediate for _, intermediate in self.notify}))
+def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
+    """Work out what is left of a task's share of a slice.
 
-
-def task_slice(
-    slice_: Slice, folded: Folded, task_id: TaskId, reader: ReaderPort, admin: AdminPort
-) -> TaskSlice:
-    """Work out a task's share of a slice.
-
-    :raises UpstreamNotDoneError: an intermediate topic it reads has no complete set of done notifications.
+    :param slice_: as the task knows it.
+    :raises TaskFencedError: another run has begun.
     :raises DataLossError: records it must read are gone.
     """
-    stops = _stops(slice_, folded, task_id)
-    committed = reader.committed(sorted(stops))
-    bounds = {partition: (_start(slice_, partition, committed), stop) for partition, stop in stops.items()}
+    spans = spans_of(slice_, share)
+    committed = reader.committed(sorted(spans))
+    told = {tp: OffsetMetadata.decode(offset.metadata) for tp, offset in committed.items()}
+    task_id = f"{share.subtopology}_{share.group}"
+    _refuse_next_run(slice_, task_id, spans, committed)
+    bounds = {
+        tp: (committed[tp].offset if tp in committed else start, stop)
+        for tp, (start, stop) in sorted(spans.items())
+    }
     refuse_slice_loss(admin, slice_, bounds)
     refuse_lost_progress(slice_, bounds, committed)
     refuse_foreign_progress(slice_, committed)
-    notify = tuple(notifications_for(slice_, task_id.subtopology, task_id.group))
-    kept, inputs = slice_.plan.kept_ms, {part.topic_partition for part in slice_.inputs}
-    return TaskSlice(
-        bounds={partition: bounds[partition] for partition in sorted(bounds)},
-        committed=committed,
-        notify=notify,
-        notified=all(pair in folded.notifications for pair in notify),
-        kept_ms={} if kept is None else dict.fromkeys(sorted(inputs & bounds.keys()), kept),
+    at_stops = all(tp in committed and committed[tp].offset >= stop for tp, (_, stop) in spans.items())
+    complete = any(
+        found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)
+        for found in told.values()
     )
+    kept = slice_.plan.kept_ms
+    return TaskSlice(
+        bounds=bounds,
+        committed=committed,
+        processed=at_stops and (complete or not share.notify),
+        notify=share.notify,
+        kept_ms={} if kept is None else {part.topic_partition: kept for part in slice_.inputs},
+    )
+
+
+def _refuse_next_run(
+    slice_: Slice,
+    task_id: str,
+    spans: Mapping[TopicPartition, tuple[int, int]],
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> None:
+    """Refuse a task that begins when its run is over. An offset that another run has committed before the
+    stop is no sign of that: it was taken back.
+    """
+    for tp, offset in sorted(committed.items()):
+        found = OffsetMetadata.decode(offset.metadata)
+        if found.run_id not in ("", slice_.run_id) and offset.offset >= spans[tp][1]:
+            raise TaskFencedError(
+                f"task {task_id} belongs to run {slice_.run_id!r}, but the offset of {tp} was committed by "
+                f"run {found.run_id!r}",
+                fix="nothing: that run began when this one was finished",
+                task_id=task_id,
+            )
 
 
 def refuse_slice_loss(
@@ -107,20 +128,6 @@ def refuse_slice_loss(
             losses.append(deleted(partition, expected=position, log_start=starts[partition], reader=had))
     if losses:
         raise data_loss(losses, application_id, run_id=slice_.run_id)
-
-
-def _stops(slice_: Slice, folded: Folded, task_id: TaskId) -> dict[TopicPartition, int]:
-    partitions = task_partitions(slice_, task_id.subtopology, task_id.group)
-    stops = stops_of(folded, slice_, {partition.topic for partition in partitions})
-    return {partition: stops[partition] for partition in partitions}
-
-
-def _start(
-    slice_: Slice, partition: TopicPartition, committed: Mapping[TopicPartition, CommittedOffset]
-) -> int:
-    if partition in committed:
-        return committed[partition].offset
-    return slice_starts(slice_).get(partition, 0)
 
 
 def refuse_lost_progress(

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Protocol
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
-from airflow_kstreams.batch.protocol.model import RunState, Slice
+from airflow_kstreams.batch.protocol.lease_look import LeaseOf, Standing, last_lease
+from airflow_kstreams.batch.protocol.model import Lease, Slice
+from airflow_kstreams.batch.protocol.task_share import TaskShare, slice_of
 from airflow_kstreams.batch.task.end import BoundedEnd, End
 from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
 from airflow_kstreams.streams.errors import TaskFencedError
@@ -31,31 +32,34 @@ class TaskAssignment:
     run_id: str
     generation: int
 
-    def refuse_unless_current(self, folded: Folded) -> Slice:
-        """Return the slice, if the metadata topic still says that it is this driver's.
+    def refuse_unless_in_force(self, lease: Lease | None, *, continuous: bool = False) -> None:
+        """Refuse to go on unless the last lease is that of this task's driver.
 
-        :raises TaskFencedError: another driver, or another run, owns the application by now.
+        :raises TaskFencedError: another driver, or another run, owns the application by now, or none does.
         """
-        slice_ = folded.slice
-        mine = (self.run_id, self.generation)
-        if (
-            slice_ is not None
-            and folded.state is RunState.RUNNING
-            and (slice_.run_id, slice_.generation) == mine
-        ):
-            return slice_
-        if slice_ is None:
-            found = "no slice"
+        standing = LeaseOf(self.run_id, self.generation, continuous).standing(lease)
+        if standing is Standing.IN_FORCE:
+            return
+        run = f"the continuous run {self.run_id!r}" if continuous else f"run {self.run_id!r}"
+        fix = "nothing: the driver that owns the application launches its tasks itself"
+        if lease is None:
+            found = "is held by no driver"
             fix = (
-                "nothing if the application was reset, or runs continuously by now; else its metadata topic "
-                "was deleted: begin the run again, which says what to do"
+                "nothing if the application was reset; else its ledger was deleted: begin the run again, "
+                "which says what to do"
             )
+        elif standing is Standing.LET_GO:
+            found = f"was let go by {lease.owner}"
+            fix = "nothing: the next driver launches what is left"
         else:
-            found = f"run {slice_.run_id!r} generation {slice_.generation}"
-            fix = "nothing: a newer driver owns the run and launches this task itself"
+            works_on = lease.slice_run_id or lease.owner_run_id
+            held = "is held" if lease.expires_ms else "was held last"
+            found = f"{held} by {lease.owner} for {works_on!r} generation {lease.generation}"
+            if works_on == self.run_id and lease.generation > self.generation:
+                fix = "nothing: a newer driver owns the run and launches this task itself"
         raise TaskFencedError(
-            f"task {self.task_id} belongs to run {self.run_id!r} generation {self.generation}, but the "
-            f"metadata topic says {folded.state.value}, {found}",
+            f"task {self.task_id} belongs to {run} generation {self.generation}, but the ledger says that "
+            f"the lease {found}",
             fix=fix,
             task_id=str(self.task_id),
         )
@@ -97,19 +101,25 @@ class Work(Protocol):
 
 
 class SliceWork:
-    """The work of a task of a slice: bounded."""
+    """The work of a task of a slice: bounded.
+
+    :param common: the slice as its driver shipped it, without partitions.
+    :param share: the task's partitions.
+    """
+
+    def __init__(self, common: Slice, share: TaskShare) -> None:
+        self._slice = slice_of(common, share)
+        self._share = share
 
     def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Fold the metadata topic, and work out what of the slice is left to the task.
+        """Look at the lease, and work out what of the slice is left to the task.
 
         :raises TaskFencedError: another driver, or another run, owns the application by now.
-        :raises UpstreamNotDoneError: an intermediate topic it reads has no complete set of done
-            notifications.
         :raises DataLossError: records it must read are gone.
         """
-        folded = read_metadata(setup.cluster, setup.settings.application_id, admin=admin, clock=setup.clock)
-        slice_ = setup.assignment.refuse_unless_current(folded)
-        return slice_, task_slice(slice_, folded, setup.assignment.task_id, reader, admin)
+        lease = last_lease(setup.settings.application_id, admin=admin, reader=reader, clock=setup.clock)
+        setup.assignment.refuse_unless_in_force(lease)
+        return self._slice, task_slice(self._slice, self._share, reader, admin)
 
     def end(self, task: StreamTask, admin: AdminPort) -> BoundedEnd:
         """Return where the task's reading ends: at its stop offsets."""

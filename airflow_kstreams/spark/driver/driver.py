@@ -209,7 +209,7 @@ class Driver:
         lease.check()
         jobs = ContinuousJobs(
             hosts=hosts,
-            launch=partial(self._executors.launch, run),
+            launch=partial(self._executors.launch_continuous, run),
             cancel=self._executors.cancel,
             check=lease.check,
             stopping=Stopping(

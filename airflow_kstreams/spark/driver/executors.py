@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice, TaskReport
+from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.spark.driver.failures import failure_of, first_line
 from airflow_kstreams.spark.driver.session import cancel_jobs, open_session, ship_file
@@ -49,9 +50,15 @@ class Executors(Protocol):
         """Return how many launches of one slot can run at once; once started."""
         ...
 
-    def launch(self, run: Slice | ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
-        """Run tasks of a slice to their stop offsets, or, of a continuous run, in one slot until the ledger
-        says stop.
+    def launch(self, slice_: Slice, tasks: Sequence[TaskShare]) -> list[TaskReport]:
+        """Run tasks of a slice to their stop offsets.
+
+        :raises KStreamsError: a task failed.
+        """
+        ...
+
+    def launch_continuous(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        """Run tasks of a continuous run in one slot until the ledger says stop.
 
         :raises KStreamsError: a task failed.
         """
@@ -119,8 +126,17 @@ class SparkExecutors:
         """
         return slots_of(self._session())
 
-    def launch(self, run: Slice | ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
-        """Run tasks as one Spark job: of a slice on as few Spark tasks as can be, of a continuous run on one.
+    def launch(self, slice_: Slice, tasks: Sequence[TaskShare]) -> list[TaskReport]:
+        """Run tasks of a slice as one Spark job, on as few Spark tasks as can be.
+
+        :raises SparkSessionError: the session's JVM is gone, or its jobs were cancelled.
+        :raises KStreamsError: a task failed.
+        """
+        common = without_partitions(slice_)
+        return self._host(slice_, packed(tasks, self._settings.num_stream_threads), common)
+
+    def launch_continuous(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        """Run tasks of a continuous run as one Spark job of one Spark task.
 
         A continuous run has a job of its own for every slot: what happens in one is known at once, and
         launched again alone.
@@ -128,14 +144,18 @@ class SparkExecutors:
         :raises SparkSessionError: the session's JVM is gone, or its jobs were cancelled.
         :raises KStreamsError: a task failed.
         """
-        continuous = isinstance(run, ContinuousRun)
+        return self._host(run, spread([TaskShare(task.subtopology, task.group) for task in tasks], 1), None)
+
+    def _host(
+        self, run: Slice | ContinuousRun, tasks: tuple[tuple[TaskShare, ...], ...], common: Slice | None
+    ) -> list[TaskReport]:
         host = TaskHost(
             source=self._source,
             settings=self._settings,
-            tasks=spread(tasks, 1) if continuous else packed(tasks, self._settings.num_stream_threads),
+            tasks=tasks,
             run_id=run.run_id,
             generation=run.generation,
-            continuous=continuous,
+            slice=common,
             client_config_path=self._client_config_path,
             allowed=AllowedSettings.of_environment().to_text(),
         )

@@ -1,7 +1,8 @@
 """One Spark job per subtopology, launched in topological order, independent ones side by side.
 
 A job is launched again for the tasks that Kafka says are unfinished (committed offsets and done notifications
-decide, never Spark's own word), a bounded number of times.
+decide, never Spark's own word), a bounded number of times. Asking also freezes the stops of what others,
+which are done by then, have written for the subtopology.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
 
 from airflow_kstreams.batch.protocol.model import Slice, TaskReport
+from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KStreamsError,
@@ -24,12 +26,12 @@ from airflow_kstreams.streams.errors import (
     SparkSessionError,
 )
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 
 log = logging.getLogger(__name__)
 
 #: How often a job is launched for the same unfinished tasks before the run fails.
 MAX_LAUNCHES = 3
+_NAMED = 5
 
 
 class RunJobs:
@@ -37,7 +39,7 @@ class RunJobs:
 
     :param launch: runs tasks of one subtopology, and returns their reports.
     :param cancel: cancels what runs.
-    :param unfinished: asks Kafka which groups of a subtopology are not done yet.
+    :param unfinished: asks Kafka for the shares of a subtopology's tasks that are not done.
     :param check: raises when this driver was superseded; called before every launch.
     :param only: the one subtopology to run, None for all.
     """
@@ -46,9 +48,9 @@ class RunJobs:
         self,
         *,
         slice_: Slice,
-        launch: Callable[[Sequence[TaskId]], list[TaskReport]],
+        launch: Callable[[Sequence[TaskShare]], list[TaskReport]],
         cancel: Callable[[], None],
-        unfinished: Callable[[int], Sequence[int]],
+        unfinished: Callable[[int], Sequence[TaskShare]],
         check: Callable[[], None],
         only: int | None = None,
     ) -> None:
@@ -98,16 +100,14 @@ class RunJobs:
         reports: list[TaskReport] = []
         failure: KStreamsError | None = None
         for launch in range(MAX_LAUNCHES):
-            groups = self._unfinished(subtopology)
-            if not groups:
+            shares = self._unfinished(subtopology)
+            if not shares:
                 return reports
             if launch and self._stopping.wait(pause_seconds(launch)):
                 break
             self._check()
             try:
-                reports.extend(
-                    self._launch([TaskId(subtopology=subtopology, group=group) for group in groups])
-                )
+                reports.extend(self._launch(shares))
             except KStreamsError as error:
                 if self._stopping.is_set() or not worth_another_launch(error):
                     raise
@@ -120,8 +120,9 @@ class RunJobs:
             raise failure or self._given_up(subtopology, left)
         return reports
 
-    def _given_up(self, subtopology: int, left: Sequence[int]) -> RunError:
-        names = ", ".join(f"{subtopology}_{group}" for group in left)
+    def _given_up(self, subtopology: int, left: Sequence[TaskShare]) -> RunError:
+        names = ", ".join(f"{subtopology}_{share.group}" for share in left[:_NAMED])
+        names += f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         return RunError(
             f"tasks {names} of application {self._slice.plan.topology.application_id!r} did not reach their "
             f"stop offsets in {MAX_LAUNCHES} launches",

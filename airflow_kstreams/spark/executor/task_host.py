@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.spark.executor.local_files import load_client_config, scratch_folder
@@ -32,22 +34,22 @@ class TaskHost:
 
     :param source: the application file.
     :param settings: application settings.
-    :param tasks: those that each Spark partition hosts.
+    :param tasks: those that each Spark partition hosts, with their shares of the slice.
     :param run_id: the run whose slice is processed, or the continuous run.
     :param generation: of either when the driver launched the job.
+    :param slice: what the tasks have in common of it; None if they are those of a continuous run.
     :param client_config_path: where the Kafka client's configuration lies; on another machine a file of the
         same name that Spark shipped.
-    :param continuous: whether the tasks are those of a continuous run.
     :param allowed: settings that run code and that the driver's deployment allows, as text.
     """
 
     source: ApplicationFile
     settings: ApplicationSettings
-    tasks: tuple[tuple[TaskId, ...], ...]
+    tasks: tuple[tuple[TaskShare, ...], ...]
     run_id: str
     generation: int
+    slice: Slice | None
     client_config_path: str
-    continuous: bool = False
     allowed: str = ""
 
     def run_partition(self, index: int) -> list[HostReport]:
@@ -55,18 +57,21 @@ class TaskHost:
         tasks = self.tasks[index]
         config = load_client_config(self.client_config_path)
         schema_registry.configure(config)
-        if self.continuous:
+        slice_ = self.slice
+        if slice_ is None:
             return self._run_until_stopped(tasks, config)
         if len(tasks) == 1:
-            return [self._run_to_stop(tasks[0], config)]
+            return [self._run_to_stop(slice_, tasks[0], config)]
         with ThreadPoolExecutor(max_workers=self.settings.num_stream_threads) as pool:
-            return list(pool.map(lambda task_id: self._run_to_stop(task_id, config), tasks))
+            return list(pool.map(lambda share: self._run_to_stop(slice_, share, config), tasks))
 
-    def _run_to_stop(self, task_id: TaskId, config: dict[str, str]) -> HostReport:
+    def _run_to_stop(self, slice_: Slice, share: TaskShare, config: dict[str, str]) -> HostReport:
         from airflow_kstreams.batch.task.runner import TaskRunner
+        from airflow_kstreams.batch.task.work import SliceWork
 
         try:
-            return HostReport(report=TaskRunner(self._setup(task_id, self._cluster(config))).run())
+            setup = self._setup(share, self._cluster(config))
+            return HostReport(report=TaskRunner(setup, SliceWork(slice_, share)).run())
         except KStreamsError as error:
             return reported(error)
         finally:
@@ -74,7 +79,7 @@ class TaskHost:
             # time while the worker hosts the next task.
             gc.collect()
 
-    def _run_until_stopped(self, tasks: tuple[TaskId, ...], config: dict[str, str]) -> list[HostReport]:
+    def _run_until_stopped(self, tasks: tuple[TaskShare, ...], config: dict[str, str]) -> list[HostReport]:
         from airflow_kstreams.batch.clock import SystemClock
         from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch
         from airflow_kstreams.batch.continuous.task import ContinuousTask
@@ -87,7 +92,7 @@ class TaskHost:
         try:
             with watching(watch):
                 reports = run_until_stopped(
-                    [ContinuousTask(self._setup(task_id, cluster)) for task_id in tasks],
+                    [ContinuousTask(self._setup(share, cluster)) for share in tasks],
                     watch,
                     run_id=self.run_id,
                     most_threads=self.settings.num_stream_threads,
@@ -96,9 +101,10 @@ class TaskHost:
         except KStreamsError as error:
             return [reported(error)]
 
-    def _setup(self, task_id: TaskId, cluster: KafkaCluster) -> TaskSetup:
+    def _setup(self, share: TaskShare, cluster: KafkaCluster) -> TaskSetup:
         from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 
+        task_id = TaskId(subtopology=share.subtopology, group=share.group)
         return TaskSetup(
             topology=with_outputs(self.source.topology(), self.settings),
             assignment=TaskAssignment(task_id=task_id, run_id=self.run_id, generation=self.generation),

@@ -93,9 +93,8 @@ def test_metadata_topic_reads_as_in_the_spec_when_a_run_begins_and_finishes(
     summary = coordinator.finish("run-1")
     log = app.metadata_log()
     assert log[-1] == (app.application_id, "1")
-    assert {key for key, _ in log[3:-1]} == {
-        f"{app.source}_{source}-{app.repartition}_{target}" for source in range(2) for target in range(2)
-    }
+    assert log[3:5] == [(f"{app.application_id}-0_{group}", "done") for group in range(2)]
+    assert [key for key, _ in log[5:-1]] == [f"{app.repartition}_{number}" for number in range(2)]
     assert summary.inputs == slice_.inputs
     assert [(task.task_id, task.records_in) for task in summary.tasks] == [
         ("0_0", 7),
@@ -368,18 +367,22 @@ def test_unfinished_tasks_are_told_until_offsets_and_notifications_are_committed
 ) -> None:
     produce(app.source, rows(2, 0) + rows(2, 1))
     slice_ = begin(coordinator, app, "run-1")
-    assert list(coordinator.unfinished(slice_, 0)) == [0, 1]
+
+    def left(subtopology: int) -> list[int]:
+        return [share.group for share in coordinator.unfinished(slice_, subtopology)]
+
+    assert left(0) == [0, 1]
     app.upstream(slice_, 0, notify=False)
-    assert list(coordinator.unfinished(slice_, 0)) == [0, 1]
+    assert left(0) == [0, 1]
     app.upstream(slice_, 0, records=0)
-    assert list(coordinator.unfinished(slice_, 0)) == [1]
-    with pytest.raises(UpstreamNotDoneError, match=f"{app.source}-1 for {app.repartition}-0"):
+    assert left(0) == [1]
+    with pytest.raises(UpstreamNotDoneError, match="no done notification of task 0_1"):
         coordinator.unfinished(slice_, 1)
     app.upstream(slice_, 1)
-    assert list(coordinator.unfinished(slice_, 0)) == []
-    assert list(coordinator.unfinished(slice_, 1)) == [0, 1]
+    assert left(0) == []
+    assert left(1) == [0, 1]
     app.downstream(slice_, 1)
-    assert list(coordinator.unfinished(slice_, 1)) == [0]
+    assert left(1) == [0]
 
 
 def test_finish_is_refused_with_positions_when_a_partition_is_not_at_its_stop(
@@ -391,6 +394,7 @@ def test_finish_is_refused_with_positions_when_a_partition_is_not_at_its_stop(
         coordinator.finish("run-1")
     for group in range(2):
         app.upstream(slice_, group)
+    app.freeze(slice_)
     app.downstream(slice_, 0)
     with pytest.raises(RunError, match=rf"{app.repartition}-1 is at 0, expected \d+"):
         coordinator.finish("run-1")

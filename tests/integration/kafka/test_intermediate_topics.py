@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata_records import notification_record
+from airflow_kstreams.batch.protocol.metadata_records import done_record
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
@@ -66,7 +66,7 @@ class Bench:
             key = row.key.decode()
             for short, name in self.topics.items():
                 key = key.replace(name, short)
-            key = "app" if key == self.application_id else key
+            key = key.replace(self.application_id, "app")
             lines.append(f"<{key}:{'null' if row.value is None else row.value.decode()}>")
         return lines
 
@@ -165,13 +165,13 @@ def test_simple_example_stops_where_the_spec_says_when_records_go_through_a_topi
     application = bench.application(made.build(), processing_guarantee="at_least_once")
     bench.send("A", 0, numbers(100))
     application.run("run-1")
-    assert bench.metadata() == ["<A_0:100>", "<app:0>", "<A_0-I_0:60>", "<app:1>"]
+    assert bench.metadata() == ["<A_0:100>", "<app:0>", "<app-0_0:done>", "<I_0:60>", "<app:1>"]
     assert bench.values("O") == Counter(numbers(60)), "of this run, not of the run before"
     bench.send("A", 0, numbers(100, first=100))
     summary = application.run("run-2")
-    assert bench.metadata()[4:] == [
-        *("<A_0:null>", "<A_0-I_0:null>", "<app:null>"),
-        *("<A_0:200>", "<app:0>", "<A_0-I_0:120>", "<app:1>"),
+    assert bench.metadata()[5:] == [
+        *("<A_0:null>", "<app-0_0:null>", "<I_0:null>", "<app:null>"),
+        *("<A_0:200>", "<app:0>", "<app-0_0:done>", "<I_0:120>", "<app:1>"),
     ]
     assert bench.values("O") == Counter([*numbers(60), *numbers(60, first=100)])
     assert summary.intermediate_stops == {f"{bench.topics['I']}-0": 120}
@@ -194,13 +194,9 @@ def test_deadlock_example_ends_when_there_is_one_slot_or_two(bench: Bench, slots
     summary = run_on_slots(application, "run-1", slots)
     assert summary.intermediate_stops == {f"{bench.topics['I']}-0": 34, f"{bench.topics['I']}-1": 56}
     assert bench.values("O") == Counter(numbers(90))
-    told = {line for line in bench.metadata() if "-I_" in line}
-    if slots == 1:
-        assert told == {"<A_0-I_0:24>", "<A_0-I_1:56>", "<A_1-I_0:34>", "<A_1-I_1:56>"}
-    else:
-        assert {line.partition(":")[0] for line in told} == {
-            f"<A_{source}-I_{target}" for source in range(2) for target in range(2)
-        }
+    told = bench.metadata()[3:-1]
+    assert {*told[:2]} == {"<app-0_0:done>", "<app-0_1:done>"}, "then come the stops"
+    assert told[2:] == ["<I_0:34>", "<I_1:56>"]
 
 
 # == shapes
@@ -225,7 +221,7 @@ def test_every_record_comes_once_when_four_subtopologies_follow_each_other(bench
     bench.run(topology, "run-2", slots)
     newest = {row.key.decode(): row.json() for row in bench.consume_all(bench.topics["out"])}
     assert newest == Counter(f"{number % 7}" for number in range(40))
-    assert sum(line.startswith("<in_") and "-one_0:" in line for line in bench.metadata()) == 12 * 3
+    assert sum(line.startswith("<app-0_") and ":done" in line for line in bench.metadata()) == 12 * 2
 
 
 @pytest.mark.parametrize("slots", [2, 4])
@@ -266,16 +262,10 @@ def test_reports_of_an_earlier_run_do_not_count_when_the_next_has_begun(bench: B
     bench.send("A", 1, ["2"])
     second = application.begin("run-2")
     # A task of the first run that nobody fenced could not have put it otherwise.
-    for source in range(2):
-        for target in range(2):
-            record = notification_record(
-                first,
-                TopicPartition(bench.topics["A"], source),
-                TopicPartition(bench.topics["I"], target),
-                1,
-            )
-            late = {"key": record.key, "value": record.value, "headers": record.headers, "partition": 0}
-            bench.produce(record.topic, [late])
+    for group in range(2):
+        record = done_record(first, 0, group)
+        late = {"key": record.key, "value": record.value, "headers": record.headers, "partition": 0}
+        bench.produce(record.topic, [late])
     with pytest.raises(UpstreamNotDoneError, match="no done notification"):
         application.task(second, 1, 0)
     application.tasks(second)

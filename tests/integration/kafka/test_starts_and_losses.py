@@ -6,17 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.cimpl import NewPartitions
 
-from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.protocol.task_share import Span, TaskShare, slice_of, without_partitions
 from airflow_kstreams.batch.task.task_slice import task_slice
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 from tests.conftest import read_rows
 from tests.support.kafka.in_process import Application
 
@@ -241,19 +238,15 @@ def test_loss_is_an_error_when_a_tasks_log_ends_before_its_stop(
     app = Application(bootstrap=kafka, application_id=application_id, topology=pass_through(source, target))
     produce(source, rows(*range(10), partition=0))
     slice_ = app.begin("run-1")
-    longer = tuple(
-        msgspec.structs.replace(part, stop_offset=part.stop_offset + 5 * (part.partition == 0))
-        for part in slice_.inputs
-    )
-    slice_ = msgspec.structs.replace(slice_, inputs=longer)
-    folded = Folded(state=RunState.RUNNING, slice=slice_)
+    common = without_partitions(slice_)
+    longer, idle = TaskShare(0, 0, (Span(0, 0, 0, 15),)), TaskShare(0, 1, (Span(0, 1, 0, 0),))
     admin, reader = app.cluster.admin(), app.cluster.reader(group_id=application_id)
     try:
-        assert task_slice(slice_, folded, TaskId(subtopology=0, group=1), reader, admin).done is True
+        assert task_slice(slice_of(common, idle), idle, reader, admin).processed is True
         with pytest.raises(
             DataLossError, match=f"{source}-0: the log ends at 10, but run 'run-1' stops at 15"
         ):
-            task_slice(slice_, folded, TaskId(subtopology=0, group=0), reader, admin)
+            task_slice(slice_of(common, longer), longer, reader, admin)
     finally:
         reader.close()
         admin.close()

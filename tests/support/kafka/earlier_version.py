@@ -16,7 +16,16 @@ from airflow_kstreams.testing.in_memory_kafka import LogRecord
 #: Records of the ledger, and fields of what stands in records and offsets, that the version before had not.
 _RECORDS: frozenset[bytes] = frozenset({TOPICS_KEY.encode(), CHANGELOGS_KEY.encode()})
 _FIELDS: frozenset[str] = frozenset(
-    {"ledger", "ends", "store_serdes", "record_counts", "slice", "slice_run_id", "moved_starts"}
+    {
+        "complete",
+        "ends",
+        "ledger",
+        "moved_starts",
+        "record_counts",
+        "slice",
+        "slice_run_id",
+        "store_serdes",
+    }
 )
 
 

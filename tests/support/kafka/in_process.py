@@ -12,9 +12,10 @@ from functools import partial
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.model import RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
+from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -22,6 +23,7 @@ from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster
 from airflow_kstreams.testing.faults import Interceptor
+from tests.support.kafka.launches import lease_held, share_of
 
 
 @dataclass(kw_only=True)
@@ -32,6 +34,8 @@ class Application:
     :param client: client settings besides the address.
     :param on: another cluster than the broker, with its clock.
     :param interceptor: of the application's port calls; none unless given.
+    :param launching: the cluster as the driver sees it that launches the tasks; without the interceptor
+        unless given.
     """
 
     application_id: str
@@ -42,6 +46,7 @@ class Application:
     on: ClusterPort | None = None
     clock: Clock | None = None
     interceptor: Interceptor | None = None
+    launching: ClusterPort | None = None
 
     @property
     def checked(self) -> ApplicationSettings:
@@ -53,9 +58,13 @@ class Application:
     @property
     def cluster(self) -> ClusterPort:
         """The cluster, as the application sees it."""
-        ours = {"bootstrap.servers": self.bootstrap, **self.client}
-        inner = self.on or KafkaCluster(ours, settings=self.checked)
+        inner = self._inner
         return inner if self.interceptor is None else FaultyCluster(inner, self.interceptor)
+
+    @property
+    def _inner(self) -> ClusterPort:
+        ours = {"bootstrap.servers": self.bootstrap, **self.client}
+        return self.on or KafkaCluster(ours, settings=self.checked)
 
     def coordinator(self) -> Coordinator:
         """Make a coordinator, as capture, a driver and finish do."""
@@ -94,20 +103,25 @@ class Application:
         return begun.slice
 
     def task(self, slice_: Slice, subtopology: int, group: int) -> TaskReport:
-        """Run one task of a slice."""
-        return TaskRunner(
-            TaskSetup(
-                topology=self.topology,
-                assignment=TaskAssignment(
-                    task_id=TaskId(subtopology=subtopology, group=group),
-                    run_id=slice_.run_id,
-                    generation=slice_.generation,
-                ),
-                cluster=self.cluster,
-                settings=self.checked,
-                clock=self.clock or SystemClock(),
-            )
-        ).run()
+        """Run one task of a slice, as its driver would launch it."""
+        driver, clock = self.launching or self._inner, self.clock or SystemClock()
+        with lease_held(driver, slice_, clock):
+            return self.launched(slice_, share_of(driver, slice_, subtopology, group, clock))
+
+    def launched(self, slice_: Slice, share: TaskShare) -> TaskReport:
+        """Run one task of a slice that a driver has launched, which holds the lease."""
+        setup = TaskSetup(
+            topology=self.topology,
+            assignment=TaskAssignment(
+                task_id=TaskId(subtopology=share.subtopology, group=share.group),
+                run_id=slice_.run_id,
+                generation=slice_.generation,
+            ),
+            cluster=self.cluster,
+            settings=self.checked,
+            clock=self.clock or SystemClock(),
+        )
+        return TaskRunner(setup, SliceWork(without_partitions(slice_), share)).run()
 
     def tasks(self, slice_: Slice, subtopologies: Iterable[int] | None = None) -> list[TaskReport]:
         """Run every task of a slice in topological order, or those of some subtopologies."""

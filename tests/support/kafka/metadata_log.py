@@ -6,9 +6,20 @@ from collections.abc import Iterable
 
 from airflow_kstreams.batch.protocol.metadata import fold
 from airflow_kstreams.batch.protocol.metadata_records import (
+    H_GENERATION,
+    H_INTERMEDIATE,
+    H_INTERMEDIATE_PARTITION,
+    H_KIND,
+    H_PARTITION,
+    H_RUN,
+    H_TOPIC,
+    H_VERSION,
+    KIND_NOTIFICATION,
+    VERSION,
     MetadataRecord,
+    done_record,
     finished_record,
-    notification_record,
+    intermediate_stop_record,
     slice_records,
     stop_hash,
     tombstone,
@@ -69,6 +80,30 @@ def log_of(records: Iterable[MetadataRecord]) -> list[FakeRecord]:
     ]
 
 
+def pair_record(slice_: Slice, source: TopicPartition, target: TopicPartition, offset: int) -> MetadataRecord:
+    """A done notification as an earlier version's task wrote one for each pair of partitions."""
+    return MetadataRecord(
+        f"{slice_.plan.topology.application_id}-metadata",
+        str(offset).encode(),
+        f"{source.topic}_{source.partition}-{target.topic}_{target.partition}".encode(),
+        [
+            (H_VERSION, VERSION),
+            (H_KIND, KIND_NOTIFICATION),
+            (H_RUN, slice_.run_id.encode()),
+            (H_GENERATION, str(slice_.generation).encode()),
+            (H_TOPIC, source.topic.encode()),
+            (H_PARTITION, str(source.partition).encode()),
+            (H_INTERMEDIATE, target.topic.encode()),
+            (H_INTERMEDIATE_PARTITION, str(target.partition).encode()),
+        ],
+    )
+
+
+def stop_record(slice_: Slice, topic: str, partition: int, stop: int) -> MetadataRecord:
+    """The stop of an intermediate partition as a coordinator freezes it."""
+    return intermediate_stop_record(slice_, frozen(topic, partition, 0, stop))
+
+
 def bare(key: str, value: str | None) -> MetadataRecord:
     """A record as a foreign writer of the spec's format leaves it: no headers."""
     return MetadataRecord("app-metadata", None if value is None else value.encode(), key.encode(), None)
@@ -88,7 +123,9 @@ def tombstones(records: list[MetadataRecord]) -> list[MetadataRecord]:
 def second_run() -> tuple[list[MetadataRecord], list[MetadataRecord]]:
     """A finished first run with notifications, and what the begin of a second writes after it."""
     first = records_of(a_slice())
-    first.append(notification_record(a_slice(), TopicPartition("A", 0), TopicPartition("I", 0), 24))
+    first.append(done_record(a_slice(), 0, 0))
+    first.append(stop_record(a_slice(), "I", 0, 24))
+    first.append(pair_record(a_slice(), TopicPartition("A", 0), TopicPartition("I", 0), 24))
     first.append(finished_record(a_slice(), owner="x"))
     later = a_slice("run-2", inputs=(frozen("A", 0, 55, 155), frozen("A", 1, 46, 46), frozen("B", 0, 7, 9)))
     return first, [*tombstones(first), *records_of(later)]

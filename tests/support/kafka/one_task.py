@@ -149,6 +149,7 @@ def one_task(
             # On a busy machine a short time-out may spoil an attempt that the test means no harm to.
             settings={**direct.settings, "client.timeout.ms": client_timeout_ms, "task.max.attempts": 50},
             client={name.replace("_", "."): value for name, value in client.items()},
+            launching=direct.cluster,
         )
         made = OneTask(
             direct=direct,

@@ -70,6 +70,7 @@ class ResetScene:
             settings={"commit.every.records": 1, **self.settings},
             on=cluster or self.kafka,
             clock=self.clock,
+            launching=self.kafka,
         )
 
     @property

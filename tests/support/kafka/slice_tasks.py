@@ -1,6 +1,6 @@
 """Plays the tasks of a slice by hand, so that the coordinator can be tested without the engine.
 
-Each step is one transaction of a plain client: outputs, done notifications, offsets. Only record texts come
+Each step is one transaction of a plain client: outputs, done notification, offsets. Only record texts come
 from the package; which ones are due is worked out here from the plan's definition.
 """
 
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from airflow_kstreams.batch.protocol.metadata_records import notification_record
-from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.metadata_records import done_record, intermediate_stop_record
+from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.streams import ports
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -78,30 +77,34 @@ class TwoStageApplication:
                 producer.produce(self.repartition, f"{number}", b"k", partition)
         producer.flush(SECONDS)
         if notify:
-            source = ports.TopicPartition(self.source, group)
-            for partition, end in self.ends(self.repartition, IsolationLevel.READ_UNCOMMITTED).items():
-                target = ports.TopicPartition(self.repartition, partition)
-                record = notification_record(slice_, source, target, end)
-                producer.produce(record.topic, record.value, record.key, 0, headers=record.headers)  # type: ignore[arg-type]
+            record = done_record(slice_, 0, group)
+            producer.produce(record.topic, record.value, record.key, 0, headers=record.headers)  # type: ignore[arg-type]
         (stop,) = (p.stop_offset for p in slice_.inputs if p.partition == group)
         self._commit(producer, slice_, f"0_{group}", {(self.source, group): stop})
 
     def downstream(self, slice_: Slice, group: int) -> None:
-        """Play task ``1_<group>``: read nothing, write one output, commit the end of its partition before
-        markers."""
+        """Play task ``1_<group>``: read nothing, write one output, commit the stop of its partition."""
         producer = self._producer(f"{self.application_id}-1_{group}")
         producer.produce(self.target, b"1", b"k", 0)
-        stop = max(
-            int(value)
-            for key, value in self.metadata_values().items()
-            if key.endswith(f"-{self.repartition}_{group}")
-        )
+        stop = int(self.metadata_values()[f"{self.repartition}_{group}"])
         self._commit(producer, slice_, f"1_{group}", {(self.repartition, group): stop})
+
+    def freeze(self, slice_: Slice) -> None:
+        """Play the driver between the two: the ends of the repartition topic are its stops."""
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for partition, end in self.ends(self.repartition, IsolationLevel.READ_UNCOMMITTED).items():
+            part = FrozenPartition(
+                topic=self.repartition, partition=partition, start_offset=0, stop_offset=end
+            )
+            record = intermediate_stop_record(slice_, part)
+            producer.produce(record.topic, record.value, record.key, 0, headers=record.headers)  # type: ignore[arg-type]
+        producer.flush(SECONDS)
 
     def play(self, slice_: Slice) -> None:
         """Play every task of the slice."""
         for group in range(2):
             self.upstream(slice_, group)
+        self.freeze(slice_)
         for group in range(2):
             self.downstream(slice_, group)
 

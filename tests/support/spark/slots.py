@@ -6,24 +6,21 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from airflow_kstreams.batch.protocol.model import RunSummary, TaskReport
-from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.spark.driver.jobs import RunJobs
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 from tests.support.kafka.in_process import Application
 
 
 def run_on_slots(application: Application, run_id: str, slots: int) -> RunSummary:
     """Begin, process as the driver does, finish."""
-    slice_ = application.begin(run_id)
-    if not slice_.plan.empty:
-        coordinator = Coordinator(application.cluster, application.checked)
-        try:
+    coordinator = application.coordinator()
+    try:
+        slice_ = application.begin(run_id, coordinator=coordinator)
+        if not slice_.plan.empty:
             with ThreadPoolExecutor(max_workers=slots) as pool:
 
-                def launch(tasks: Sequence[TaskId]) -> list[TaskReport]:
-                    running = [
-                        pool.submit(application.task, slice_, task.subtopology, task.group) for task in tasks
-                    ]
+                def launch(tasks: Sequence[TaskShare]) -> list[TaskReport]:
+                    running = [pool.submit(application.launched, slice_, task) for task in tasks]
                     return [future.result() for future in running]
 
                 RunJobs(
@@ -33,6 +30,6 @@ def run_on_slots(application: Application, run_id: str, slots: int) -> RunSummar
                     unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
                     check=lambda: None,
                 ).run()
-        finally:
-            coordinator.close()
-    return application.finish(run_id)
+        return coordinator.finish(run_id)
+    finally:
+        coordinator.close()

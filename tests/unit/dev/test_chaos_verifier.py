@@ -145,15 +145,16 @@ def metadata_of(ends: dict[int, int]) -> list[Row]:
         for _ in range(2):  # begun, then taken over
             log.append(0, APPLICATION_ID, "0", run)
         for n in range(3):
-            for topic, count in ((MOVED, 2), (REPARTITION, 3)):
-                for m in range(count):
-                    headers = {
-                        **run,
-                        "kstreams.kind": "notification",
-                        "kstreams.intermediate.topic": topic,
-                        "kstreams.intermediate.partition": str(m),
-                    }
-                    log.append(0, f"{PAYMENTS}_{n}-{topic}_{m}", "5", headers)
+            headers = {"kstreams.kind": "done", "kstreams.subtopology": "0", "kstreams.group": str(n)}
+            log.append(0, f"{APPLICATION_ID}-0_{n}", "done", {**run, **headers})
+        for topic, count in ((MOVED, 2), (REPARTITION, 3)):
+            for m in range(count):
+                headers = {
+                    "kstreams.kind": "intermediate stop",
+                    "kstreams.topic": topic,
+                    "kstreams.partition": str(m),
+                }
+                log.append(0, f"{topic}_{m}", "5", {**run, **headers})
         log.append(0, APPLICATION_ID, "1", run)
         starts = stops
     return log.rows
@@ -288,7 +289,18 @@ def begin_before_the_end(rows: list[Row]) -> list[Row]:
 
 @_metadata
 def forget_to_notify(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if row.key != f"{PAYMENTS}_2-{MOVED}_1"]
+    return [row for row in rows if row.key != f"{APPLICATION_ID}-0_2"]
+
+
+@_metadata
+def forget_a_stop(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.key != f"{MOVED}_1"]
+
+
+@_metadata
+def move_a_stop_between(rows: list[Row]) -> list[Row]:
+    at = _index(rows, f"{MOVED}_1", "5", 0)
+    return [*rows[: at + 1], rows[at]._replace(value="6"), *rows[at + 1 :]]
 
 
 @_metadata
@@ -369,7 +381,9 @@ def stray(evidence: Evidence) -> Evidence:
         (delete_stop, "run run-1 was not finished when chaos-payments_1 was deleted"),
         (finish_twice, "run run-2 has 2 finished markers"),
         (begin_before_the_end, "run run-2 wrote a marker while run run-1 was not finished"),
-        (forget_to_notify, "upstream_notified: run run-1 finished without the notifications"),
+        (forget_to_notify, "upstream_notified: run run-1 finished without the notifications of tasks 2"),
+        (forget_a_stop, "upstream_notified: run run-1 finished without the stops of .*chaos-moved', 1"),
+        (move_a_stop_between, "run run-1 moved the stop of .*chaos-moved', 1.* from 5 to 6"),
         (leave_a_gap, "slices_join: run run-2"),
         (commit_too_little, "offsets_are_at_their_stops: .*chaos-payments"),
         (leave_a_transaction_open, "nothing_is_left_open: chaos-totals-0"),

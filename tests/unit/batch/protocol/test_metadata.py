@@ -7,8 +7,8 @@ from airflow_kstreams.batch.protocol.metadata import Folded, fold
 from airflow_kstreams.batch.protocol.metadata_records import (
     MetadataRecord,
     completed_record,
+    done_record,
     finished_record,
-    notification_record,
 )
 from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -20,8 +20,10 @@ from tests.support.kafka.metadata_log import (
     bare,
     compacted,
     log_of,
+    pair_record,
     records_of,
     second_run,
+    stop_record,
     tombstones,
 )
 
@@ -68,7 +70,7 @@ def test_state_never_mixes_runs_when_a_writer_without_transactions_dies_anywhere
             assert found.slice is not None
             assert found.slice.run_id == "run-2"
             assert [p.stop_offset for p in found.slice.inputs] == [155, 46, 9]
-            assert found.notifications == {}
+            assert (found.notifications, found.done, found.intermediate_stops) == ({}, frozenset(), {})
         elif marker_gone:
             assert found.state is RunState.NEW, written
         else:
@@ -84,7 +86,8 @@ def test_fold_is_unchanged_when_the_log_is_compacted_at_any_point() -> None:
 
 def test_live_keys_are_all_keys_with_a_value_when_a_run_has_finished() -> None:
     first, _ = second_run()
-    assert set(folded(first).live_keys) == {b"A_0", b"A_1", b"B_0", b"A_0-I_0", APP.encode()}
+    keys = {b"A_0", b"A_1", b"B_0", b"A_0-I_0", b"app-0_0", b"I_0", b"app"}
+    assert set(folded(first).live_keys) == keys
     assert folded(first + tombstones(first)).live_keys == ()
 
 
@@ -96,14 +99,27 @@ def test_generation_is_the_rewritten_one_when_a_driver_took_over() -> None:
 
 
 def test_notifications_of_an_older_generation_count_when_the_run_is_the_same() -> None:
-    older = notification_record(a_slice(generation=1), A0, I0, 24)
+    older = [done_record(a_slice(generation=1), 0, 0), pair_record(a_slice(generation=1), A0, I0, 24)]
     taken = completed_record(a_slice(generation=2), owner="x")
-    assert folded([*records_of(a_slice()), older, taken]).notifications == {(A0, I0): 24}
+    found = folded([*records_of(a_slice()), *older, taken])
+    assert found.done == {(0, 0)}
+    assert found.notifications == {(A0, I0): 24}
+
+
+def test_frozen_stops_stay_when_another_driver_takes_the_run_over() -> None:
+    stop = stop_record(a_slice(generation=1), "I", 0, 24)
+    taken = completed_record(a_slice(generation=2), owner="x")
+    found = folded([*records_of(a_slice()), stop, taken])
+    assert (found.intermediate_stops, found.torn) == ({I0: 24}, False)
+    assert found.slice is not None
+    assert found.slice.inputs == a_slice().inputs, "they are no input's"
 
 
 def test_notifications_are_ignored_when_another_run_wrote_them() -> None:
-    stray = notification_record(a_slice("run-0"), A0, I0, 24)
-    assert folded([*records_of(a_slice()), stray]).notifications == {}
+    other = a_slice("run-0")
+    strays = [done_record(other, 0, 0), stop_record(other, "I", 0, 24), pair_record(other, A0, I0, 24)]
+    found = folded([*records_of(a_slice()), *strays])
+    assert (found.notifications, found.done, found.intermediate_stops) == ({}, frozenset(), {})
 
 
 def test_stop_set_is_torn_when_one_stop_is_missing_or_changed() -> None:

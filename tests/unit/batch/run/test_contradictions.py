@@ -648,6 +648,8 @@ def test_offset_of_an_older_run_is_refused_while_a_run_is_under_way(
     assert "comes twice" in error.fix
     assert commands_of(error, kafka) == [to_offset(2, "in:0")]
     app.run("run-2", (0, 2))
+    assert results(kafka) == ["1", "2", "3", "4"], "the stop of the topic between them is frozen"
+    app.run("run-3")
     assert results(kafka) == ["1", "2", "3", "3", "4", "4"], "as a person has accepted"
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from airflow_kstreams.batch.protocol.metadata_records import FINISHED
 from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.task_share import without_partitions
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
+from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import (
     KafkaClientError,
@@ -26,6 +27,7 @@ from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+from tests.support.kafka.launches import share_of
 from tests.support.kafka.waiting import WaitingClock
 
 T = TypeVar("T")
@@ -82,20 +84,32 @@ def run_tasks(
     settings: ApplicationSettings = SETTINGS,
     subtopologies: Sequence[int] = (0, 1),
 ) -> None:
+    launching = kafka._cluster if isinstance(kafka, FaultyCluster) else kafka
     for subtopology in subtopologies:
-        TaskRunner(
-            TaskSetup(
-                topology=topology,
-                assignment=TaskAssignment(
-                    task_id=TaskId(subtopology=subtopology, group=0),
-                    run_id=slice_.run_id,
-                    generation=slice_.generation,
-                ),
-                cluster=kafka,
-                settings=settings,
-                clock=clock,
-            )
-        ).run()
+        setup = TaskSetup(
+            topology=topology,
+            assignment=TaskAssignment(
+                task_id=TaskId(subtopology=subtopology, group=0),
+                run_id=slice_.run_id,
+                generation=slice_.generation,
+            ),
+            cluster=kafka,
+            settings=settings,
+            clock=clock,
+        )
+        share = share_of(launching, slice_, subtopology, 0, clock)
+        TaskRunner(setup, SliceWork(without_partitions(slice_), share)).run()
+
+
+def nothing_at_the_end(kafka: InMemoryKafka) -> None:
+    """Leave behind the stop of the repartition topic what no reader sees."""
+    writer = kafka.writer(transactional_id="stranger")
+    writer.init_transactions()
+    writer.begin()
+    writer.produce(REPARTITION, b"never", b"k")
+    writer.flush()
+    writer.abort()
+    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -113,6 +127,7 @@ def test_run_is_finished_once_when_somebody_else_finishes_it_meanwhile(
     begun = owner.begin("run", topology.plan(APP), hold_lease=True)
     assert begun.slice is not None
     run_tasks(kafka, topology, begun.slice, kafka.clock)
+    nothing_at_the_end(kafka)
     finisher = owner
     if not holds_lease:
         owner.close()

@@ -8,7 +8,13 @@ from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.streams.errors import DataLossError, RunBusyError, RunError, TaskFencedError
+from airflow_kstreams.streams.errors import (
+    DataLossError,
+    RunBusyError,
+    RunError,
+    TaskFencedError,
+    UpstreamNotDoneError,
+)
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
@@ -18,7 +24,7 @@ from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, refused, results
 
-METADATA = ProtocolTopics(APP).metadata
+METADATA, LEDGER = ProtocolTopics(APP).protocol
 
 
 @pytest.fixture
@@ -107,16 +113,28 @@ def test_nothing_is_refused_when_a_person_has_set_every_input(app: Application, 
     assert results(kafka) == ["1", "2", "3"]
 
 
-def test_task_does_not_speak_of_a_newer_driver_when_there_is_no_slice(
+def test_task_does_not_speak_of_another_driver_when_there_is_no_lease(
     app: Application, kafka: InMemoryKafka
 ) -> None:
     publish(kafka, 1)
     slice_ = app.begin("run-1")
-    kafka.admin().delete_topics([METADATA])
-    with pytest.raises(TaskFencedError, match="the metadata topic says new, no slice") as caught:
+    kafka.admin().delete_topics([LEDGER])
+    with pytest.raises(TaskFencedError, match="the lease is held by no driver") as caught:
         app.task(slice_, 0, 0)
-    assert "newer driver" not in caught.value.fix
-    assert "its metadata topic was deleted" in caught.value.fix
+    assert "its ledger was deleted" in caught.value.fix
+
+
+def test_driver_launches_nothing_when_the_metadata_topic_holds_no_slice(
+    app: Application, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, 1)
+    coordinator = app.coordinator()
+    slice_ = app.begin("run-1", coordinator=coordinator)
+    assert len(coordinator.unfinished(slice_, 0)) == 2
+    kafka.admin().delete_topics([METADATA])
+    with pytest.raises(UpstreamNotDoneError, match="the metadata topic holds no slice"):
+        coordinator.unfinished(slice_, 0)
+    coordinator.close()
 
 
 def test_slice_is_not_called_lost_when_another_capture_froze_it_a_moment_ago(kafka: InMemoryKafka) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION
 from airflow_kstreams.batch.protocol.model import RunSummary, TaskReport
+from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.spark.driver.jobs import RunJobs
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import RunBusyError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.crash import Crash
@@ -154,7 +154,7 @@ def test_subtopology_is_launched_when_what_it_reads_is_written(only: int | None)
     begun: list[str] = []
     reader_began = threading.Event()
 
-    def launch(tasks: Sequence[TaskId]) -> list[TaskReport]:
+    def launch(tasks: Sequence[TaskShare]) -> list[TaskReport]:
         (task,) = tasks
         begun.append(f"{task.subtopology} begins")
         if task.subtopology:
@@ -171,7 +171,7 @@ def test_subtopology_is_launched_when_what_it_reads_is_written(only: int | None)
         slice_=slice_,
         launch=launch,
         cancel=lambda: None,
-        unfinished=lambda sub: [] if f"{sub} ends" in begun else [0],
+        unfinished=lambda sub: [] if f"{sub} ends" in begun else [TaskShare(sub, 0)],
         check=lambda: None,
         only=only,
     ).run()

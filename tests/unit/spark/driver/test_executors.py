@@ -8,11 +8,11 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from airflow_kstreams.batch.protocol.model import RunPlan, Slice
+from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.spark.driver import executors
 from airflow_kstreams.spark.driver.executors import SparkExecutors
 from airflow_kstreams.streams.errors import RunError, SparkSessionError
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 
@@ -106,16 +106,14 @@ def on(session: Any) -> SparkExecutors:
 )
 def test_lost_session_is_named_when_its_jvm_is_gone(error: Exception, at: str) -> None:
     with pytest.raises(SparkSessionError, match="lost Spark's JVM") as caught:
-        on(DeadSession(error, at=at)).launch(a_slice(), [TaskId(subtopology=0, group=0)])
+        on(DeadSession(error, at=at)).launch(a_slice(), [TaskShare(0, 0)])
     assert caught.value.is_retriable
     assert "retry the run" in caught.value.fix
 
 
 def test_other_failures_stay_what_they_are_when_the_session_lives() -> None:
     with pytest.raises(RunError, match="Stage cancelled"):
-        on(DeadSession(RuntimeError("Stage cancelled"), at="collect")).launch(
-            a_slice(), [TaskId(subtopology=0, group=0)]
-        )
+        on(DeadSession(RuntimeError("Stage cancelled"), at="collect")).launch(a_slice(), [TaskShare(0, 0)])
 
 
 def test_cause_is_told_when_spark_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +130,7 @@ def test_job_that_is_on_its_way_is_cancelled_when_its_session_is() -> None:
     session = SlowSession()
     spark = on(session)
     with ThreadPoolExecutor() as pool:
-        late = pool.submit(spark.launch, a_slice(), [TaskId(subtopology=0, group=0)])
+        late = pool.submit(spark.launch, a_slice(), [TaskShare(0, 0)])
         assert session.planning.wait(30)
         spark.cancel()
         with pytest.raises(RunError, match="Job cancelled"):
@@ -144,6 +142,6 @@ def test_launch_is_refused_when_the_jobs_were_cancelled() -> None:
     spark = on(session)
     spark.cancel()
     with pytest.raises(SparkSessionError, match="cancelled before this one began") as caught:
-        spark.launch(a_slice(), [TaskId(subtopology=0, group=0)])
+        spark.launch(a_slice(), [TaskShare(0, 0)])
     assert caught.value.is_retriable
     assert not session.planning.is_set()

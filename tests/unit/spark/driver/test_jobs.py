@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from airflow_kstreams.batch.protocol.model import RunPlan, Slice, TaskReport
+from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.spark.driver import jobs
 from airflow_kstreams.spark.driver.executors import packed
 from airflow_kstreams.spark.driver.failures import error_in
@@ -21,7 +22,6 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
 )
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 
 
 def plan(*edges: tuple[int, tuple[str, ...], tuple[str, ...]]) -> TopologyPlan:
@@ -80,17 +80,21 @@ class Script:
             slice_=a_slice(),
             launch=self.launch,
             cancel=lambda: None,
-            unfinished=lambda _: self.left,
+            unfinished=lambda sub: [TaskShare(sub, group) for group in self.left],
             check=lambda: None,
         ).run()
 
-    def launch(self, tasks: Sequence[TaskId]) -> list[TaskReport]:
+    def launch(self, tasks: Sequence[TaskShare]) -> list[TaskReport]:
         self.launched.append([task.group for task in tasks])
         outcome = self.script.pop(0)
         if isinstance(outcome, KStreamsError):
             raise outcome
         self.left = outcome
-        return [TaskReport(task_id=str(task)) for task in tasks if task.group not in outcome]
+        return [
+            TaskReport(task_id=f"{task.subtopology}_{task.group}")
+            for task in tasks
+            if task.group not in outcome
+        ]
 
 
 def a_slice() -> Slice:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams.errors import ConfigError, RecordError, RunError, UpstreamNotDoneError
@@ -32,16 +33,18 @@ class InProcess:
     def slots(self) -> int:
         return 1
 
-    def launch(self, run: Slice | ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
-        assert isinstance(run, Slice)
+    def launch(self, slice_: Slice, tasks: Sequence[TaskShare]) -> list[TaskReport]:
         reports = []
         for task in tasks:
-            name = f"{run.run_id}: {task}"
+            name = f"{slice_.run_id}: {task.subtopology}_{task.group}"
             if name in self.broken:
                 raise RecordError(f"{name} failed", topic="", partition=-1, offset=-1, node="")
-            reports.append(self.scene.task(run, task.subtopology, task.group))
+            reports.append(self.scene.task(slice_, task.subtopology, task.group))
             self.ran.append(name)
         return reports
+
+    def launch_continuous(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        raise NotImplementedError
 
     def cancel(self) -> None:
         """Nothing runs elsewhere."""

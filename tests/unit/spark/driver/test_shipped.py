@@ -8,21 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.spark.executor.task_host import TaskHost
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from tests.support.kafka.metadata_log import a_slice
 
 _APPLICATION = ApplicationFile(filename="app.py", text="")
 
 
-def a_host(config: Path, *tasks: TaskId) -> TaskHost:
+def a_host(config: Path, *tasks: TaskShare) -> TaskHost:
     return TaskHost(
         source=_APPLICATION,
         settings=ApplicationSettings.parse("app", {"processing.guarantee": "exactly_once"}),
         tasks=(tasks,),
         run_id="r",
         generation=1,
+        slice=without_partitions(a_slice()),
         client_config_path=str(config),
     )
 
@@ -38,10 +40,10 @@ def a_continuous_host(config: Path) -> TaskHost:
     return TaskHost(
         source=_APPLICATION,
         settings=ApplicationSettings.parse("app"),
-        tasks=((TaskId(subtopology=1, group=2),),),
-        continuous=True,
+        tasks=((TaskShare(1, 2),),),
         run_id="r",
         generation=1,
+        slice=None,
         client_config_path=str(config),
     )
 

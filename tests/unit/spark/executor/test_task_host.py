@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from pyspark import cloudpickle
 from pyspark.core.files import SparkFiles
 
+from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry
 from airflow_kstreams.spark.driver.shipped import shipped
 from airflow_kstreams.spark.executor.local_files import load_client_config, scratch_folder
 from airflow_kstreams.spark.executor.task_host import TaskHost
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from tests.support.kafka.metadata_log import a_slice
 from tests.support.kafka.registries import new_registry
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def test_registry_is_known_to_the_process_when_a_host_starts_its_tasks(tmp_path:
         tasks=((),),
         run_id="r",
         generation=1,
+        slice=without_partitions(a_slice()),
         client_config_path=str(path),
     )
     try:
@@ -63,9 +65,10 @@ def test_executor_obeys_the_drivers_list_when_its_own_environment_allows_more(
     host = TaskHost(
         source=ApplicationFile(filename="copies_application.py", text=_APPLICATION),
         settings=ApplicationSettings.parse("app"),
-        tasks=((TaskId(subtopology=0, group=0),),),
+        tasks=((TaskShare(0, 0),),),
         run_id="r",
         generation=1,
+        slice=without_partitions(a_slice()),
         client_config_path=str(path),
     )
     (report,) = host.run_partition(0)
@@ -82,9 +85,10 @@ def test_closure_holds_no_secret_when_spark_pickles_it(tmp_path: Path) -> None:
     host = TaskHost(
         source=ApplicationFile(filename="copies_application.py", text=_APPLICATION),
         settings=ApplicationSettings.parse("app"),
-        tasks=((TaskId(subtopology=0, group=0),),),
+        tasks=((TaskShare(0, 0),),),
         run_id="r",
         generation=1,
+        slice=without_partitions(a_slice()),
         client_config_path=str(path),
     )
     pickled: bytes = cloudpickle.dumps(shipped(host))  # type: ignore[no-untyped-call]

@@ -12,12 +12,13 @@ import pytest
 from pyspark import cloudpickle
 
 from airflow_kstreams import __version__
+from airflow_kstreams.batch.protocol.task_share import Span, TaskShare, without_partitions
 from airflow_kstreams.spark.driver.shipped import remedy, shipped
 from airflow_kstreams.spark.executor.task_host import TaskHost
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.support.airflow.python_environment import PACKAGE, build_wheel, environment_with, install
+from tests.support.kafka.metadata_log import a_slice
 
 _LIBRARIES = Path(pyspark.__file__).parent / "python" / "lib"
 
@@ -38,13 +39,14 @@ for batch in function(iter([ids])):
 _APPLICATION = ApplicationFile(filename="app.py", text="")
 
 
-def a_host(config: Path, *tasks: TaskId) -> TaskHost:
+def a_host(config: Path, *tasks: TaskShare) -> TaskHost:
     return TaskHost(
         source=_APPLICATION,
         settings=ApplicationSettings.parse("app", {"processing.guarantee": "exactly_once"}),
         tasks=(tasks,),
         run_id="r",
         generation=1,
+        slice=without_partitions(a_slice()),
         client_config_path=str(config),
     )
 
@@ -134,10 +136,10 @@ def a_continuous_host(config: Path) -> TaskHost:
     return TaskHost(
         source=_APPLICATION,
         settings=ApplicationSettings.parse("app"),
-        tasks=((TaskId(subtopology=1, group=2),),),
-        continuous=True,
+        tasks=((TaskShare(1, 2),),),
         run_id="r",
         generation=1,
+        slice=None,
         client_config_path=str(config),
     )
 
@@ -152,7 +154,7 @@ def test_task_runs_when_the_package_is_there(wheel: Path, tmp_path: Path, config
     python = environment_with(tmp_path / "whole", PACKAGE, "pyarrow")
     install(python, wheel)
 
-    (row,) = run_on(python, a_host(config, TaskId(subtopology=0, group=0)))
+    (row,) = run_on(python, a_host(config, TaskShare(0, 0, (Span(0, 1, 5, 7),), True)))
 
     assert row["error"]["type"] == "TopologyError", "it is the application file that has no topology"
     assert "must define a function topology()" in row["error"]["cause"]

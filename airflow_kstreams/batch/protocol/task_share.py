@@ -1,0 +1,109 @@
+"""What a driver ships to a task: the task's share of the slice, and beside it what all tasks have in common.
+
+Neither grows with the number of tasks, so that a task need not read the metadata topic, which does. A slice
+is the same type everywhere: the one that a task knows holds its own partitions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.stops import has_notified, slice_starts, stops_of, task_partitions
+from airflow_kstreams.streams.ports import TopicPartition
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """One partition of a share.
+
+    :param source: which of the subtopology's source topics, counted from 0.
+    :param partition: its number.
+    :param start_offset: where the slice begins in it.
+    :param stop_offset: where it ends, of an input as of an intermediate topic.
+    """
+
+    source: int
+    partition: int
+    start_offset: int
+    stop_offset: int
+
+
+class TaskShare(msgspec.Struct, frozen=True, array_like=True):
+    """One task's share of a slice, as its driver saw it when it launched the task.
+
+    :param subtopology: of the task.
+    :param group: its partition group.
+    :param spans: its partitions; none for a task of a continuous run, which reads without end.
+    :param notify: whether its done notification is missing.
+    """
+
+    subtopology: int
+    group: int
+    spans: tuple[Span, ...] = ()
+    notify: bool = False
+
+
+def shares_of(
+    slice_: Slice,
+    subtopology_id: int,
+    groups: Iterable[int],
+    *,
+    folded: Folded,
+) -> list[TaskShare]:
+    """Return the shares of some tasks of a subtopology.
+
+    :raises UpstreamNotDoneError: an intermediate topic that it reads has no stops yet.
+    """
+    sources = slice_.plan.topology.subtopology(subtopology_id).sources
+    stops, starts = stops_of(folded, slice_, sources), slice_starts(slice_)
+    number = {topic: at for at, topic in enumerate(sources)}
+    return [
+        TaskShare(
+            subtopology_id,
+            group,
+            tuple(
+                Span(number[tp.topic], tp.partition, starts.get(tp, 0), stops[tp])
+                for tp in sorted(task_partitions(slice_, subtopology_id, group))
+            ),
+            not has_notified(folded, slice_, subtopology_id, group),
+        )
+        for group in groups
+    ]
+
+
+def without_partitions(slice_: Slice) -> Slice:
+    """Return what all tasks of a slice have in common: all but what there is for each partition, task or
+    person.
+    """
+    plan = msgspec.structs.replace(
+        slice_.plan, transactional_ids=(), groups={}, intermediate_starts={}, warnings=()
+    )
+    return msgspec.structs.replace(slice_, plan=plan, inputs=())
+
+
+def slice_of(common: Slice, share: TaskShare) -> Slice:
+    """Return the slice as one task knows it: with its own partitions."""
+    read = set(common.plan.topology.inputs)
+    inputs: list[FrozenPartition] = []
+    begun: dict[str, int] = {}
+    for tp, (start, stop) in spans_of(common, share).items():
+        if tp.topic in read:
+            inputs.append(
+                FrozenPartition(topic=tp.topic, partition=tp.partition, start_offset=start, stop_offset=stop)
+            )
+        else:
+            begun[str(tp)] = start
+    plan = msgspec.structs.replace(common.plan, intermediate_starts=begun)
+    return msgspec.structs.replace(common, plan=plan, inputs=tuple(inputs))
+
+
+def spans_of(common: Slice, share: TaskShare) -> dict[TopicPartition, tuple[int, int]]:
+    """Return (start offset, stop offset) of each partition of a share."""
+    sources = common.plan.topology.subtopology(share.subtopology).sources
+    return {
+        TopicPartition(sources[span.source], span.partition): (span.start_offset, span.stop_offset)
+        for span in share.spans
+    }

@@ -1,0 +1,73 @@
+"""Freezes the stops of intermediate topics; rule and proof: :mod:`airflow_kstreams.batch.protocol.stops`.
+
+Only the owner of the lease writes them, under the coordinator's id. Should another coordinator have claimed
+that id between the look at the topic and the write, the write fails; if the lease is ours still, that one
+only looked. Whether a write that failed came through is not known: so before anything is written again, the
+id is claimed anew, which settles it, and the topic is looked at once more. A stop that is there stays.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.metadata_records import intermediate_stop_record
+from airflow_kstreams.batch.protocol.model import RunState, Slice
+from airflow_kstreams.batch.protocol.stops import frozen_at, to_freeze
+from airflow_kstreams.batch.run.lease import CoordinatorLease
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    KStreamsError,
+    TaskFencedError,
+    TransactionAbortedError,
+    UpstreamNotDoneError,
+)
+
+log = logging.getLogger(__name__)
+
+_WRITES = 3
+#: After these it is not known, but can be found out, whether a write came through.
+_DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)
+
+
+def frozen_upstream(
+    session: CoordinatorSession, lease: CoordinatorLease, slice_: Slice, subtopology_id: int
+) -> Folded:
+    """Freeze the stops of the intermediate topics that a subtopology reads, unless they are frozen.
+
+    :return: what the metadata topic says then.
+    :raises UpstreamNotDoneError: it is too early, or the metadata topic holds another slice.
+    :raises RunSupersededError: another driver owns the slice.
+    """
+    for writes_left in reversed(range(_WRITES)):
+        folded = session.read_metadata(None)
+        _refuse_other_slice(folded, slice_)
+        waiting = to_freeze(folded, slice_, subtopology_id)
+        if not waiting:
+            break
+        ends = session.admin.end_offsets(waiting, isolation="read_uncommitted")
+        try:
+            lease.write([intermediate_stop_record(slice_, stop) for stop in frozen_at(slice_, ends)])
+        except KStreamsError as error:
+            doubtful = isinstance(error, _DOUBTFUL) and error.is_retriable
+            if not writes_left or not doubtful:
+                raise
+            log.info("run %s: the stops are to be looked at again: %s", slice_.run_id, error.cause)
+            lease.reclaim()
+        else:
+            log.info("run %s: the stops of %d partitions are frozen", slice_.run_id, len(waiting))
+            return session.read_metadata(None)
+    return folded
+
+
+def _refuse_other_slice(folded: Folded, slice_: Slice) -> None:
+    """Refuse to judge a slice by what another one left."""
+    found = folded.slice
+    if found is None or folded.state is RunState.NEW or found.run_id != slice_.run_id:
+        what = "no slice" if found is None else f"run {found.run_id!r}, {folded.state.value}"
+        raise UpstreamNotDoneError(
+            f"run {slice_.run_id!r} is not finished, but the metadata topic holds {what}",
+            fix="nothing if another driver took the run over; else begin it again, which says what to do",
+            run_id=slice_.run_id,
+        )
