@@ -16,7 +16,7 @@ from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.spark.driver.failures import failure_of, first_line
 from airflow_kstreams.spark.driver.session import cancel_jobs, open_session, ship_file
 from airflow_kstreams.spark.driver.shipped import shipped
-from airflow_kstreams.spark.driver.slots import slots_of
+from airflow_kstreams.spark.driver.slots import HOSTS, most_hosts, slots_of
 from airflow_kstreams.spark.executor.reports import REPORT_SCHEMA, HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.errors import KStreamsError, ReportedError, SparkSessionError
@@ -133,7 +133,7 @@ class SparkExecutors:
         :raises KStreamsError: a task failed.
         """
         common = without_partitions(slice_)
-        return self._host(slice_, packed(tasks, self._settings.num_stream_threads), common)
+        return self._host(slice_, self._packed(tasks), common)
 
     def launch_continuous(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
         """Run tasks of a continuous run as one Spark job of one Spark task.
@@ -161,6 +161,12 @@ class SparkExecutors:
         )
         with self._launching(run.run_id):
             return self._run_job(shipped(host), partitions=len(host.tasks), run_id=run.run_id)
+
+    def _packed(self, tasks: Sequence[TaskShare]) -> tuple[tuple[TaskShare, ...], ...]:
+        """Return the tasks of a slice that each Spark task hosts."""
+        threads = self._settings.num_stream_threads
+        many = len(tasks) > HOSTS * threads
+        return packed(tasks, threads, most=most_hosts(self._session()) if many else HOSTS)
 
     def cancel(self) -> None:
         """Cancel the session's jobs, those that are on their way to Spark included; return when none runs."""
@@ -219,9 +225,12 @@ class SparkExecutors:
         return self._opened
 
 
-def packed(tasks: Sequence[T], threads: int) -> tuple[tuple[T, ...], ...]:
-    """Spread tasks over as few Spark partitions as ``num.stream.threads`` allows."""
-    return spread(tasks, -(-len(tasks) // threads))
+def packed(tasks: Sequence[T], threads: int, *, most: int) -> tuple[tuple[T, ...], ...]:
+    """Spread tasks over as few Spark partitions as ``num.stream.threads`` allows.
+
+    :param most: of Spark partitions, however many tasks there are.
+    """
+    return spread(tasks, min(-(-len(tasks) // threads), most))
 
 
 def spread(tasks: Sequence[T], most: int) -> tuple[tuple[T, ...], ...]:

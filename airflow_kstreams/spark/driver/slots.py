@@ -1,8 +1,12 @@
-"""How many Spark tasks can run at once.
+"""How many Spark tasks can run at once, and how many a job should have.
 
 A continuous run needs all of its Spark tasks at the same time: one that waits for a slot would wait for ever.
 So the number is what Spark has, not what was asked for: cores by ``spark.cores.max``, or executors times
 their cores, are waited for a while, and fewer are made do with.
+
+A job of a slice waits for no slot. It has a Spark task for each of its tasks while they are few, so that
+Spark shows them and tries them again one by one. Beyond that a start of its own costs each task more than it
+is worth: Spark tasks are then a few for each slot, so that a slow one delays the job's end by a part only.
 """
 
 from __future__ import annotations
@@ -23,6 +27,9 @@ _REGISTRATION_SECONDS = 30.0
 #: Nothing was asked for: when the number stayed the same for so long, it is taken.
 _STEADY_SECONDS = 3.0
 _STEP_SECONDS = 0.2
+#: So many Spark tasks a job may have, whatever slots there are.
+HOSTS = 100
+_HOSTS_PER_SLOT = 4
 
 
 def slots_of(session: SparkSession) -> int:
@@ -31,6 +38,15 @@ def slots_of(session: SparkSession) -> int:
     :raises ConfigError: Spark Connect does not say, and nothing is configured.
     """
     return max(1, _cores(session) // max(1, _number(session, "spark.task.cpus", 1)))
+
+
+def most_hosts(session: SparkSession) -> int:
+    """Return how many Spark tasks a job of a slice may have; the slots of now count, none is waited for."""
+    try:
+        cores = session.sparkContext.defaultParallelism
+    except Exception:  # Spark Connect raises an error of its own: there is no context on this side
+        cores = 0
+    return max(HOSTS, _HOSTS_PER_SLOT * max(cores, _configured(session) or 0))
 
 
 def _cores(session: SparkSession) -> int:

@@ -13,7 +13,7 @@ from airflow_kstreams.batch.protocol.model import ContinuousRun, RunPlan, TaskRe
 from airflow_kstreams.spark.driver import continuous_jobs
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
 from airflow_kstreams.spark.driver.executors import spread
-from airflow_kstreams.spark.driver.slots import slots_of
+from airflow_kstreams.spark.driver.slots import most_hosts, slots_of
 from airflow_kstreams.spark.driver.stop_signals import StopSignals
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -239,6 +239,22 @@ def test_setting_is_named_when_spark_connect_does_not_tell() -> None:
     with pytest.raises(ConfigError, match="Spark Connect") as caught:
         slots_of(Session("connect", []))  # type: ignore[arg-type]
     assert "spark.cores.max" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("session", "hosts"),
+    [
+        (Session("local[2,4]", [2]), 100),
+        (Session("spark://m:1", [200]), 800),
+        (Session("yarn", [2], executor_instances=60, executor_cores=2), 480),
+        (Session("connect", [], cores_max=50), 200),
+        (Session("connect", []), 100),
+    ],
+)
+def test_spark_tasks_of_a_slice_are_a_few_for_each_slot_and_wait_for_none(
+    session: Session, hosts: int
+) -> None:
+    assert most_hosts(session) == hosts  # type: ignore[arg-type]
 
 
 # == signals

@@ -42,12 +42,18 @@ def test_subtopology_waits_for_every_writer_when_it_reads_an_intermediate_topic(
 
 
 def test_each_group_has_a_partition_of_its_own_when_one_thread_is_allowed() -> None:
-    assert packed([0, 2, 5], 1) == ((0,), (2,), (5,))
+    assert packed([0, 2, 5], 1, most=100) == ((0,), (2,), (5,))
 
 
 def test_groups_share_partitions_when_more_threads_are_allowed() -> None:
-    assert packed([0, 1, 2, 3, 4], 2) == ((0, 3), (1, 4), (2,))
-    assert sorted(group for part in packed(range(7), 3) for group in part) == list(range(7))
+    assert packed([0, 1, 2, 3, 4], 2, most=100) == ((0, 3), (1, 4), (2,))
+    assert sorted(group for part in packed(range(7), 3, most=100) for group in part) == list(range(7))
+
+
+def test_partitions_stay_a_few_when_there_are_many_groups() -> None:
+    parts = packed(range(1_000), 1, most=100)
+    assert {len(part) for part in parts} == {10}
+    assert sorted(group for part in parts for group in part) == list(range(1_000))
 
 
 def test_last_noted_error_is_found_when_spark_wraps_it_in_a_trace() -> None:
