@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata import read_metadata_with_content
-from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START
+from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START, KIND_PIECE
 from airflow_kstreams.batch.protocol.model import (
     ContinuousRun,
     Lease,
@@ -131,8 +131,11 @@ def _line(record: Record) -> str:
     """Return a record as ``<key:value>`` in the spec's notation, with what our headers add."""
     key = (record.key() or b"").decode(errors="replace")
     value = record.value()
-    text = f"{record.offset():>6}  <{key}:{'null' if value is None else value.decode(errors='replace')}>"
     headers = dict(record.headers() or ())
+    shown = "null" if value is None else value.decode(errors="replace")
+    if value is not None and headers.get(H_KIND) == KIND_PIECE:
+        shown = f"{len(value)} bytes"
+    text = f"{record.offset():>6}  <{key}:{shown}>"
     known = {
         name: (headers.get(name) or b"").decode(errors="replace") for name in (H_KIND, H_RUN, H_GENERATION)
     }

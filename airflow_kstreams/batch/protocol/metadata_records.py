@@ -4,14 +4,17 @@
 record              key                 value     headers beside version, kind, run and generation
 ==================  ==================  ========  =========================================================
 stop offset         ``A_1``             ``55``    topic, partition, topic id, start offset
-completed marker    ``<app>``           ``0``     owner and the whole plan
+piece of the plan   ``<app>#0``         JSON      none; see ``pieces.py``
+completed marker    ``<app>``           ``0``     owner and the whole plan, or what the pieces of it must be
 done notification   ``A_1-I_1``         ``60``    input topic and partition, intermediate topic and partition
-finished marker     ``<app>``           ``1``     owner and the whole plan
+finished marker     ``<app>``           ``1``     as the completed marker
 tombstone           any of these        null      none
 ==================  ==================  ========  =========================================================
 
 Keys are ambiguous in general (topics may hold dashes, underscores and digits), so readers trust the headers.
-``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers.
+``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers. A key of a piece
+coincides with none: no name of a topic or an application holds ``#``. A marker whose plan is in pieces has a
+version of its own, so that a reader which knows no pieces does not take it for a foreign one.
 """
 
 from __future__ import annotations
@@ -23,12 +26,15 @@ from typing import NamedTuple
 import msgspec
 
 from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.pieces import cut
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 VERSION = b"1"
+#: Of a marker whose plan is in pieces.
+VERSION_IN_PIECES = b"2"
 COMPLETED, FINISHED = b"0", b"1"
 PARTITION = 0
 
@@ -46,7 +52,7 @@ H_INTERMEDIATE = "kstreams.intermediate.topic"
 H_INTERMEDIATE_PARTITION = "kstreams.intermediate.partition"
 
 KIND_STOP, KIND_NOTIFICATION = b"stop", b"notification"
-KIND_COMPLETED, KIND_FINISHED = b"completed", b"finished"
+KIND_COMPLETED, KIND_FINISHED, KIND_PIECE = b"completed", b"finished", b"piece of the plan"
 
 
 class MetadataRecord(NamedTuple):
@@ -75,20 +81,31 @@ def stop_hash(inputs: Iterable[FrozenPartition]) -> str:
 
 
 def slice_records(slice_: Slice, *, owner: str) -> list[MetadataRecord]:
-    """Return a new slice's records: every stop offset, then the completed marker."""
+    """Return a new slice's records: every stop offset, then the completed marker with its plan."""
     return [
         *(_stop_record(slice_, frozen) for frozen in slice_.inputs),
+        *plan_pieces(slice_),
         completed_record(slice_, owner=owner),
     ]
 
 
+def plan_pieces(slice_: Slice) -> list[MetadataRecord]:
+    """Return what comes before a marker in its transaction: the plan, if it does not fit into the marker."""
+    key = _marker_key(slice_)
+    large = cut(key, msgspec.json.encode(slice_.plan))
+    if large is None:
+        return []
+    headers: Headers = [(H_KIND, KIND_PIECE), *_of_run(slice_)]
+    return [MetadataRecord(_topic(slice_), part, name, headers) for name, part in large.pieces]
+
+
 def completed_record(slice_: Slice, *, owner: str) -> MetadataRecord:
-    """Return the completed marker."""
+    """Return the completed marker; :func:`plan_pieces` go before it."""
     return _marker(slice_, KIND_COMPLETED, COMPLETED, owner)
 
 
 def finished_record(slice_: Slice, *, owner: str) -> MetadataRecord:
-    """Return the finished marker."""
+    """Return the finished marker; :func:`plan_pieces` go before it."""
     return _marker(slice_, KIND_FINISHED, FINISHED, owner)
 
 
@@ -157,13 +174,16 @@ def _topic(slice_: Slice) -> str:
     return ProtocolTopics(slice_.plan.topology.application_id).metadata
 
 
-def _common(slice_: Slice, kind: bytes) -> Headers:
-    return [
-        (H_VERSION, VERSION),
-        (H_KIND, kind),
-        (H_RUN, slice_.run_id.encode()),
-        (H_GENERATION, str(slice_.generation).encode()),
-    ]
+def _marker_key(slice_: Slice) -> bytes:
+    return slice_.plan.topology.application_id.encode()
+
+
+def _common(slice_: Slice, kind: bytes, version: bytes = VERSION) -> Headers:
+    return [(H_VERSION, version), (H_KIND, kind), *_of_run(slice_)]
+
+
+def _of_run(slice_: Slice) -> Headers:
+    return [(H_RUN, slice_.run_id.encode()), (H_GENERATION, str(slice_.generation).encode())]
 
 
 def _stop_record(slice_: Slice, frozen: FrozenPartition) -> MetadataRecord:
@@ -179,9 +199,11 @@ def _stop_record(slice_: Slice, frozen: FrozenPartition) -> MetadataRecord:
 
 
 def _marker(slice_: Slice, kind: bytes, value: bytes, owner: str) -> MetadataRecord:
+    key, plan = _marker_key(slice_), msgspec.json.encode(slice_.plan)
+    large = cut(key, plan)
     headers: Headers = [
-        *_common(slice_, kind),
+        *_common(slice_, kind, VERSION if large is None else VERSION_IN_PIECES),
         (H_OWNER, owner.encode()),
-        (H_PLAN, msgspec.json.encode(slice_.plan)),
+        *([(H_PLAN, plan)] if large is None else large.headers),
     ]
-    return MetadataRecord(_topic(slice_), value, slice_.plan.topology.application_id.encode(), headers)
+    return MetadataRecord(_topic(slice_), value, key, headers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -22,6 +22,14 @@ def partition_named(name: str) -> TopicPartition:
     """Return the partition that ``topic-partition`` names."""
     topic, _, number = name.rpartition("-")
     return TopicPartition(topic, int(number))
+
+
+def transactional_ids(application_id: str, tasks: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the transactional ids that tasks use: ``<app>-<subtopology>_<group>``.
+
+    :param tasks: number of tasks per subtopology id, which is text.
+    """
+    return tuple(f"{application_id}-{sub}_{group}" for sub, count in tasks.items() for group in range(count))
 
 
 class RunState(enum.Enum):
@@ -61,15 +69,13 @@ class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What begin froze; travels whole in a header of both markers, because compaction may keep only one of
-    them.
+    """What begin froze; travels with both markers, because compaction may keep only one of them.
 
     :param topology: the topology's plan.
     :param partitions: partition count of every source topic, inputs and intermediates.
     :param topic_ids: topic id of every source topic.
     :param tasks: number of tasks of each subtopology (subtopology id as text -> count).
     :param stop_hash: hash over the stop set, so that a torn stop set is noticed.
-    :param transactional_ids: every transactional id that tasks of this run may use.
     :param begun_ms: when the slice was frozen, epoch milliseconds.
     :param empty: whether there was nothing new, so that no task ever runs.
     :param groups: partition groups of each subtopology whose partitions are grouped in another way than by
@@ -77,7 +83,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param intermediate_starts: where the slice starts in every intermediate partition: ``topic-partition`` ->
         offset. Begin commits these and the inputs' starts, so that a partition without a committed offset is
         one whose progress was lost.
-    :param warnings: what a person should look at, one line each.
+    :param warnings: what a person should look at, one line each, the first few.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
     :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
         processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
@@ -88,6 +94,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param moved_starts: input partitions that do not start where the ledger says that the last run, or a
         reset, left them, because a person or a run without an end has moved them: ``topic-partition`` ->
         where that was; None in plans of earlier versions.
+    :param transactional_ids: of plans of earlier versions, which had them written out.
     """
 
     topology: TopologyPlan
@@ -95,7 +102,6 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: dict[str, str]
     tasks: dict[str, int]
     stop_hash: str
-    transactional_ids: tuple[str, ...]
     begun_ms: int
     empty: bool = False
     groups: dict[str, Groups] = {}
@@ -108,6 +114,12 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     autostop_at: str = ""
     ledger: LedgerSeen | None = None
     moved_starts: dict[str, int] | None = None
+    transactional_ids: tuple[str, ...] = ()
+
+    @property
+    def task_ids(self) -> tuple[str, ...]:
+        """Every transactional id that tasks of this run may use."""
+        return self.transactional_ids or transactional_ids(self.topology.application_id, self.tasks)
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):

@@ -299,7 +299,7 @@ def _read_metadata(session: CoordinatorSession, app: str, look: Look) -> LogCont
         if stable.slice is not None:
             fence(
                 session.cluster,
-                stable.slice.plan.transactional_ids,
+                stable.slice.plan.task_ids,
                 admin=session.admin,
                 topics=written_topics(stable.slice.plan.topology),
             )
@@ -311,9 +311,12 @@ def _fold(content: LogContent, request: ResetRequest) -> tuple[Folded, tuple[byt
     topics = {*request.input_topics, *request.intermediate_topics}
     keys = live_keys(content.records)
     try:
-        return fold(content.records, request.application_id, topics=topics), keys
+        folded = fold(content.records, request.application_id, topics=topics)
     except KafkaClientError:
         return Folded(state=RunState.RUNNING, live_keys=keys), keys
+    if folded.torn and folded.slice is None:
+        return Folded(state=RunState.RUNNING, live_keys=keys), keys
+    return folded, keys
 
 
 def _refuse_unknown_application(

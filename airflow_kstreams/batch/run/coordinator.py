@@ -43,6 +43,7 @@ from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import (
     completed_record,
     finished_record,
+    plan_pieces,
     slice_records,
     tombstone,
 )
@@ -321,7 +322,8 @@ class Coordinator:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
         lease = self.lease.new(caller, taken.generation, slice_run_id=taken.run_id)
-        self.session.write([completed_record(taken, owner=caller.owner), lease_record(self._app, lease)])
+        marker = [*plan_pieces(taken), completed_record(taken, owner=caller.owner)]
+        self.session.write([*marker, lease_record(self._app, lease)])
         self.lease.take(lease)
         # Tasks of the former owner may hold offsets in open transactions: how far they are could not be read
         # until those have timed out.
@@ -350,7 +352,8 @@ class Coordinator:
                 run_id=run_id,
             )
         done = close_slice(self.session, slice_=slice_, folded=folded)
-        records = [finished_record(slice_, owner=folded.owner), summary_record(done.summary)]
+        records = [*plan_pieces(slice_), finished_record(slice_, owner=folded.owner)]
+        records.append(summary_record(done.summary))
         if done.changelogs is not None:
             records.append(changelog_ends_record(self._app, done.changelogs))
         lease = self.lease.held

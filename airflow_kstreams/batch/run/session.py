@@ -210,7 +210,7 @@ class CoordinatorSession:
         """Fence the tasks of a slice."""
         fence(
             self._cluster,
-            slice_.plan.transactional_ids,
+            slice_.plan.task_ids,
             admin=self.admin,
             topics=written_topics(slice_.plan.topology, settings=self.settings),
         )

@@ -514,7 +514,6 @@ def test_warnings_of_a_slice_are_in_the_log_when_capture_has_frozen_it(
         topic_ids={},
         tasks={},
         stop_hash="s",
-        transactional_ids=(),
         begun_ms=1,
         warnings=(WARNING,),
     )
