@@ -28,6 +28,7 @@ from airflow_kstreams.kafka.errors import (
 )
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
+from airflow_kstreams.streams.offset_portions import partition_portions, portions
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
 
@@ -176,6 +177,12 @@ class BoundedReader:
         if not partitions:
             return {}
         self._connect()
+        result: dict[TopicPartition, CommittedOffset] = {}
+        for portion in partition_portions(partitions):
+            result |= self._committed(portion)
+        return result
+
+    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         found = self._until_coordinated(
             "reading committed offsets",
             lambda seconds: self._consumer.committed(_client_partitions(partitions), seconds),
@@ -189,10 +196,14 @@ class BoundedReader:
         return result
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit outside any transaction and wait for the broker."""
+        """Commit outside any transaction and wait for the broker, portion after portion."""
         if not offsets:
             return
         self._connect()
+        for portion in portions(offsets):
+            self._commit(portion)
+
+    def _commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         committed = self._until_coordinated(
             "committing offsets",
             lambda _: self._consumer.commit(offsets=client_offsets(offsets), asynchronous=False),
