@@ -15,7 +15,7 @@ from unittest import mock
 from msgspec import structs
 
 from airflow_kstreams.batch.protocol import log_bounds as logs
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, notification_record
 from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.batch.protocol.stops import slice_starts
@@ -162,16 +162,7 @@ def _finish_anywhere() -> SwitchedOff:
 
 def _ledger_is_not_asked() -> SwitchedOff:
     """Begin does not look whether the run is finished already."""
-
-    class Forgetful(dict):  # type: ignore[type-arg]
-        def __contains__(self, key: object) -> bool:
-            return False
-
-    def forgetting(*arguments: Any, **named: Any) -> Any:
-        ledger = read_ledger(*arguments, **named)
-        return dataclasses.replace(ledger, runs=Forgetful(ledger.runs))
-
-    return mock.patch("airflow_kstreams.batch.run.session.read_ledger", forgetting)
+    return mock.patch.object(Ledger, "find", lambda *_: None)
 
 
 def _changelog_apart() -> SwitchedOff:

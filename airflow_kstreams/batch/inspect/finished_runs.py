@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain
 from typing import Self
 
 import msgspec
 
+from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.ledger import decode_summary
 from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.protocol.run_archive import LogSpan, read_details
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, Record, TopicPartition
@@ -154,7 +156,21 @@ class FinishedRuns:
             found.pop(key, None)
             if summary is not None and not summary.taken_back_ms:
                 found[key] = (record.offset(), summary)
-        return list(found.values())
+        return [(at, self._detailed(at, summary)) for at, summary in found.values()]
+
+    def _detailed(self, at: int, entry: RunSummary) -> RunSummary:
+        """Return a run with its details, which stand before its entry, unless they have expired."""
+        if not entry.without_details:
+            return entry
+        # The reader that follows the ledger stays where it is.
+        span = LogSpan(
+            partition=self._partition,
+            start=0,
+            end=at,
+            reading=lambda: closing(self._cluster.reader(group_id=self._group)),
+            clock=SystemClock(),
+        )
+        return read_details(span, entry)
 
     def take(self, next_offset: int) -> None:
         """Move the cursor: runs before this offset are taken care of."""

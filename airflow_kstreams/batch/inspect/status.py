@@ -42,9 +42,9 @@ class RunStatus:
     :param committed: committed offset of every source partition of the slice.
     :param lease: the lease that was not released; whether its owner is alive, one look cannot say.
     :param lease_renewed_ms: when it was renewed last, epoch milliseconds by its owner's clock; 0 without one.
-    :param runs: the last finished runs, oldest first.
+    :param runs: the last finished runs, oldest first, without their details.
     :param metadata: the metadata topic's records as readable lines, in log order.
-    :param taken_back: runs that a reset took back and that have not finished again.
+    :param taken_back: runs that a reset took back and that have not finished again, the last few.
     :param reset: the last reset; None when a run has finished since, or there never was one.
     :param positions: where the next run would start in the source partitions that are known: the committed
         offset, else what the ledger remembers.
@@ -111,7 +111,7 @@ def read_status(
         committed=committed,
         lease=ledger.held_lease,
         lease_renewed_ms=ledger.lease_written_ms if ledger.held_lease is not None else 0,
-        runs=tuple(ledger.runs.values())[-last_runs:],
+        runs=tuple(ledger.latest(last_runs)),
         metadata=tuple(_line(record) for record in content.records),
         taken_back=tuple(ledger.taken_back.values()),
         reset=ledger.reset,

@@ -1,22 +1,51 @@
-"""The run ledger ``<app>-runs``: the summary of every finished run, and who works on the application now.
+"""The run ledger ``<app>-runs``: the entry of every finished run, and what the next run must know.
 
-Compacted, one partition. Key = run id, value = the summary as JSON; nothing ever deletes one. A reset that
-takes back what a run processed says so in that run's summary. Reserved keys start with two underscores:
-``__lease__`` holds the lease, ``__assignment__`` the partition groups, ``__reset__`` the last reset,
-``__continuous__`` what the last continuous run works on, and whether a batch has begun since,
-``__topics__`` the ids of the engine's own topics, ``__changelogs__`` where changelogs ended when a run was
-last finished.
+Compacted, one partition. Key = run id, value = the entry as JSON; nothing ever deletes one. A reset that
+takes back what a run processed says so in that run's entry. Reserved keys start with two underscores:
+``__lease__`` holds the lease, ``__checkpoint__`` all that the next run needs (partition groups, where each
+topic was left, ids of the engine's own topics, where changelogs ended, the last reset, the last continuous
+run, the root of the index), ``__index__/<digits>`` pages of the index, ``__details__/<slot>`` what entries
+leave out.
+
+Rule: only the holder of the coordinator's transactional id writes, and each of its transactions ends with a
+checkpoint, a lease, or both in this order. The checkpoint holds everything as it is after the transaction,
+and each lease says where the last checkpoint is. So the last record of the log is enough to find everything:
+it is a checkpoint, or a lease that names one, and between that checkpoint and the end lie leases only.
+
+Reading: the last few records, more until one is visible; then the checkpoint, if it was not among them.
+Anything else at the end (a version that writes no checkpoints, another program), or no checkpoint where one
+should be, means that all of the log is read and folded, as in a ledger that has no checkpoint yet: the last
+checkpoint that is whole, and on it what came after.
+
+Compaction: it keeps each key's last record and moves none, so the last checkpoint, the last lease, and
+whatever entries, pages and details are pointed to from there keep their offsets. A reader that is overtaken
+by a new checkpoint while the cleaner takes the old one away finds that one torn (:mod:`.pieces`), and begins
+again from the new end. Nothing visible was undone by that: a reader decides by the ledger as it was at some
+moment after it began to read.
+
+Crash argument: entry, details, pages, checkpoint and lease stand in one transaction of the coordinator with
+what they tell of (markers, offsets), so readers see all or nothing of it. Their offsets are known before they
+are written, because nothing else writes after the claim; should another program do so all the same, pointers
+miss, what they should find is not there by its key (:mod:`.run_archive`), and everything is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, LogFacts, read_log
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.protocol.log_read import (
+    OPEN_TRANSACTION_TIMEOUT_MS,
+    LogContent,
+    LogFacts,
+    read_log,
+)
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.model import (
     Assignment,
@@ -28,6 +57,10 @@ from airflow_kstreams.batch.protocol.model import (
     ResetStage,
     RunSummary,
 )
+from airflow_kstreams.batch.protocol.past_runs import PastRuns, TopicLeft, left_without, past_of
+from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
+from airflow_kstreams.batch.protocol.run_archive import Entries, Located, LogSpan, RunArchive
+from airflow_kstreams.batch.protocol.run_details import entry_of
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -35,6 +68,8 @@ from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 _T = TypeVar("_T")
 
 LEASE_KEY = "__lease__"
+CHECKPOINT_KEY = "__checkpoint__"
+#: Of earlier versions, which wrote what a checkpoint holds one by one.
 ASSIGNMENT_KEY = "__assignment__"
 RESET_KEY = "__reset__"
 CONTINUOUS_KEY = "__continuous__"
@@ -43,17 +78,49 @@ CHANGELOGS_KEY = "__changelogs__"
 _RESERVED = "__"
 #: Of the run id as JSON; leaves room in the 4096 bytes of an offset's metadata.
 _RUN_ID_BYTES = 1_000
+#: How many offsets a reader takes first from the end: what a run of a small application writes.
+_TAIL = 16
+_READS = 3
+
+#: From and to offset.
+Span = tuple[int, int]
+
+
+class LeaseSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The lease as it was before a transaction that does not write one.
+
+    :param lease: the lease.
+    :param offset: of its record.
+    :param written_ms: when that was written.
+    """
+
+    lease: Lease
+    offset: int
+    written_ms: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that the next run needs; one record in the ledger topic, in pieces if it is large. See ``Ledger``.
+
+    :param past: of the runs before.
+    """
+
+    past: PastRuns
+    lease: LeaseSeen | None = None
+    assignment: Assignment | None = None
+    reset: ResetRecord | None = None
+    continuous: ContinuousRun | None = None
+    own_topics: OwnTopics | None = None
+    changelog_ends: ChangelogEnds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """What the ledger says.
 
-    :param runs: summary by run id, in the order in which they finished.
     :param lease: the last lease, whether renewed, abandoned or released; None when there never was one, or a
         reset has taken it away.
     :param assignment: the partition groups that state depends on; None before the first run with records.
-    :param taken_back: summaries of runs that a reset took back and that have not finished again.
     :param reset: the last reset; None when a run has finished, or a continuous one has begun since, or there
         never was one.
     :param continuous: the continuous run that was started last; None when there never was one.
@@ -64,19 +131,27 @@ class Ledger:
         begun.
     :param changelog_ends: where changelogs ended when a run was last finished; None when no run of a version
         that keeps them has.
-    :param log: what was read; it does not count when ledgers are compared.
+    :param past: what it keeps of the runs before.
+    :param checkpoint: where the last checkpoint is; None if there is none, or none after which only leases
+        came.
+    :param next_offset: where the next record will be, if this reader's application writes it; -1 if open
+        transactions hide that.
+    :param archive: finds single runs; it does not count when ledgers are compared, nor does ``log``.
+    :param log: what was read.
     """
 
-    runs: Mapping[str, RunSummary] = field(default_factory=dict)
     lease: Lease | None = None
     assignment: Assignment | None = None
-    taken_back: Mapping[str, RunSummary] = field(default_factory=dict)
     reset: ResetRecord | None = None
     continuous: ContinuousRun | None = None
     lease_offset: int = -1
     lease_written_ms: int = 0
     own_topics: OwnTopics | None = None
     changelog_ends: ChangelogEnds | None = None
+    past: PastRuns = field(default=PastRuns())
+    checkpoint: Span | None = None
+    next_offset: int = field(default=-1, compare=False)
+    archive: RunArchive = field(default=RunArchive(None, PastRuns(), entries={}), compare=False, repr=False)
     log: LogFacts = field(default=LogFacts(), compare=False)
 
     @property
@@ -98,8 +173,12 @@ class Ledger:
             return {}
         if self.reset is not None:
             return self.reset.stops
-        last = self.last()
-        return {} if last is None else last.stops
+        return {
+            tp: stop
+            for topic, left in self.past.left.items()
+            if self._is_last(left.run_id)
+            for tp, stop in left.stops_of(topic).items()
+        }
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
@@ -108,8 +187,9 @@ class Ledger:
             return self.current_continuous.plan.topic_ids
         if self.reset is not None:
             return self.reset.topic_ids
-        last = self.last()
-        return {} if last is None else last.topic_ids
+        return {
+            topic: left.id for topic, left in self.past.left.items() if left.id and self._is_last(left.run_id)
+        }
 
     @property
     def unfinished_reset(self) -> ResetRecord | None:
@@ -125,28 +205,77 @@ class Ledger:
         run = self.continuous
         return None if run is None or run.over else run
 
-    def last(self) -> RunSummary | None:
-        """Return the run that finished last."""
-        return next(reversed(list(self.runs.values())), None)
+    @property
+    def taken_back(self) -> dict[str, RunSummary]:
+        """Runs that a reset took back and that have not finished again, the last few, without details."""
+        return {run.run_id: run for run in self.past.taken_back}
 
-    def newest(self, topics: Collection[str]) -> dict[str, tuple[RunSummary, dict[TopicPartition, int]]]:
-        """Return for each topic the newest finished run that read it, with its stops there."""
-        found: dict[str, tuple[RunSummary, dict[TopicPartition, int]]] = {}
-        wanted = set(topics)
-        for summary in reversed(list(self.runs.values())):
-            if not wanted:
-                break
-            for partition, stop in summary.stops.items():
-                if partition.topic in wanted:
-                    found.setdefault(partition.topic, (summary, {}))[1][partition] = stop
-            wanted -= found.keys()
-        return found
+    @property
+    def newest_entry(self) -> RunSummary | None:
+        """The entry of the run that finished last, whether it was taken back or not."""
+        past = self.past
+        found = (*past.taken_back[-1:], *(() if past.last is None else (past.last,)))
+        return max(found, key=lambda run: run.finished_ms, default=None)
+
+    def last(self) -> RunSummary | None:
+        """Return the run that finished last, without its details."""
+        return self.past.last
+
+    def find(self, run_id: str) -> RunSummary | None:
+        """Return a run that has finished, and was not taken back, without its details."""
+        found = self.archive.find(run_id)
+        return None if found is None or found.summary.taken_back_ms else found.summary
+
+    def find_interval(self, interval_ms: tuple[int, int]) -> RunSummary | None:
+        """Return the run that finished last of those for a data interval, without its details."""
+        found = self.archive.find_interval(interval_ms)
+        return None if found is None else found.summary
+
+    def latest(self, count: int) -> list[RunSummary]:
+        """Return the runs that finished last, the last one at the end, without their details."""
+        return self.archive.latest(count)[::-1]
+
+    def all_runs(self) -> dict[str, RunSummary]:
+        """Return every finished run, in the order in which they finished. It reads the whole ledger."""
+        entries = self.archive.all().items()
+        return {run_id: found.summary for run_id, found in entries if not found.summary.taken_back_ms}
+
+    def detailed(self, run: RunSummary) -> RunSummary:
+        """Return a run with its details; without them if they have expired."""
+        return self.archive.detailed(run)
+
+    def with_reset(self, reset: ResetRecord) -> Ledger:
+        """Return the ledger after a step of a reset, which ends a continuous run."""
+        over = None if self.continuous is None else msgspec.structs.replace(self.continuous, over=True)
+        return replace(self, reset=reset, continuous=over)
+
+    def with_continuous(self, run: ContinuousRun) -> Ledger:
+        """Return the ledger with a continuous run, which begins or is over; what a reset left is past."""
+        return replace(self, continuous=run, reset=None)
+
+    def _is_last(self, run_id: str) -> bool:
+        return self.past.last is not None and self.past.last.run_id == run_id
+
+    def is_finished(self, run_id: str) -> bool:
+        """Whether a run has finished, and was not taken back."""
+        return self.find(run_id) is not None
+
+    def is_taken_back(self, run_id: str) -> bool:
+        """Whether a reset took a run back, and it has not finished again."""
+        found = self.archive.find(run_id)
+        return found is not None and bool(found.summary.taken_back_ms)
+
+    def left(self, topics: Collection[str]) -> dict[str, TopicLeft]:
+        """Return for each topic how the newest finished run that read it left it."""
+        return {topic: left for topic, left in self.past.left.items() if topic in topics and left.stops}
 
     def left_at(self, topics: Collection[str]) -> dict[TopicPartition, int]:
         """Return where the newest finished run that read each topic, or the reset after it, left it."""
         if self.reset is not None:
             return {tp: at for tp, at in self.reset.stops.items() if tp.topic in topics}
-        return {tp: stop for _, of_topic in self.newest(topics).values() for tp, stop in of_topic.items()}
+        return {
+            tp: at for topic, left in self.left(topics).items() for tp, at in left.stops_of(topic).items()
+        }
 
 
 def check_run_id(run_id: str) -> None:
@@ -161,51 +290,10 @@ def check_run_id(run_id: str) -> None:
         )
 
 
-def summary_record(summary: RunSummary) -> MetadataRecord:
-    """Return the ledger's record of a finished run."""
-    topic = ProtocolTopics(summary.application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(summary), summary.run_id.encode(), None)
-
-
 def lease_record(application_id: str, lease: Lease) -> MetadataRecord:
     """Return the ledger's record of the lease."""
     topic = ProtocolTopics(application_id).ledger
     return MetadataRecord(topic, msgspec.json.encode(lease), LEASE_KEY.encode(), None)
-
-
-def no_lease_record(application_id: str) -> MetadataRecord:
-    """Return the record that takes the lease from its holder."""
-    return MetadataRecord(ProtocolTopics(application_id).ledger, None, LEASE_KEY.encode(), None)
-
-
-def assignment_record(application_id: str, assignment: Assignment | None) -> MetadataRecord:
-    """Return the ledger's record of the partition groups, None to delete it."""
-    value = None if assignment is None else msgspec.json.encode(assignment)
-    return MetadataRecord(ProtocolTopics(application_id).ledger, value, ASSIGNMENT_KEY.encode(), None)
-
-
-def reset_record(application_id: str, reset: ResetRecord) -> MetadataRecord:
-    """Return the ledger's record of a reset."""
-    topic = ProtocolTopics(application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(reset), RESET_KEY.encode(), None)
-
-
-def continuous_record(application_id: str, run: ContinuousRun) -> MetadataRecord:
-    """Return the ledger's record of a continuous run."""
-    topic = ProtocolTopics(application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(run), CONTINUOUS_KEY.encode(), None)
-
-
-def own_topics_record(application_id: str, own: OwnTopics) -> MetadataRecord:
-    """Return the ledger's record of which topics are the application's."""
-    topic = ProtocolTopics(application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(own), TOPICS_KEY.encode(), None)
-
-
-def changelog_ends_record(application_id: str, ends: ChangelogEnds) -> MetadataRecord:
-    """Return the ledger's record of where changelogs ended."""
-    topic = ProtocolTopics(application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(ends), CHANGELOGS_KEY.encode(), None)
 
 
 def decode_lease(record: Record) -> Lease | None:
@@ -238,70 +326,320 @@ def read_ledger(
     reader: ReaderPort | None = None,
     wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
     clock: Clock | None = None,
+    reading: Callable[[], AbstractContextManager[ReaderPort]] | None = None,
 ) -> Ledger:
     """Read an application's ledger; a missing topic is empty.
 
+    :param reader: used instead of a new client, now and when the ledger is asked for single runs.
     :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
+    :param reading: gives the reader for single runs where that is not ``reader``.
     """
-    topic = ProtocolTopics(application_id).ledger
-    content = read_log(
-        cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
+    if reading is None:
+        kept = reader
+        reading = (
+            partial(_new_reader, cluster, application_id) if kept is None else partial(nullcontext, kept)
+        )
+    source = _Source(
+        cluster=cluster,
+        application_id=application_id,
+        admin=admin,
+        reader=reader,
+        wait_ms=wait_ms,
+        clock=clock or SystemClock(),
+        reading=reading,
     )
-    lease: Lease | None = None
-    lease_offset, lease_written_ms = -1, 0
-    assignment: Assignment | None = None
-    reset: ResetRecord | None = None
-    continuous: ContinuousRun | None = None
-    own_topics: OwnTopics | None = None
-    changelog_ends: ChangelogEnds | None = None
-    runs: dict[str, RunSummary] = {}
-    taken_back: dict[str, RunSummary] = {}
-    for record in content.records:
+    return source.read()
+
+
+def _new_reader(cluster: ClusterPort, application_id: str) -> AbstractContextManager[ReaderPort]:
+    return closing(cluster.reader(group_id=application_id))
+
+
+class TornCheckpointError(KafkaClientError):
+    """The last checkpoint is not whole."""
+
+
+class _State(NamedTuple):
+    """What a checkpoint and the records after it say."""
+
+    checkpoint: Checkpoint
+    span: Span | None
+    lease: LeaseSeen | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """One look at a ledger."""
+
+    cluster: ClusterPort
+    application_id: str
+    admin: AdminPort | None
+    reader: ReaderPort | None
+    wait_ms: int
+    clock: Clock
+    reading: Callable[[], AbstractContextManager[ReaderPort]]
+
+    @property
+    def topic(self) -> str:
+        return ProtocolTopics(self.application_id).ledger
+
+    def read(self) -> Ledger:
+        """Read the end and the checkpoint, or everything.
+
+        :raises KafkaClientError: a record is no ledger's, or another version's, or the checkpoint is lost.
+        """
+        for _ in range(_READS - 1):
+            # A checkpoint that the cleaner took away has a successor, which is read now.
+            with suppress(TornCheckpointError):
+                return self._from_tail() or self._whole()
+        return self._from_tail() or self._whole()
+
+    def _from_tail(self) -> Ledger | None:
+        """Read the end and the checkpoint; None if all must be read."""
+        last = _TAIL
+        content = self._read(last)
+        while not content.records and content.first > content.log.start:
+            last *= 8
+            content = self._read(last)
+        if content.first <= content.log.start:
+            return self._folded(content)
+        span = _checkpoint_span(content.records)
+        return None if span is None else self._from_checkpoint(content, span)
+
+    def _whole(self) -> Ledger:
+        return self._folded(self._read(None))
+
+    def _read(self, last: int | None) -> LogContent:
+        return read_log(
+            self.cluster,
+            self.topic,
+            group_id=self.application_id,
+            admin=self.admin,
+            reader=self.reader,
+            wait_ms=self.wait_ms,
+            clock=self.clock,
+            last=last,
+        )
+
+    def _span(self, content: LogContent) -> LogSpan:
+        return LogSpan(
+            partition=TopicPartition(self.topic, 0),
+            start=content.log.start,
+            end=content.stable_end,
+            reading=self.reading,
+            clock=self.clock,
+        )
+
+    def _from_checkpoint(self, content: LogContent, span: Span) -> Ledger | None:
+        """Take what a checkpoint says, and the lease after it; None if it is not where it should be."""
+        first, end = span
+        records = [record for record in content.records if first <= record.offset() < end]
+        if first < content.first:
+            records = self._span(content).records(first, end)
+        found = _last_checkpoint(records)
+        if found is None or found[1] != span:
+            return None
+        final = content.records[-1]
+        lease = _lease_seen(final) if _key(final) == LEASE_KEY else found[0].lease
+        return self._ledger(content, _State(found[0], span, lease), entries=None)
+
+    def _folded(self, content: LogContent) -> Ledger:
+        entries, state = _fold(content.records, self.topic)
+        return self._ledger(content, state, entries=entries)
+
+    def _ledger(self, content: LogContent, state: _State, *, entries: Entries | None) -> Ledger:
+        held, lease = state.checkpoint, state.lease
+        return Ledger(
+            lease=None if lease is None else lease.lease,
+            lease_offset=-1 if lease is None else lease.offset,
+            lease_written_ms=0 if lease is None else lease.written_ms,
+            assignment=held.assignment,
+            reset=held.reset,
+            continuous=held.continuous,
+            own_topics=held.own_topics,
+            changelog_ends=held.changelog_ends,
+            past=held.past,
+            checkpoint=state.span,
+            next_offset=content.stable_end if content.complete else -1,
+            archive=RunArchive(self._span(content), held.past, entries=entries, read_all=self._entries),
+            log=content.log,
+        )
+
+    def _entries(self) -> Entries:
+        with self.reading() as reader:
+            content = replace(self, admin=None, reader=reader, wait_ms=0)._read(None)
+        return _fold(content.records, self.topic)[0]
+
+
+def _checkpoint_span(records: tuple[Record, ...]) -> Span | None:
+    """Return where the last record says that the last checkpoint is; None if all must be read."""
+    final = records[-1]
+    if _key(final) == CHECKPOINT_KEY:
+        return final.offset() - pieces_of(_headers(final)), final.offset() + 1
+    lease = decode_lease(final)
+    if lease is None or lease.checkpoint is None:
+        return None
+    after = (record for record in records if record.offset() >= lease.checkpoint[1])
+    return lease.checkpoint if all(_key(record) == LEASE_KEY for record in after) else None
+
+
+def _last_checkpoint(records: Sequence[Record]) -> tuple[Checkpoint, Span] | None:
+    """Return the last checkpoint among records, and where it is; None if there is none.
+
+    :raises TornCheckpointError: it is not whole.
+    """
+    values: dict[bytes, bytes | None] = {}
+    last: Record | None = None
+    content: bytes | None = None
+    prefix = CHECKPOINT_KEY.encode()
+    for record in records:
+        key = record.key() or b""
+        if key == prefix:
+            # A tombstone, which no run writes, leaves none.
+            last, content = record, record.value()
+            if content is not None and pieces_of(_headers(record)):
+                content = joined(key, _headers(record), values.get)
+                if content is None:
+                    content = b""
+        elif key.startswith(prefix):
+            values[key] = record.value()
+    if last is None or last.value() is None:
+        return None
+    if not content:
+        raise TornCheckpointError(
+            f"{last.topic()}-0@{last.offset()}: pieces of the checkpoint are missing, or others",
+            fix="retry; if it stays, something else writes to this topic: stop it, and restore the topic",
+            code="TORN_LEDGER",
+            retriable_code=True,
+        )
+    found = _decode(content, Checkpoint, last.topic(), last.offset())
+    return found, (last.offset() - pieces_of(_headers(last)), last.offset() + 1)
+
+
+def _fold(records: Sequence[Record], topic: str) -> tuple[dict[str, Located], _State]:
+    """Fold all records: the last checkpoint, and what came after it; without one everything, one by one.
+
+    :raises KafkaClientError: a record is no ledger's, or another version's, or the checkpoint is lost.
+    """
+    known = _last_checkpoint(records)
+    checkpoint, span = known or (Checkpoint(past=PastRuns()), None)
+    after = -1 if span is None else span[1]
+    entries: dict[str, Located] = {}
+    changes = _Changes(checkpoint, topic)
+    for record in records:
         # A key that is no text is a stranger's; what it says of itself is refused below, with its offset.
-        key, value = (record.key() or b"").decode(errors="replace"), record.value()
+        key, value = _key(record), record.value()
+        if not key or key.startswith(_RESERVED):
+            if record.offset() >= after:
+                changes.fold(record)
+            continue
+        entries.pop(key, None)
+        if value is not None:
+            entries[key] = Located(record.offset(), _decode(value, RunSummary, topic, record.offset()))
+        if record.offset() >= after:
+            changes.fold_run(entries.get(key))
+    if span is None:
+        _refuse_lost_checkpoint(entries, changes.lease, topic)
+    if changes.others:
+        changes.recount(entries)
+    return entries, _State(changes.state, None if changes.others else span, changes.lease)
+
+
+class _Changes:
+    """Folds what earlier versions wrote, and leases, on a checkpoint.
+
+    :ivar others: whether anything but leases came after the checkpoint.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, topic: str) -> None:
+        self.state = checkpoint
+        self.lease = checkpoint.lease
+        self.others = False
+        self._topic = topic
+
+    def fold(self, record: Record) -> None:
+        """Fold a record with a reserved key."""
+        key = _key(record)
         if key == LEASE_KEY:
-            lease = None if value is None else _decode(value, Lease, topic, record.offset())
-            lease_offset, lease_written_ms = (
-                (-1, 0) if lease is None else (record.offset(), record.timestamp()[1])
-            )
-        elif key == ASSIGNMENT_KEY:
-            assignment = None if value is None else _decode(value, Assignment, topic, record.offset())
+            self.lease = _lease_seen(record)
+            return
+        self.others = True
+        if key == ASSIGNMENT_KEY:
+            self._set(assignment=self._of(record, Assignment))
         elif key == RESET_KEY:
-            reset = None if value is None else _decode(value, ResetRecord, topic, record.offset())
-            if continuous is not None:
-                continuous = msgspec.structs.replace(continuous, over=True)
+            over = self.state.continuous and msgspec.structs.replace(self.state.continuous, over=True)
+            self._set(reset=self._of(record, ResetRecord), continuous=over)
         elif key == CONTINUOUS_KEY:
-            continuous = None if value is None else _decode(value, ContinuousRun, topic, record.offset())
             # Also when it says that the run is over: it was written anew by the batch after it.
-            reset = None
+            self._set(continuous=self._of(record, ContinuousRun), reset=None)
         elif key == TOPICS_KEY:
-            own_topics = None if value is None else _decode(value, OwnTopics, topic, record.offset())
+            self._set(own_topics=self._of(record, OwnTopics))
         elif key == CHANGELOGS_KEY:
-            changelog_ends = None if value is None else _decode(value, ChangelogEnds, topic, record.offset())
-        elif key and not key.startswith(_RESERVED):
-            runs.pop(key, None)
-            taken_back.pop(key, None)
-            if value is None:
-                continue
-            summary = _decode(value, RunSummary, topic, record.offset())
-            if summary.taken_back_ms:
-                taken_back[key] = summary
-            else:
-                runs[key] = summary
-                reset = None
-    return Ledger(
-        runs=runs,
-        lease=lease,
-        assignment=assignment,
-        taken_back=taken_back,
-        reset=reset,
-        continuous=continuous,
-        lease_offset=lease_offset,
-        lease_written_ms=lease_written_ms,
-        own_topics=own_topics,
-        changelog_ends=changelog_ends,
-        log=content.log,
-    )
+            self._set(changelog_ends=self._of(record, ChangelogEnds))
+
+    def fold_run(self, found: Located | None) -> None:
+        """Fold the entry of a run, None if it was deleted."""
+        self.others = True
+        if found is not None and not found.summary.taken_back_ms:
+            self._set(reset=None)
+
+    def recount(self, entries: Entries) -> None:
+        """Take what is known of past runs from all entries, where it is not as the checkpoint says."""
+        known = self.state.past
+        finished = {run_id: each for run_id, each in entries.items() if not each.summary.taken_back_ms}
+        gone = [each.summary for each in entries.values() if each.summary.taken_back_ms]
+        past = past_of({r: each for r, each in finished.items() if each.offset > known.last_at}, gone)
+        left = left_without({**past.left, **known.left}, {run.run_id for run in gone}, ())
+        for topic, entry in past.left.items():
+            if entry.stops:
+                left[topic] = entry
+        last = next(reversed(finished.values()), None)
+        past = msgspec.structs.replace(
+            known,
+            left=left,
+            finished=len(finished),
+            last=None if last is None else entry_of(last.summary),
+            last_at=-1 if last is None else last.offset,
+            chained_from=max((each.offset + 1 for each in entries.values()), default=0),
+            taken_back=past.taken_back,
+        )
+        self._set(past=past)
+
+    def _set(self, **changes: object) -> None:
+        self.state = msgspec.structs.replace(self.state, **changes)
+
+    def _of(self, record: Record, kind: type[_T]) -> _T | None:
+        value = record.value()
+        return None if value is None else _decode(value, kind, self._topic, record.offset())
+
+
+def _refuse_lost_checkpoint(entries: Entries, lease: LeaseSeen | None, topic: str) -> None:
+    """Refuse a ledger that has no checkpoint and whose entries, or lease, need one.
+
+    :raises KafkaClientError: it is such a ledger.
+    """
+    alone = any(each.summary.without_details for each in entries.values())
+    if alone or (lease is not None and lease.lease.checkpoint is not None):
+        raise KafkaClientError(
+            f"the checkpoint of {topic} is gone: where earlier runs have left their topics is not known",
+            fix="something else writes to this topic: stop it, and restore the topic",
+            code="BAD_LEDGER",
+        )
+
+
+def _lease_seen(record: Record) -> LeaseSeen | None:
+    lease = decode_lease(record)
+    if lease is None:
+        return None
+    return LeaseSeen(lease=lease, offset=record.offset(), written_ms=record.timestamp()[1])
+
+
+def _key(record: Record) -> str:
+    return (record.key() or b"").decode(errors="replace")
+
+
+def _headers(record: Record) -> dict[str, bytes]:
+    return {name: value for name, value in record.headers() or () if value is not None}
 
 
 def _decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:

@@ -1,4 +1,4 @@
-"""Reads a small one-partition topic from its beginning.
+"""Reads a small one-partition topic, from its beginning or only its end.
 
 Rule: "to the end" means the high watermark asked for before reading. Under read_committed a reader sees
 nothing at or past the first open transaction, so an end of partition below that high watermark is not the
@@ -34,11 +34,14 @@ class LogFacts(NamedTuple):
 
 
 class LogContent(NamedTuple):
-    """What a read found: the visible records, the offset up to which they are complete, the log itself."""
+    """What a read found: the visible records, the offset up to which they are complete, the log itself, and
+    the offset from which on it was read.
+    """
 
     records: tuple[Record, ...]
     stable_end: int
     log: LogFacts
+    first: int = 0
 
     @property
     def high_watermark(self) -> int:
@@ -55,7 +58,7 @@ class OpenTransactionError(KafkaClientError):
     """An open transaction hides committed records."""
 
 
-def read_log(
+def read_log(  # noqa: PLR0913 - all but three have defaults
     cluster: ClusterPort,
     topic: str,
     *,
@@ -64,12 +67,14 @@ def read_log(
     reader: ReaderPort | None = None,
     wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
     clock: Clock | None = None,
+    last: int | None = None,
 ) -> LogContent:
     """Read every committed record of a one-partition topic; a missing topic is empty.
 
     :param admin: used instead of a new client.
     :param reader: used instead of a new client; what it was assigned before is lost.
     :param wait_ms: how long to wait for open transactions; 0 takes what is stable, which may be incomplete.
+    :param last: how many offsets to read, those before the last stable one; None for all.
     :raises OpenTransactionError: the wait was in vain.
     """
     with ExitStack() as clients:
@@ -84,28 +89,32 @@ def read_log(
         start = admin.start_offsets([partition])[partition]
         log = LogFacts(found[topic].topic_id, start, high)
         if start >= high:
-            return LogContent((), high, log)
+            return LogContent((), high, log, start)
+        first = start
+        if last is not None and high - start > last:
+            # A reader that begins past the last stable offset would not hear of the end.
+            stable = admin.end_offsets([partition], isolation="read_committed")[partition]
+            first = max(start, stable - last)
         if reader is None:
             reader = cluster.reader(group_id=group_id)
             clients.callback(reader.close)
-        content = _read(reader, partition, log, wait_ms, clock or SystemClock())
+        content = _read(reader, partition, log, first, wait_ms, clock or SystemClock())
     if wait_ms and not content.complete:
         raise _hidden(cluster, partition, content, group_id, clock or SystemClock())
     return content
 
 
 def _read(
-    reader: ReaderPort, partition: TopicPartition, log: LogFacts, wait_ms: int, clock: Clock
+    reader: ReaderPort, partition: TopicPartition, log: LogFacts, first: int, wait_ms: int, clock: Clock
 ) -> LogContent:
-    span = (log.start, log.end)
-    read = BoundedRead(reader, {partition: span}, clock=clock, whole_transactions=True)
+    read = BoundedRead(reader, {partition: (first, log.end)}, clock=clock, whole_transactions=True)
     deadline = clock.monotonic_seconds() + wait_ms / 1000
     records: list[Record] = []
     for fetched in read:
         records += fetched.get(partition, ())
         if partition in read.ends and clock.monotonic_seconds() >= deadline:
             read.stop()
-    return LogContent(tuple(records), read.positions[partition], log)
+    return LogContent(tuple(records), read.positions[partition], log, first)
 
 
 def _hidden(

@@ -15,7 +15,10 @@ _POLL_SECONDS = 0.5
 
 
 def finished_run(cluster: ClusterPort, application_id: str, run_id: str | None) -> RunSummary | None:
-    """Return the ledger's entry of a run, None while it is not finished.
+    """Return what a run did, None while it is not finished.
+
+    What it has per task and partition is kept of the last runs only (``ledger.details.kept``): of an older
+    one ``without_details`` is true.
 
     :param cluster: where the application runs.
     :param application_id: the application.
@@ -23,7 +26,8 @@ def finished_run(cluster: ClusterPort, application_id: str, run_id: str | None) 
     """
     # What an open transaction hides is not finished yet: a reader that decides nothing need not wait for it.
     ledger = read_ledger(cluster, application_id, wait_ms=0)
-    return ledger.last() if run_id is None else ledger.runs.get(run_id)
+    found = ledger.last() if run_id is None else ledger.find(run_id)
+    return None if found is None else ledger.detailed(found)
 
 
 def last_values(cluster: ClusterPort, topic: str, *, timeout_seconds: float = 60.0) -> dict[bytes, bytes]:

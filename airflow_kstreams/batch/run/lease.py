@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import Ledger, lease_record
+from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.batch.run.lease_errors import Caller, busy, lost_race, resetting, superseded
 from airflow_kstreams.batch.run.lease_observation import LeaseObservation
@@ -117,10 +117,10 @@ class CoordinatorLease:
             try:
                 if not self._session.claimed:
                     self.reclaim()
-                self._session.write([lease_record(self._app, renewed)])
+                self._session.write((), lease=renewed)
             except TaskFencedError:
                 self.reclaim()
-                self._session.write([lease_record(self._app, renewed)])
+                self._session.write((), lease=renewed)
 
     def release(self) -> None:
         """Give the lease up, so that the next owner need not wait for its end.
@@ -136,7 +136,7 @@ class CoordinatorLease:
         try:
             if not self._session.claimed:
                 self.reclaim()
-            self._session.write([lease_record(self._app, msgspec.structs.replace(lease, expires_ms=0))])
+            self._session.write((), lease=msgspec.structs.replace(lease, expires_ms=0))
         except (TaskFencedError, RunSupersededError):
             log.info("application %s: the lease was taken over before it was released", self._app)
         finally:

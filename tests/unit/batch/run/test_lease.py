@@ -194,7 +194,7 @@ def test_lease_is_read_by_an_earlier_version_when_it_says_how_long_it_lasts(
     earlier = msgspec.json.decode(msgspec.json.encode(lease), type=EarlierLease)
     assert lease.slice_run_id == "first"
     assert msgspec.convert(msgspec.to_builtins(earlier), Lease) == msgspec.structs.replace(
-        lease, lease_ms=0, slice_run_id=""
+        lease, lease_ms=0, slice_run_id="", checkpoint=None
     )
 
 
