@@ -126,7 +126,9 @@ class ClusterView:
         """Return the application's ledger; what an open transaction hides is not in it yet."""
         topic = ProtocolTopics(application_id).ledger
         # Single runs are asked for later, when the client of this round may be closed.
-        read = partial(read_ledger, reading=lambda: nullcontext(self._shared_reader()))
+        known = self._logs.get(topic)
+        before = known[1] if known is not None and isinstance(known[1], Ledger) else None
+        read = partial(read_ledger, reading=lambda: nullcontext(self._shared_reader()), before=before)
         return self._log(application_id, topic, read, absent=Ledger())
 
     def metadata(self, application_id: str) -> Folded:

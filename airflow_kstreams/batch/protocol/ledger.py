@@ -25,8 +25,9 @@ moment after it began to read.
 
 Crash argument: entry, details, pages, checkpoint and lease stand in one transaction of the coordinator with
 what they tell of (markers, offsets), so readers see all or nothing of it. Their offsets are known before they
-are written, because nothing else writes after the claim; should another program do so all the same, pointers
-miss, what they should find is not there by its key (:mod:`.run_archive`), and everything is read.
+are written, because nothing else writes after the claim. Should another program do so all the same, the
+checkpoint does not stand where it says that it stands: then nothing that was written with it is where it
+should be, and everything is read, until the next checkpoint is written, with all of the index.
 """
 
 from __future__ import annotations
@@ -103,9 +104,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that the next run needs; one record in the ledger topic, in pieces if it is large. See ``Ledger``.
 
     :param past: of the runs before.
+    :param at: the offset at which it was to stand, as all that was written with it was placed.
     """
 
     past: PastRuns
+    at: int
     lease: LeaseSeen | None = None
     assignment: Assignment | None = None
     reset: ResetRecord | None = None
@@ -318,7 +321,7 @@ def decode_summary(record: Record) -> RunSummary | None:
     return _decode(value, RunSummary, record.topic(), record.offset())
 
 
-def read_ledger(
+def read_ledger(  # noqa: PLR0913 - all but two have defaults
     cluster: ClusterPort,
     application_id: str,
     *,
@@ -327,12 +330,14 @@ def read_ledger(
     wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
     clock: Clock | None = None,
     reading: Callable[[], AbstractContextManager[ReaderPort]] | None = None,
+    before: Ledger | None = None,
 ) -> Ledger:
     """Read an application's ledger; a missing topic is empty.
 
     :param reader: used instead of a new client, now and when the ledger is asked for single runs.
     :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
     :param reading: gives the reader for single runs where that is not ``reader``.
+    :param before: as it was read before: its checkpoint is not read again while it is the last one.
     """
     if reading is None:
         kept = reader
@@ -347,6 +352,7 @@ def read_ledger(
         wait_ms=wait_ms,
         clock=clock or SystemClock(),
         reading=reading,
+        before=before or Ledger(),
     )
     return source.read()
 
@@ -378,6 +384,7 @@ class _Source:
     wait_ms: int
     clock: Clock
     reading: Callable[[], AbstractContextManager[ReaderPort]]
+    before: Ledger
 
     @property
     def topic(self) -> str:
@@ -432,16 +439,25 @@ class _Source:
 
     def _from_checkpoint(self, content: LogContent, span: Span) -> Ledger | None:
         """Take what a checkpoint says, and the lease after it; None if it is not where it should be."""
+        known, final = self.before, content.records[-1]
+        seen = _lease_seen(final) if _key(final) == LEASE_KEY else None
+        if seen is not None and (known.checkpoint, known.log.topic_id) == (span, content.log.topic_id):
+            return replace(
+                known,
+                lease=seen.lease,
+                lease_offset=seen.offset,
+                lease_written_ms=seen.written_ms,
+                next_offset=content.stable_end if content.complete else -1,
+                log=content.log,
+            )
         first, end = span
         records = [record for record in content.records if first <= record.offset() < end]
         if first < content.first:
             records = self._span(content).records(first, end)
         found = _last_checkpoint(records)
-        if found is None or found[1] != span:
+        if found is None or found[1] != span or found[0].at != end - 1:
             return None
-        final = content.records[-1]
-        lease = _lease_seen(final) if _key(final) == LEASE_KEY else found[0].lease
-        return self._ledger(content, _State(found[0], span, lease), entries=None)
+        return self._ledger(content, _State(found[0], span, seen or found[0].lease), entries=None)
 
     def _folded(self, content: LogContent) -> Ledger:
         entries, state = _fold(content.records, self.topic)
@@ -522,7 +538,7 @@ def _fold(records: Sequence[Record], topic: str) -> tuple[dict[str, Located], _S
     :raises KafkaClientError: a record is no ledger's, or another version's, or the checkpoint is lost.
     """
     known = _last_checkpoint(records)
-    checkpoint, span = known or (Checkpoint(past=PastRuns()), None)
+    checkpoint, span = known or (Checkpoint(past=PastRuns(), at=-1), None)
     after = -1 if span is None else span[1]
     entries: dict[str, Located] = {}
     changes = _Changes(checkpoint, topic)

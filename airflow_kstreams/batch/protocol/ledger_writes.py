@@ -108,6 +108,7 @@ class _Writing:
             )
         checkpoint = Checkpoint(
             past=past,
+            at=self._at,
             lease=lease,
             assignment=ledger.assignment,
             reset=ledger.reset,
@@ -115,9 +116,20 @@ class _Writing:
             own_topics=ledger.own_topics,
             changelog_ends=ledger.changelog_ends,
         )
-        before = 0 if ledger.checkpoint is None else ledger.checkpoint[1] - ledger.checkpoint[0] - 1
-        span, _ = self._add_large(CHECKPOINT_KEY, msgspec.json.encode(checkpoint), before)
-        return LedgerRecords(self._records, span, self._finished)
+        return LedgerRecords(self._records, self._add_checkpoint(checkpoint), self._finished)
+
+    def _add_checkpoint(self, checkpoint: Checkpoint) -> Span:
+        """Write the checkpoint, which says where it stands, and return where that is."""
+        span = self._ledger.checkpoint
+        before = 0 if span is None else span[1] - span[0] - 1
+        known = len(self._records)
+        while True:
+            del self._records[known:]
+            span, _ = self._add_large(CHECKPOINT_KEY, msgspec.json.encode(checkpoint), before)
+            if checkpoint.at == self._at - 1:
+                return span
+            # Further back, because there are pieces before it; a longer number moves it no other way.
+            checkpoint = msgspec.structs.replace(checkpoint, at=self._at - 1)
 
     def _finish(self, past: PastRuns, summary: RunSummary) -> PastRuns:
         """Write the details and the entry of a run."""
