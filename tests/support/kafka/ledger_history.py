@@ -20,11 +20,13 @@ LEDGER = ProtocolTopics(APP).ledger
 
 @dataclass(kw_only=True)
 class LedgerHistory:
-    """Runs that have finished, one after another, each reading one record of each partition of ``in``.
+    """Runs that have finished, one after another, each reading so many offsets of each partition of ``in``.
 
     :param details_kept: of how many runs.
     :param partitions: of the input, one task each.
     :param first_offset: where the first run begins.
+    :param offsets: how many each run reads of a partition.
+    :param topic_id: of the input; empty if it is not known.
     :ivar finished: their ids, in order.
     """
 
@@ -32,6 +34,8 @@ class LedgerHistory:
     details_kept: int = 100
     partitions: int = 1
     first_offset: int = 0
+    offsets: int = 1
+    topic_id: str = "id-in"
     finished: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -50,23 +54,24 @@ class LedgerHistory:
 
     def summary(self, run_id: str, **more: Any) -> RunSummary:
         """Return what a run tells that reads one more record of each partition."""
-        at = self.first_offset + len(self.finished)
+        number = len(self.finished)
+        at = self.first_offset + number * self.offsets
         return RunSummary(
             run_id=run_id,
             application_id=APP,
             begun_ms=self.kafka.clock.now_ms(),
-            finished_ms=self.kafka.clock.now_ms() + at,
+            finished_ms=self.kafka.clock.now_ms() + number,
             generation=1,
             empty=False,
             inputs=tuple(
-                FrozenPartition(topic="in", partition=number, start_offset=at, stop_offset=at + 1)
-                for number in range(self.partitions)
+                FrozenPartition(topic="in", partition=n, start_offset=at, stop_offset=at + self.offsets)
+                for n in range(self.partitions)
             ),
             tasks=tuple(
                 TaskReport(task_id=f"0_{number}", records_in=1, records_out=2)
                 for number in range(self.partitions)
             ),
-            topic_ids={"in": "id-in"},
+            topic_ids={"in": self.topic_id} if self.topic_id else {},
             **more,
         )
 
