@@ -35,7 +35,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -339,11 +338,10 @@ def read_ledger(  # noqa: PLR0913 - all but two have defaults
     :param reading: gives the reader for single runs where that is not ``reader``.
     :param before: as it was read before: its checkpoint is not read again while it is the last one.
     """
-    if reading is None:
-        kept = reader
-        reading = (
-            partial(_new_reader, cluster, application_id) if kept is None else partial(nullcontext, kept)
-        )
+
+    def given_or_new() -> AbstractContextManager[ReaderPort]:
+        return closing(cluster.reader(group_id=application_id)) if reader is None else nullcontext(reader)
+
     source = _Source(
         cluster=cluster,
         application_id=application_id,
@@ -351,14 +349,10 @@ def read_ledger(  # noqa: PLR0913 - all but two have defaults
         reader=reader,
         wait_ms=wait_ms,
         clock=clock or SystemClock(),
-        reading=reading,
+        reading=reading or given_or_new,
         before=before or Ledger(),
     )
     return source.read()
-
-
-def _new_reader(cluster: ClusterPort, application_id: str) -> AbstractContextManager[ReaderPort]:
-    return closing(cluster.reader(group_id=application_id))
 
 
 class TornCheckpointError(KafkaClientError):

@@ -170,13 +170,14 @@ class RunArchive:
         try:
             found = [Located(at, self._entry(at)) for at in look_up(self._past.index, digest, self.page)]
         except WrongHintError:
-            return self._mistrust()
+            self._mistrust()
+            return None
         for each in found:
             if is_it(each.summary):
                 return each
         # Hashes of two runs may be equal; then each is found by its own.
         if any(digest_of(each.summary.run_id) != digest for each in found):
-            return self._mistrust()
+            self._mistrust()
         return None
 
     def _before(self, run: RunSummary, at: int) -> int:

@@ -41,7 +41,7 @@ def forget_checkpoints(kafka: InMemoryKafka, application_id: str) -> None:
     entries = [*taken_back, *ledger.all_runs().values()]
     for key in {record.key() or b"" for record in kafka.records(topics.ledger)}:
         kafka.append(topics.ledger, None, key)
-    facts = {
+    facts: dict[str, msgspec.Struct | None] = {
         TOPICS_KEY: ledger.own_topics,
         CHANGELOGS_KEY: ledger.changelog_ends,
         ASSIGNMENT_KEY: ledger.assignment,
