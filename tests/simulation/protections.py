@@ -204,9 +204,12 @@ def _decide_before_claiming() -> SwitchedOff:
     """A coordinator reads, decides, and claims its id only to write."""
     claim, write = CoordinatorSession.claim, CoordinatorSession.write
 
-    def claim_and_write(self: CoordinatorSession, *arguments: Any, **named: Any) -> None:
+    def claim_and_write(self: CoordinatorSession, *arguments: Any, **named: Any) -> Any:
         claim(self)
-        write(self, *arguments, **named)
+        # Where to write is looked up, what to write was decided before.
+        found = self.read_ledger()
+        self._checkpoint, self._next_offset = found.checkpoint, found.next_offset
+        return write(self, *arguments, **named)
 
     return _both(
         mock.patch.object(CoordinatorSession, "claim", lambda self: None),
@@ -396,11 +399,11 @@ def _marker_before_summary() -> SwitchedOff:
     """Finish writes the marker, and then the summary, in two transactions."""
     write = CoordinatorSession.write
 
-    def apart(self: CoordinatorSession, records: Any, **named: Any) -> None:
-        marker, *rest = records
-        write(self, [marker], **named)
-        if rest:
-            write(self, rest)
+    def apart(self: CoordinatorSession, records: Any, *, ledger: Any = None, **named: Any) -> Any:
+        if ledger is None or ledger.finished is None:
+            return write(self, records, ledger=ledger, **named)
+        write(self, records, offsets=named.get("offsets"))
+        return write(self, (), ledger=ledger, lease=named.get("lease"))
 
     return mock.patch.object(CoordinatorSession, "write", apart)
 
