@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import logging
 
-from airflow_kstreams.batch.protocol.ledger import LEASE_KEY, decode_lease
+from airflow_kstreams.batch.protocol.ledger_records import LEASE_KEY, decode_lease
 from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, Record, TopicPartition

@@ -29,7 +29,8 @@ import logging
 from collections.abc import Mapping
 
 from airflow_kstreams.batch.protocol.evidence import find_contradictions, refuse_foreign_progress
-from airflow_kstreams.batch.protocol.ledger import Ledger, check_run_id
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.ledger_records import check_run_id
 from airflow_kstreams.batch.protocol.ledger_writes import LedgerChange
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded

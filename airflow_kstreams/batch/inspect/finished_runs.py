@@ -23,7 +23,7 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.ledger import decode_summary
+from airflow_kstreams.batch.protocol.ledger_records import decode_summary
 from airflow_kstreams.batch.protocol.model import RunSummary
 from airflow_kstreams.batch.protocol.run_archive import LogSpan, read_details
 from airflow_kstreams.streams.bounded_read import BoundedRead

@@ -82,10 +82,13 @@ def read_status(
     with ExitStack() as clients:
         admin = cluster.admin()
         clients.callback(admin.close)
+        logs = cluster.reader(group_id=application_id)
+        clients.callback(logs.close)
         folded, content = read_metadata_with_content(
-            cluster, application_id, admin=admin, wait_ms=0, clock=clock
+            cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock
         )
-        ledger = read_ledger(cluster, application_id, admin=admin, wait_ms=0, clock=clock)
+        ledger = read_ledger(cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock)
+        runs = tuple(ledger.latest(last_runs))
         committed: Mapping[TopicPartition, CommittedOffset] = {}
         folded = unless_void(folded, ledger)
         last = folded.slice if ledger.current_continuous is None else ledger.current_continuous.slice
@@ -111,7 +114,7 @@ def read_status(
         committed=committed,
         lease=ledger.held_lease,
         lease_renewed_ms=ledger.lease_written_ms if ledger.held_lease is not None else 0,
-        runs=tuple(ledger.latest(last_runs)),
+        runs=runs,
         metadata=tuple(_line(record) for record in content.records),
         taken_back=tuple(ledger.taken_back.values()),
         reset=ledger.reset,

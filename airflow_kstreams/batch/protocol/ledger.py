@@ -32,21 +32,27 @@ should be, and everything is read, until the next checkpoint is written, with al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.protocol.ledger_fold import (
+    FoldedLedger,
+    TornCheckpointError,
+    checkpoint_span,
+    fold_ledger,
+    last_checkpoint,
+)
+from airflow_kstreams.batch.protocol.ledger_records import LEASE_KEY, Span, key_of, lease_seen
 from airflow_kstreams.batch.protocol.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
     LogFacts,
     read_log,
 )
-from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.model import (
     Assignment,
     ChangelogEnds,
@@ -57,63 +63,14 @@ from airflow_kstreams.batch.protocol.model import (
     ResetStage,
     RunSummary,
 )
-from airflow_kstreams.batch.protocol.past_runs import PastRuns, TopicLeft, left_without, past_of
-from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
-from airflow_kstreams.batch.protocol.run_archive import Entries, Located, LogSpan, RunArchive
-from airflow_kstreams.batch.protocol.run_details import entry_of
-from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.batch.protocol.past_runs import PastRuns, TopicLeft
+from airflow_kstreams.batch.protocol.run_archive import Entries, LogSpan, RunArchive
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
-_T = TypeVar("_T")
-
-LEASE_KEY = "__lease__"
-CHECKPOINT_KEY = "__checkpoint__"
-#: Of earlier versions, which wrote what a checkpoint holds one by one.
-ASSIGNMENT_KEY = "__assignment__"
-RESET_KEY = "__reset__"
-CONTINUOUS_KEY = "__continuous__"
-TOPICS_KEY = "__topics__"
-CHANGELOGS_KEY = "__changelogs__"
-_RESERVED = "__"
-#: Of the run id as JSON; leaves room in the 4096 bytes of an offset's metadata.
-_RUN_ID_BYTES = 1_000
 #: How many offsets a reader takes first from the end: what a run of a small application writes.
 _TAIL = 16
 _READS = 3
-
-#: From and to offset.
-Span = tuple[int, int]
-
-
-class LeaseSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The lease as it was before a transaction that does not write one.
-
-    :param lease: the lease.
-    :param offset: of its record.
-    :param written_ms: when that was written.
-    """
-
-    lease: Lease
-    offset: int
-    written_ms: int
-
-
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that the next run needs; one record in the ledger topic, in pieces if it is large. See ``Ledger``.
-
-    :param past: of the runs before.
-    :param at: the offset at which it was to stand, as all that was written with it was placed.
-    """
-
-    past: PastRuns
-    at: int
-    lease: LeaseSeen | None = None
-    assignment: Assignment | None = None
-    reset: ResetRecord | None = None
-    continuous: ContinuousRun | None = None
-    own_topics: OwnTopics | None = None
-    changelog_ends: ChangelogEnds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,46 +237,6 @@ class Ledger:
         }
 
 
-def check_run_id(run_id: str) -> None:
-    """Refuse a run id that the ledger cannot hold.
-
-    :raises ConfigError: it is empty, too long, or starts with two underscores.
-    """
-    if not run_id or run_id.startswith(_RESERVED) or len(msgspec.json.encode(run_id)) > _RUN_ID_BYTES:
-        raise ConfigError(
-            f"run id {run_id[:60]!r} cannot be used",
-            fix=f"use 1 to {_RUN_ID_BYTES} bytes that do not start with two underscores",
-        )
-
-
-def lease_record(application_id: str, lease: Lease) -> MetadataRecord:
-    """Return the ledger's record of the lease."""
-    topic = ProtocolTopics(application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(lease), LEASE_KEY.encode(), None)
-
-
-def decode_lease(record: Record) -> Lease | None:
-    """Return what a record of the ledger says of the lease; None if it takes it away, or is another record.
-
-    :raises KafkaClientError: another version of this package wrote it.
-    """
-    value = record.value()
-    if record.key() != LEASE_KEY.encode() or value is None:
-        return None
-    return _decode(value, Lease, record.topic(), record.offset())
-
-
-def decode_summary(record: Record) -> RunSummary | None:
-    """Return what a record of the ledger says of a run; None if it deletes it, or is another record.
-
-    :raises KafkaClientError: no run wrote it, or another version of this package did.
-    """
-    key, value = record.key(), record.value()
-    if not key or key.startswith(_RESERVED.encode()) or value is None:
-        return None
-    return _decode(value, RunSummary, record.topic(), record.offset())
-
-
 def read_ledger(  # noqa: PLR0913 - all but two have defaults
     cluster: ClusterPort,
     application_id: str,
@@ -353,18 +270,6 @@ def read_ledger(  # noqa: PLR0913 - all but two have defaults
         before=before or Ledger(),
     )
     return source.read()
-
-
-class TornCheckpointError(KafkaClientError):
-    """The last checkpoint is not whole."""
-
-
-class _State(NamedTuple):
-    """What a checkpoint and the records after it say."""
-
-    checkpoint: Checkpoint
-    span: Span | None
-    lease: LeaseSeen | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,7 +309,7 @@ class _Source:
             content = self._read(last)
         if content.first <= content.log.start:
             return self._folded(content)
-        span = _checkpoint_span(content.records)
+        span = checkpoint_span(content.records)
         return None if span is None else self._from_checkpoint(content, span)
 
     def _whole(self) -> Ledger:
@@ -434,7 +339,7 @@ class _Source:
     def _from_checkpoint(self, content: LogContent, span: Span) -> Ledger | None:
         """Take what a checkpoint says, and the lease after it; None if it is not where it should be."""
         known, final = self.before, content.records[-1]
-        seen = _lease_seen(final) if _key(final) == LEASE_KEY else None
+        seen = lease_seen(final) if key_of(final) == LEASE_KEY else None
         if seen is not None and (known.checkpoint, known.log.topic_id) == (span, content.log.topic_id):
             return replace(
                 known,
@@ -448,16 +353,16 @@ class _Source:
         records = [record for record in content.records if first <= record.offset() < end]
         if first < content.first:
             records = self._span(content).records(first, end)
-        found = _last_checkpoint(records)
+        found = last_checkpoint(records)
         if found is None or found[1] != span or found[0].at != end - 1:
             return None
-        return self._ledger(content, _State(found[0], span, seen or found[0].lease), entries=None)
+        return self._ledger(content, FoldedLedger(found[0], span, seen or found[0].lease), entries=None)
 
     def _folded(self, content: LogContent) -> Ledger:
-        entries, state = _fold(content.records, self.topic)
+        entries, state = fold_ledger(content.records, self.topic)
         return self._ledger(content, state, entries=entries)
 
-    def _ledger(self, content: LogContent, state: _State, *, entries: Entries | None) -> Ledger:
+    def _ledger(self, content: LogContent, state: FoldedLedger, *, entries: Entries | None) -> Ledger:
         held, lease = state.checkpoint, state.lease
         return Ledger(
             lease=None if lease is None else lease.lease,
@@ -478,186 +383,4 @@ class _Source:
     def _entries(self) -> Entries:
         with self.reading() as reader:
             content = replace(self, admin=None, reader=reader, wait_ms=0)._read(None)
-        return _fold(content.records, self.topic)[0]
-
-
-def _checkpoint_span(records: tuple[Record, ...]) -> Span | None:
-    """Return where the last record says that the last checkpoint is; None if all must be read."""
-    final = records[-1]
-    if _key(final) == CHECKPOINT_KEY:
-        return final.offset() - pieces_of(_headers(final)), final.offset() + 1
-    lease = decode_lease(final)
-    if lease is None or lease.checkpoint is None:
-        return None
-    after = (record for record in records if record.offset() >= lease.checkpoint[1])
-    return lease.checkpoint if all(_key(record) == LEASE_KEY for record in after) else None
-
-
-def _last_checkpoint(records: Sequence[Record]) -> tuple[Checkpoint, Span] | None:
-    """Return the last checkpoint among records, and where it is; None if there is none.
-
-    :raises TornCheckpointError: it is not whole.
-    """
-    values: dict[bytes, bytes | None] = {}
-    last: Record | None = None
-    content: bytes | None = None
-    prefix = CHECKPOINT_KEY.encode()
-    for record in records:
-        key = record.key() or b""
-        if key == prefix:
-            # A tombstone, which no run writes, leaves none.
-            last, content = record, record.value()
-            if content is not None and pieces_of(_headers(record)):
-                content = joined(key, _headers(record), values.get)
-                if content is None:
-                    content = b""
-        elif key.startswith(prefix):
-            values[key] = record.value()
-    if last is None or last.value() is None:
-        return None
-    if not content:
-        raise TornCheckpointError(
-            f"{last.topic()}-0@{last.offset()}: pieces of the checkpoint are missing, or others",
-            fix="retry; if it stays, something else writes to this topic: stop it, and restore the topic",
-            code="TORN_LEDGER",
-            retriable_code=True,
-        )
-    found = _decode(content, Checkpoint, last.topic(), last.offset())
-    return found, (last.offset() - pieces_of(_headers(last)), last.offset() + 1)
-
-
-def _fold(records: Sequence[Record], topic: str) -> tuple[dict[str, Located], _State]:
-    """Fold all records: the last checkpoint, and what came after it; without one everything, one by one.
-
-    :raises KafkaClientError: a record is no ledger's, or another version's, or the checkpoint is lost.
-    """
-    known = _last_checkpoint(records)
-    checkpoint, span = known or (Checkpoint(past=PastRuns(), at=-1), None)
-    after = -1 if span is None else span[1]
-    entries: dict[str, Located] = {}
-    changes = _Changes(checkpoint, topic)
-    for record in records:
-        # A key that is no text is a stranger's; what it says of itself is refused below, with its offset.
-        key, value = _key(record), record.value()
-        if not key or key.startswith(_RESERVED):
-            if record.offset() >= after:
-                changes.fold(record)
-            continue
-        entries.pop(key, None)
-        if value is not None:
-            entries[key] = Located(record.offset(), _decode(value, RunSummary, topic, record.offset()))
-        if record.offset() >= after:
-            changes.fold_run(entries.get(key))
-    if span is None:
-        _refuse_lost_checkpoint(entries, changes.lease, topic)
-    if changes.others:
-        changes.recount(entries)
-    return entries, _State(changes.state, None if changes.others else span, changes.lease)
-
-
-class _Changes:
-    """Folds what earlier versions wrote, and leases, on a checkpoint.
-
-    :ivar others: whether anything but leases came after the checkpoint.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, topic: str) -> None:
-        self.state = checkpoint
-        self.lease = checkpoint.lease
-        self.others = False
-        self._topic = topic
-
-    def fold(self, record: Record) -> None:
-        """Fold a record with a reserved key."""
-        key = _key(record)
-        if key == LEASE_KEY:
-            self.lease = _lease_seen(record)
-            return
-        self.others = True
-        if key == ASSIGNMENT_KEY:
-            self._set(assignment=self._of(record, Assignment))
-        elif key == RESET_KEY:
-            over = self.state.continuous and msgspec.structs.replace(self.state.continuous, over=True)
-            self._set(reset=self._of(record, ResetRecord), continuous=over)
-        elif key == CONTINUOUS_KEY:
-            # Also when it says that the run is over: it was written anew by the batch after it.
-            self._set(continuous=self._of(record, ContinuousRun), reset=None)
-        elif key == TOPICS_KEY:
-            self._set(own_topics=self._of(record, OwnTopics))
-        elif key == CHANGELOGS_KEY:
-            self._set(changelog_ends=self._of(record, ChangelogEnds))
-
-    def fold_run(self, found: Located | None) -> None:
-        """Fold the entry of a run, None if it was deleted."""
-        self.others = True
-        if found is not None and not found.summary.taken_back_ms:
-            self._set(reset=None)
-
-    def recount(self, entries: Entries) -> None:
-        """Take what is known of past runs from all entries, where it is not as the checkpoint says."""
-        known = self.state.past
-        finished = {run_id: each for run_id, each in entries.items() if not each.summary.taken_back_ms}
-        gone = [each.summary for each in entries.values() if each.summary.taken_back_ms]
-        past = past_of({r: each for r, each in finished.items() if each.offset > known.last_at}, gone)
-        left = left_without({**past.left, **known.left}, {run.run_id for run in gone}, ())
-        for topic, entry in past.left.items():
-            if entry.stops:
-                left[topic] = entry
-        last = next(reversed(finished.values()), None)
-        past = msgspec.structs.replace(
-            known,
-            left=left,
-            finished=len(finished),
-            last=None if last is None else entry_of(last.summary),
-            last_at=-1 if last is None else last.offset,
-            chained_from=max((each.offset + 1 for each in entries.values()), default=0),
-            taken_back=past.taken_back,
-        )
-        self._set(past=past)
-
-    def _set(self, **changes: object) -> None:
-        self.state = msgspec.structs.replace(self.state, **changes)
-
-    def _of(self, record: Record, kind: type[_T]) -> _T | None:
-        value = record.value()
-        return None if value is None else _decode(value, kind, self._topic, record.offset())
-
-
-def _refuse_lost_checkpoint(entries: Entries, lease: LeaseSeen | None, topic: str) -> None:
-    """Refuse a ledger that has no checkpoint and whose entries, or lease, need one.
-
-    :raises KafkaClientError: it is such a ledger.
-    """
-    alone = any(each.summary.without_details for each in entries.values())
-    if alone or (lease is not None and lease.lease.checkpoint is not None):
-        raise KafkaClientError(
-            f"the checkpoint of {topic} is gone: where earlier runs have left their topics is not known",
-            fix="something else writes to this topic: stop it, and restore the topic",
-            code="BAD_LEDGER",
-        )
-
-
-def _lease_seen(record: Record) -> LeaseSeen | None:
-    lease = decode_lease(record)
-    if lease is None:
-        return None
-    return LeaseSeen(lease=lease, offset=record.offset(), written_ms=record.timestamp()[1])
-
-
-def _key(record: Record) -> str:
-    return (record.key() or b"").decode(errors="replace")
-
-
-def _headers(record: Record) -> dict[str, bytes]:
-    return {name: value for name, value in record.headers() or () if value is not None}
-
-
-def _decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:
-    try:
-        return msgspec.json.decode(value, type=kind)
-    except msgspec.MsgspecError as error:
-        raise KafkaClientError(
-            f"{topic}-0@{offset} is not a ledger record that this version reads: {error}",
-            fix="install the airflow_kstreams version that wrote it",
-            code="BAD_LEDGER",
-        ) from None
+        return fold_ledger(content.records, self.topic)[0]

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import (
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.ledger_records import (
     CHECKPOINT_KEY,
     LEASE_KEY,
     Checkpoint,
     LeaseSeen,
-    Ledger,
     Span,
 )
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import chain
 
 from airflow_kstreams.batch.protocol.ledger import read_ledger
@@ -25,9 +26,10 @@ def finished_run(cluster: ClusterPort, application_id: str, run_id: str | None) 
     :param run_id: the run; None means the one that finished last.
     """
     # What an open transaction hides is not finished yet: a reader that decides nothing need not wait for it.
-    ledger = read_ledger(cluster, application_id, wait_ms=0)
-    found = ledger.last() if run_id is None else ledger.find(run_id)
-    return None if found is None else ledger.detailed(found)
+    with closing(cluster.reader(group_id=application_id)) as reader:
+        ledger = read_ledger(cluster, application_id, reader=reader, wait_ms=0)
+        found = ledger.last() if run_id is None else ledger.find(run_id)
+        return None if found is None else ledger.detailed(found)
 
 
 def last_values(cluster: ClusterPort, topic: str, *, timeout_seconds: float = 60.0) -> dict[bytes, bytes]:

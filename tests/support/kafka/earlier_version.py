@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import (
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.ledger_records import (
     ASSIGNMENT_KEY,
     CHANGELOGS_KEY,
     CONTINUOUS_KEY,
     LEASE_KEY,
     RESET_KEY,
     TOPICS_KEY,
-    read_ledger,
 )
 from airflow_kstreams.batch.protocol.metadata_records import H_PLAN
 from airflow_kstreams.batch.protocol.model import RunPlan, transactional_ids

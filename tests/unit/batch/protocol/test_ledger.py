@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.protocol import ledger_writes, pieces, run_archive
-from airflow_kstreams.batch.protocol.ledger import CHECKPOINT_KEY, LEASE_KEY, Ledger, read_ledger
+from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.protocol.ledger_records import CHECKPOINT_KEY, LEASE_KEY
 from airflow_kstreams.batch.protocol.run_details import DETAILS_KEY
 from airflow_kstreams.batch.protocol.run_index import INDEX_KEY, LEAF_ENTRIES, digest_of
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -103,7 +104,7 @@ def check(history: LedgerHistory, taken_back: set[str], seed: int) -> None:
     assert [run.run_id for run in again.latest(5)] == history.finished[-5:], seed
     assert again.past.finished == len(history.finished), seed
     last = again.last()
-    assert [] if last is None else [last.run_id] == history.finished[-1:], seed
+    assert ([] if last is None else [last.run_id]) == history.finished[-1:], seed
     assert {*again.taken_back} <= taken_back, seed
     assert len(again.taken_back) == min(len(taken_back), 10), seed
     fresh = read_ledger(history.kafka, APP, clock=history.kafka.clock)
