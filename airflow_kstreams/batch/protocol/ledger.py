@@ -64,7 +64,7 @@ from airflow_kstreams.batch.protocol.model import (
     RunSummary,
 )
 from airflow_kstreams.batch.protocol.past_runs import PastRuns, TopicLeft
-from airflow_kstreams.batch.protocol.run_archive import Entries, LogSpan, RunArchive
+from airflow_kstreams.batch.protocol.run_archive import Everything, LogSpan, RunArchive
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
@@ -110,7 +110,9 @@ class Ledger:
     past: PastRuns = field(default=PastRuns())
     checkpoint: Span | None = None
     next_offset: int = field(default=-1, compare=False)
-    archive: RunArchive = field(default=RunArchive(None, PastRuns(), entries={}), compare=False, repr=False)
+    archive: RunArchive = field(
+        default=RunArchive(None, PastRuns(), everything=Everything({})), compare=False, repr=False
+    )
     log: LogFacts = field(default=LogFacts(), compare=False)
 
     @property
@@ -356,13 +358,13 @@ class _Source:
         found = last_checkpoint(records)
         if found is None or found[1] != span or found[0].at != end - 1:
             return None
-        return self._ledger(content, FoldedLedger(found[0], span, seen or found[0].lease), entries=None)
+        return self._ledger(content, FoldedLedger(found[0], span, seen or found[0].lease), everything=None)
 
     def _folded(self, content: LogContent) -> Ledger:
-        entries, state = fold_ledger(content.records, self.topic)
-        return self._ledger(content, state, entries=entries)
+        everything, state = fold_ledger(content.records, self.topic)
+        return self._ledger(content, state, everything=everything)
 
-    def _ledger(self, content: LogContent, state: FoldedLedger, *, entries: Entries | None) -> Ledger:
+    def _ledger(self, content: LogContent, state: FoldedLedger, *, everything: Everything | None) -> Ledger:
         held, lease = state.checkpoint, state.lease
         return Ledger(
             lease=None if lease is None else lease.lease,
@@ -376,11 +378,13 @@ class _Source:
             past=held.past,
             checkpoint=state.span,
             next_offset=content.stable_end if content.complete else -1,
-            archive=RunArchive(self._span(content), held.past, entries=entries, read_all=self._entries),
+            archive=RunArchive(
+                self._span(content), held.past, everything=everything, read_all=self._everything
+            ),
             log=content.log,
         )
 
-    def _entries(self) -> Entries:
+    def _everything(self) -> Everything:
         with self.reading() as reader:
             content = replace(self, admin=None, reader=reader, wait_ms=0)._read(None)
         return fold_ledger(content.records, self.topic)[0]

@@ -35,8 +35,8 @@ from airflow_kstreams.batch.protocol.model import (
 )
 from airflow_kstreams.batch.protocol.past_runs import PastRuns, left_without, past_of
 from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
-from airflow_kstreams.batch.protocol.run_archive import Entries, Located
-from airflow_kstreams.batch.protocol.run_details import entry_of
+from airflow_kstreams.batch.protocol.run_archive import Entries, Everything, Located
+from airflow_kstreams.batch.protocol.run_details import DETAILS_KEY, entry_of
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Record
 
@@ -100,7 +100,7 @@ def last_checkpoint(records: Sequence[Record]) -> tuple[Checkpoint, Span] | None
     return found, (last.offset() - pieces_of(headers_of(last)), last.offset() + 1)
 
 
-def fold_ledger(records: Sequence[Record], topic: str) -> tuple[dict[str, Located], FoldedLedger]:
+def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, FoldedLedger]:
     """Fold all records: the last checkpoint, and what came after it; without one everything, one by one.
 
     :raises KafkaClientError: a record is no ledger's, or another version's, or the checkpoint is lost.
@@ -109,10 +109,13 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[dict[str, Locate
     checkpoint, span = known or (Checkpoint(past=PastRuns(), at=-1), None)
     after = -1 if span is None else span[1]
     entries: dict[str, Located] = {}
+    details: dict[str, int] = {}
     changes = _Changes(checkpoint, topic)
     for record in records:
         # A key that is no text is a stranger's; what it says of itself is refused below, with its offset.
         key, value = key_of(record), record.value()
+        if key.startswith(DETAILS_KEY) and "#" not in key:
+            details[key] = record.offset() + 1
         if not key or key.startswith(RESERVED):
             if record.offset() >= after:
                 changes.fold(record)
@@ -126,7 +129,8 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[dict[str, Locate
         _refuse_lost_checkpoint(entries, changes.lease, topic)
     if changes.others:
         changes.recount(entries)
-    return entries, FoldedLedger(changes.state, None if changes.others else span, changes.lease)
+    everything = Everything(entries, frozenset(details.values()))
+    return everything, FoldedLedger(changes.state, None if changes.others else span, changes.lease)
 
 
 class _Changes:

@@ -8,7 +8,7 @@ read, as in a ledger that has no checkpoint yet. Who writes next builds the inde
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
@@ -42,6 +42,17 @@ class Located(NamedTuple):
 
 #: Every entry by run id: the finished runs in the order in which they finished, those taken back anywhere.
 Entries = Mapping[str, Located]
+
+
+class Everything(NamedTuple):
+    """All that the log holds of runs.
+
+    :param entries: of all of them.
+    :param details: where the details end that have not expired.
+    """
+
+    entries: Entries
+    details: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +89,8 @@ class RunArchive:
 
     :param span: where to look.
     :param past: what its checkpoint says.
-    :param entries: all of them, if they are known.
-    :param read_all: reads all of them.
+    :param everything: all of them, if the whole log was read.
+    :param read_all: reads it.
     """
 
     def __init__(
@@ -87,25 +98,29 @@ class RunArchive:
         span: LogSpan | None,
         past: PastRuns,
         *,
-        entries: Entries | None = None,
-        read_all: Callable[[], Entries] = dict,
+        everything: Everything | None = None,
+        read_all: Callable[[], Everything] = lambda: Everything({}),
     ) -> None:
         self._span = span
         self._past = past
-        self._entries = entries
+        self._everything = everything
         self._read_all = read_all
         self._found: dict[str, Located | None] = {}
 
     @property
     def indexed(self) -> bool:
         """Whether the index has served so far: if not, it must be built anew."""
-        return self._entries is None
+        return self._everything is None
+
+    @property
+    def _entries(self) -> Entries | None:
+        return None if self._everything is None else self._everything.entries
 
     def all(self) -> Entries:
         """Return every entry."""
-        if self._entries is None:
-            self._entries = self._read_all()
-        return self._entries
+        if self._everything is None:
+            self._everything = self._read_all()
+        return self._everything.entries
 
     def find(self, run_id: str) -> Located | None:
         """Return the entry of a run, finished or taken back."""
@@ -156,6 +171,8 @@ class RunArchive:
             # An earlier version wrote the entry, with the details in it.
             found = self.find(entry.run_id)
             return entry if found is None or found.summary.finished_ms != entry.finished_ms else found.summary
+        if self._everything is not None and entry.details[1] not in self._everything.details:
+            return entry
         return entry if self._span is None else read_details(self._span, entry)
 
     def page(self, digits: str, at: int) -> IndexPage:
@@ -213,11 +230,11 @@ class RunArchive:
 
 def read_details(span: LogSpan, entry: RunSummary) -> RunSummary:
     """Return a run with the details that its entry points to; without them if they have expired."""
-    details = None if entry.details is None else _details_in(span.records(*entry.details))
+    details = None if entry.details is None else details_in(span.records(*entry.details))
     return entry if details is None else with_details(entry, details) or entry
 
 
-def _details_in(records: list[Record]) -> RunDetails | None:
+def details_in(records: Sequence[Record]) -> RunDetails | None:
     """Return the details that records hold; None if they are not whole, or this version cannot read them."""
     values = {record.key() or b"": record.value() for record in records}
     for record in reversed(records):
