@@ -50,3 +50,11 @@ def test_offsets_in_portions_are_seen_together_when_one_transaction_commits_them
     assert reader.committed(wanted) == {}
     writer.commit()
     assert reader.committed(wanted) == wanted
+
+
+def test_offsets_are_committed_in_portions_outside_transactions_too() -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("in", partitions=3_400)
+    reader = kafka.reader(group_id="g" * 200)
+    reader.commit(offsets(3_400, "x" * 298))
+    assert reader.committed(offsets(3_400, "")) == offsets(3_400, "x" * 298)
