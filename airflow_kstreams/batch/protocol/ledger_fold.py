@@ -127,8 +127,7 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
             changes.fold_run(entries.get(key))
     if span is None:
         _refuse_lost_checkpoint(entries, changes.lease, topic)
-    if changes.others:
-        changes.recount(entries)
+    changes.recount(entries)
     everything = Everything(entries, frozenset(details.values()))
     return everything, FoldedLedger(changes.state, None if changes.others else span, changes.lease)
 
@@ -172,8 +171,14 @@ class _Changes:
             self._set(reset=None)
 
     def recount(self, entries: Entries) -> None:
-        """Take what is known of past runs from all entries, where it is not as the checkpoint says."""
+        """Take what is known of past runs from all entries, where it is not as the checkpoint says: earlier
+        versions have written since, or the last entry does not stand where it was to stand.
+        """
         known = self.state.past
+        if not self.others:
+            last = None if known.last is None else entries.get(known.last.run_id)
+            self._set(past=msgspec.structs.replace(known, last_at=-1 if last is None else last.offset))
+            return
         finished = {run_id: each for run_id, each in entries.items() if not each.summary.taken_back_ms}
         gone = [each.summary for each in entries.values() if each.summary.taken_back_ms]
         past = past_of({r: each for r, each in finished.items() if each.offset > known.last_at}, gone)

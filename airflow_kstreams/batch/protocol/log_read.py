@@ -94,7 +94,8 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
         if last is not None and high - start > last:
             # A reader that begins past the last stable offset would not hear of the end.
             stable = admin.end_offsets([partition], isolation="read_committed")[partition]
-            first = max(start, stable - last)
+            # The log may have grown since it was asked for its end.
+            first = max(start, min(stable, high) - last)
         if reader is None:
             reader = cluster.reader(group_id=group_id)
             clients.callback(reader.close)

@@ -17,6 +17,7 @@ from airflow_kstreams.batch.protocol.run_index import INDEX_KEY, LEAF_ENTRIES, d
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+from tests.support.kafka.interception import Once
 from tests.support.kafka.ledger_history import APP, LEDGER, LedgerHistory
 
 T = TypeVar("T")
@@ -174,14 +175,16 @@ def test_record_that_is_none_of_the_ledgers_is_refused_when_it_stands_at_the_end
     assert refused.value.code == "BAD_LEDGER"
 
 
+@pytest.mark.parametrize("strays", range(1, 8))
 def test_runs_are_found_all_the_same_when_another_program_writes_between_reading_and_writing(
-    history: LedgerHistory,
+    history: LedgerHistory, strays: int
 ) -> None:
-    """Every offset that is written points one too low; the next run mends it."""
+    """Every offset that is written points too low; the next run mends it."""
     for number in range(LEAF_ENTRIES + 20):
         history.finish(f"r{number}")
     change = ledger_writes.LedgerChange(ledger=history.claimed(), finished=history.summary("late"))
-    history.foreign(b"x", b"__stray__")
+    for _ in range(strays):
+        history.foreign(b"x", b"__stray__")
     history.session.write((), ledger=change)
     history.finished.append("late")
     ledger = history.read()
@@ -193,7 +196,8 @@ def test_runs_are_found_all_the_same_when_another_program_writes_between_reading
     ledger = history.read()
     for run_id in history.finished:
         assert ledger.find(run_id) is not None
-    assert ledger.archive.indexed, "the index was built anew"
+    assert [run.run_id for run in ledger.latest(3)] == history.finished[-3:]
+    assert ledger.archive.indexed, "the index was built anew, and the chain is whole"
 
 
 @pytest.mark.parametrize("hashes", [1, 3])
@@ -239,6 +243,15 @@ def test_newer_checkpoint_is_read_when_the_cleaner_takes_the_old_one_away(histor
     assert overtaken.assigned >= 3
     assert stop(ledger) == 11
     assert ledger.find("r10") is not None
+
+
+def test_ledger_is_read_when_it_grows_between_two_looks_at_its_end(history: LedgerHistory) -> None:
+    for number in range(10):
+        history.finish(f"r{number}")
+    grows = Once("admin.end_offsets", 2, lambda: history.renew(times=20))
+    ledger = read_ledger(FaultyCluster(history.kafka, grows), APP, clock=history.kafka.clock)
+    assert grows.left <= 0
+    assert stop(ledger) == 10
 
 
 def test_large_ledger_travels_in_pieces_and_a_shorter_one_after_it_is_read(
