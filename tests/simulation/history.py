@@ -182,7 +182,7 @@ def _finished(entry: dict[str, Any], details: dict[str, Any], commit: int) -> Fi
     reports = details.get("reports", {})
 
     def column(name: str) -> list[Any]:
-        values = reports.get(name, [])
+        values: list[Any] = reports.get(name, [])
         return values * details.get("tasks", 0) if len(values) == 1 else values
 
     names = ("task_id", "records_in", "records_out", "records_dropped", "records_dead_lettered")

@@ -34,9 +34,9 @@ an offset             changelogs; the changelogs       them, or ends before them
                                                                                         ``ChangelogEvidence``
 generation            metadata: marker; ledger: lease  other number, or no lease        contradictions
 partition groups and  metadata: plan; ledger:          other groups, other ids          contradictions
-ids of changelogs     ``__assignment__``
+ids of changelogs     checkpoint
 ids of other topics   metadata: plan; ledger:          other id                         ``find_losses``,
-                      summary, ``__topics__``; broker                                   ``refuse_foreign``,
+                      checkpoint; broker                                                ``refuse_foreign``,
                                                                                         ``find_cut_metadata``
 id and end of the     metadata: plan; broker           other id, earlier end            ``find_cut_ledger``
 ledger
