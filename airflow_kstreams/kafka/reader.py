@@ -29,6 +29,7 @@ from airflow_kstreams.kafka.errors import (
 )
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
+from airflow_kstreams.streams.offset_portions import partition_portions, portions
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
 
@@ -58,7 +59,6 @@ _COORDINATOR_MOVING = frozenset(
 )
 _FIRST_TRY_SECONDS = 1.0
 _ERRORS_AT_ONCE = 100
-_COMMITTED_AT_ONCE = 1_000
 _COORDINATOR_PAUSE_SECONDS = 0.1
 
 
@@ -181,23 +181,31 @@ class BoundedReader:
             return {}
         self._connect()
         result: dict[TopicPartition, CommittedOffset] = {}
-        for first in range(0, len(asked), _COMMITTED_AT_ONCE):
-            portion = _client_partitions(asked[first : first + _COMMITTED_AT_ONCE])
-            found = self._until_coordinated(
-                "reading committed offsets", partial(self._consumer.committed, portion)
-            )
-            for partition in found:
-                self._raise_for(partition, "reading the committed offset")
-                if partition.offset >= 0:
-                    key = TopicPartition(partition.topic, partition.partition)
-                    result[key] = CommittedOffset(partition.offset, partition.metadata or "")
+        for portion in partition_portions(asked):
+            result |= self._committed(portion)
+        return result
+
+    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        found = self._until_coordinated(
+            "reading committed offsets", partial(self._consumer.committed, _client_partitions(partitions))
+        )
+        result: dict[TopicPartition, CommittedOffset] = {}
+        for partition in found:
+            self._raise_for(partition, "reading the committed offset")
+            if partition.offset >= 0:
+                key = TopicPartition(partition.topic, partition.partition)
+                result[key] = CommittedOffset(partition.offset, partition.metadata or "")
         return result
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit outside any transaction and wait for the broker."""
+        """Commit outside any transaction and wait for the broker, portion after portion."""
         if not offsets:
             return
         self._connect()
+        for portion in portions(offsets):
+            self._commit(portion)
+
+    def _commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         committed = self._until_coordinated(
             "committing offsets",
             lambda _: self._consumer.commit(offsets=client_offsets(offsets), asynchronous=False),

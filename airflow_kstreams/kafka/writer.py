@@ -48,6 +48,7 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
     TransactionAbortedError,
 )
+from airflow_kstreams.streams.offset_portions import portions
 from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition
 
 #: The client's pause before it repeats a request, and how soon that can be at the earliest.
@@ -356,14 +357,15 @@ class TransactionalWriter(IdempotentWriter):
         # while the coordinator still completes the previous transaction would cost a whole retry pause.
         self.flush()
         self._group_id = reader.group_id
-        self._transact(
-            "adding offsets to the transaction",
-            "send_offsets_to_transaction",
-            client_offsets(offsets),
-            reader.group_metadata(),
-            self._timeout_seconds,
-            attempt=self._caller.attempt,
-        )
+        for portion in portions(offsets):
+            self._transact(
+                "adding offsets to the transaction",
+                "send_offsets_to_transaction",
+                client_offsets(portion),
+                reader.group_metadata(),
+                self._timeout_seconds,
+                attempt=self._caller.attempt,
+            )
 
     def close(self) -> None:
         """Drop what is still queued and let go of the client, see :class:`IdempotentWriter`."""

@@ -59,8 +59,8 @@ class Standing:
         wait_ms = OPEN_TRANSACTION_TIMEOUT_MS if certain else 0
         with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as reader:
             ledger = read_ledger(cluster, application_id, admin=admin, reader=reader, wait_ms=0)
-            if run_id in ledger.runs:
-                return cls(folded=Folded(state=RunState.FINISHED), finished=ledger.runs[run_id])
+            if (done := ledger.find(run_id)) is not None:
+                return cls(folded=Folded(state=RunState.FINISHED), finished=ledger.detailed(done))
             folded = read_metadata(cluster, application_id, admin=admin, reader=reader, wait_ms=wait_ms)
         found = folded.slice
         ours = folded.state is RunState.RUNNING and found is not None and found.run_id == run_id

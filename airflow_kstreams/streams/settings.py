@@ -169,6 +169,13 @@ class ApplicationSettings:
         "a garbage collection, short enough that the next run need not wait a minute after a crash: another "
         "run that meets the lease watches for so long whether it is renewed.",
     )
+    ledger_details_kept: int = _setting(
+        100,
+        minimum=1,
+        doc="Of how many runs the ledger keeps what grows with tasks and partitions: what each task did, and "
+        "from where to where each partition was read. A hundred hourly runs are four days, long enough for "
+        "a person to ask. What identifies a run, and its totals, are kept for good.",
+    )
     transaction_timeout_ms: int = _setting(
         120_000,
         minimum=10_000,

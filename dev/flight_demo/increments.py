@@ -83,7 +83,8 @@ class Increments:
 
     def _ledger(self) -> dict[str, RunSummary]:
         cluster = KafkaCluster({"bootstrap.servers": self.bootstrap})
-        return dict(read_ledger(cluster, APPLICATION_ID).runs)
+        ledger = read_ledger(cluster, APPLICATION_ID)
+        return {run_id: ledger.detailed(run) for run_id, run in ledger.all_runs().items()}
 
     def _wait_for(self, run_id: str, look: KafkaLook) -> None:
         deadline = time.monotonic() + _RUN_SECONDS

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from airflow_kstreams.streams import offset_portions
 from airflow_kstreams.streams.errors import (
     ConfigError,
     KafkaClientError,
@@ -369,9 +370,25 @@ def test_offset_is_refused_when_its_metadata_is_too_long(contract: Contract) -> 
     assert reader.committed([source])[source].offset == METADATA
 
 
-def test_offsets_are_refused_when_so_many_come_at_once_that_the_broker_cannot_write_them(
+def test_offsets_are_taken_in_portions_when_so_many_come_that_the_broker_cannot_write_them_at_once(
     contract: Contract,
 ) -> None:
+    topic = contract.topic(600)
+    reader, writer = contract.reader(), contract.writer()
+    offsets = {TopicPartition(topic, n): CommittedOffset(n, "m" * METADATA) for n in range(600)}
+    writer.begin()
+    writer.send_offsets(offsets, reader)
+    writer.commit()
+    assert reader.committed(offsets) == offsets
+    further = {tp: CommittedOffset(at.offset + 1, at.metadata) for tp, at in offsets.items()}
+    reader.commit(further)
+    assert reader.committed(offsets) == further
+
+
+def test_offsets_are_refused_when_a_portion_is_larger_than_the_broker_can_write(
+    contract: Contract, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_portions, "PORTION_BYTES", 10**9)
     # 250 times 4,095 characters, with what is written around them, are less than the broker's 1,048,588
     # bytes, 256 are more.
     topic = contract.topic(256)

@@ -91,4 +91,4 @@ def test_older_slice_is_finished_first_when_its_owner_never_comes_back(
     assert "was not renewed for 3 s" in second.output(), "the dead owner's lease says how long it lasts"
     assert scene.results() == scene.sums(scene.sent)
     ledger = read_ledger(KafkaCluster({"bootstrap.servers": scene.bootstrap}), scene.application_id)
-    assert set(ledger.runs) == {"run-1", "run-2"}
+    assert set(ledger.all_runs()) == {"run-1", "run-2"}

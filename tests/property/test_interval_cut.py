@@ -140,7 +140,7 @@ class Scene:
                 return summary
             # A dead task's transaction would be waited for until it times out.
             self.kafka.clock.sleep(30)
-            finished = read_ledger(self.kafka, APP, clock=self.kafka.clock).runs.get(run_id)
+            finished = read_ledger(self.kafka, APP, clock=self.kafka.clock).all_runs().get(run_id)
             if finished is not None:
                 event("it had finished the run")
                 return finished

@@ -109,9 +109,12 @@ class History:
                 self.offsets.append(OffsetCommit(partition, offset.offset, number))
         for log in self.logs.values():
             log.sort(key=lambda entry: entry.offset)
+        details: dict[str, Any] = {}
         for entry in self.logs.get(TopicPartition(LEDGER, 0), ()):
-            if entry.value is not None and not entry.key.startswith("__"):
-                self.finished.append(_finished(json.loads(entry.value), entry.commit))
+            if entry.value is not None and entry.key.startswith("__details__/"):
+                details = json.loads(entry.value)
+            elif entry.value is not None and not entry.key.startswith("__"):
+                self.finished.append(_finished(json.loads(entry.value), details, entry.commit))
 
     def topic(self, name: str) -> dict[int, list[Entry]]:
         """Return the partitions of a topic that hold anything."""
@@ -160,26 +163,33 @@ class History:
         }
 
 
-def _finished(summary: dict[str, Any], commit: int) -> FinishedRun:
+def _finished(entry: dict[str, Any], details: dict[str, Any], commit: int) -> FinishedRun:
+    """Return a run as its entry tells it, and the details that were written right before that."""
+    if details.get("run_id") != entry["run_id"]:
+        raise ValueError(f"entry of {entry['run_id']} follows details of {details.get('run_id')}")
+    starts, stops = details.get("starts", {}), details.get("stops", {})
     spans = {
-        TopicPartition(part["topic"], part["partition"]): (part["start_offset"], part["stop_offset"])
-        for part in summary["inputs"]
+        TopicPartition(topic, number): (start, stops[topic][number])
+        for topic, of_topic in starts.items()
+        for number, start in enumerate(of_topic)
     }
-    stops: dict[TopicPartition, int] = {}
-    for name, stop in summary.get("intermediate_stops", {}).items():
-        topic, _, number = name.rpartition("-")
-        stops[TopicPartition(topic, int(number))] = stop
-    counts = {
-        task["task_id"]: Counts(
-            task["records_in"],
-            task["records_out"],
-            task["records_dropped"],
-            task["records_dead_lettered"],
-        )
-        for task in summary["tasks"]
+    others = {
+        TopicPartition(topic, number): stop
+        for topic, of_topic in stops.items()
+        if topic not in starts
+        for number, stop in enumerate(of_topic)
     }
-    by_topic = _by_topic(summary.get("record_counts"))
-    return FinishedRun(summary["run_id"], commit, spans, stops, counts, by_topic)
+    reports = details.get("reports", {})
+
+    def column(name: str) -> list[Any]:
+        values: list[Any] = reports.get(name, [])
+        return values * details.get("tasks", 0) if len(values) == 1 else values
+
+    names = ("task_id", "records_in", "records_out", "records_dropped", "records_dead_lettered")
+    rows = zip(*map(column, names), strict=True)
+    counts = {task_id: Counts(*numbers) for task_id, *numbers in rows}
+    by_topic = _by_topic(entry.get("record_counts"))
+    return FinishedRun(entry["run_id"], commit, spans, others, counts, by_topic)
 
 
 def _by_topic(told: dict[str, Any] | None) -> TopicCounts | None:

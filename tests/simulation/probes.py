@@ -73,7 +73,7 @@ def _fenced(inner: Callable[..., Any]) -> Callable[..., Any]:
 
 def _begun(inner: Callable[..., Any]) -> Callable[..., Any]:
     def begun(self: Coordinator, caller: Any, request: Any, ledger: Any) -> Any:
-        if caller.run_id in ledger.runs:
+        if ledger.is_finished(caller.run_id):
             sometimes("the ledger read again after the claim said otherwise")
         return inner(self, caller, request, ledger)
 

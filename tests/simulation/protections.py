@@ -15,7 +15,7 @@ from unittest import mock
 from msgspec import structs
 
 from airflow_kstreams.batch.protocol import log_bounds as logs
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.batch.protocol.stops import frozen_at, slice_starts, to_freeze
 from airflow_kstreams.batch.run.coordinator import Coordinator
@@ -191,16 +191,7 @@ def _finish_anywhere() -> SwitchedOff:
 
 def _ledger_is_not_asked() -> SwitchedOff:
     """Begin does not look whether the run is finished already."""
-
-    class Forgetful(dict):  # type: ignore[type-arg]
-        def __contains__(self, key: object) -> bool:
-            return False
-
-    def forgetting(*arguments: Any, **named: Any) -> Any:
-        ledger = read_ledger(*arguments, **named)
-        return dataclasses.replace(ledger, runs=Forgetful(ledger.runs))
-
-    return mock.patch("airflow_kstreams.batch.run.session.read_ledger", forgetting)
+    return mock.patch.object(Ledger, "find", lambda *_: None)
 
 
 def _changelog_apart() -> SwitchedOff:
@@ -242,9 +233,12 @@ def _decide_before_claiming() -> SwitchedOff:
     """A coordinator reads, decides, and claims its id only to write."""
     claim, write = CoordinatorSession.claim, CoordinatorSession.write
 
-    def claim_and_write(self: CoordinatorSession, *arguments: Any, **named: Any) -> None:
+    def claim_and_write(self: CoordinatorSession, *arguments: Any, **named: Any) -> Any:
         claim(self)
-        write(self, *arguments, **named)
+        # Where to write is looked up, what to write was decided before.
+        found = self.read_ledger()
+        self._checkpoint, self._next_offset = found.checkpoint, found.next_offset
+        return write(self, *arguments, **named)
 
     return _both(
         mock.patch.object(CoordinatorSession, "claim", lambda self: None),
@@ -434,11 +428,11 @@ def _marker_before_summary() -> SwitchedOff:
     """Finish writes the marker, and then the summary, in two transactions."""
     write = CoordinatorSession.write
 
-    def apart(self: CoordinatorSession, records: Any, **named: Any) -> None:
-        marker, *rest = records
-        write(self, [marker], **named)
-        if rest:
-            write(self, rest)
+    def apart(self: CoordinatorSession, records: Any, *, ledger: Any = None, **named: Any) -> Any:
+        if ledger is None or ledger.finished is None:
+            return write(self, records, ledger=ledger, **named)
+        write(self, records, offsets=named.get("offsets"))
+        return write(self, (), ledger=ledger, lease=named.get("lease"))
 
     return mock.patch.object(CoordinatorSession, "write", apart)
 

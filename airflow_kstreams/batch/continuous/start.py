@@ -24,18 +24,14 @@ continuous run.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 
 from airflow_kstreams.batch.protocol.evidence import find_contradictions, refuse_foreign_progress
-from airflow_kstreams.batch.protocol.ledger import (
-    Ledger,
-    assignment_record,
-    check_run_id,
-    continuous_record,
-    lease_record,
-    own_topics_record,
-)
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.ledger_records import check_run_id
+from airflow_kstreams.batch.protocol.ledger_writes import LedgerChange
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunState, Slice
@@ -135,15 +131,15 @@ def _begin_claimed(
         plan=run_plan(session, request, ledger, ground.topics),
     )
     lease = coordinator.lease.new(caller, run.generation)
-    records = [lease_record(app, lease), continuous_record(app, run)]
     assignment = next_assignment(ledger.assignment, ground.topics.grouped, run_id=request.run_id)
-    if assignment is not None:
-        records.append(assignment_record(app, assignment))
     # Without the metadata topic, which is deleted next.
     own = next_own_topics(ledger, ground.known, ground.topics.internal_ids(plan))
-    if own is not None:
-        records.append(own_topics_record(app, own))
-    session.write(records, offsets=offsets)
+    after = dataclasses.replace(
+        ledger.with_continuous(run),
+        assignment=assignment or ledger.assignment,
+        own_topics=own or ledger.own_topics,
+    )
+    session.write((), offsets=offsets, ledger=LedgerChange(ledger=after), lease=lease)
     coordinator.lease.take(lease)
     log.info("application %s: continuous run %s began", app, caller.run_id)
     return run

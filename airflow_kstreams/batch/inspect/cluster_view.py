@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -124,7 +125,11 @@ class ClusterView:
     def ledger(self, application_id: str) -> Ledger:
         """Return the application's ledger; what an open transaction hides is not in it yet."""
         topic = ProtocolTopics(application_id).ledger
-        return self._log(application_id, topic, read_ledger, absent=Ledger())
+        # Single runs are asked for later, when the client of this round may be closed.
+        known = self._logs.get(topic)
+        before = known[1] if known is not None and isinstance(known[1], Ledger) else None
+        read = partial(read_ledger, reading=lambda: nullcontext(self._shared_reader()), before=before)
+        return self._log(application_id, topic, read, absent=Ledger())
 
     def metadata(self, application_id: str) -> Folded:
         """Return what the application's metadata topic says."""

@@ -111,12 +111,11 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
         check_application_id(self.application_id)
         ledger = view.ledger(self.application_id)
         if self.interval_ms is not None:
-            of_interval = (run for run in ledger.runs.values() if run.interval_ms == self.interval_ms)
-            summary = max(of_interval, key=lambda run: run.finished_ms, default=None)
+            summary = ledger.find_interval(self.interval_ms)
         elif self.run_id is None:
             summary = ledger.last()
         else:
-            summary = ledger.runs.get(self.run_id)
+            summary = ledger.find(self.run_id)
         return None if summary is None else result_of_summary(summary)
 
 
@@ -182,7 +181,7 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
     def evaluate(self, view: View) -> StopOffsetsResult | None:
         """Return the stop offsets once they are reached; a finished run has reached them all."""
         check_application_id(self.application_id)
-        summary = view.ledger(self.application_id).runs.get(self.run_id)
+        summary = view.ledger(self.application_id).find(self.run_id)
         if summary is not None:
             # Entries of earlier versions do not say which there were.
             self._refuse_unknown([sub.id for sub in summary.topics] or [self.subtopology])
@@ -265,14 +264,13 @@ def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None)
         return sorted({part.topic for part in held.inputs})
     if ledger.current_continuous is not None:
         return ledger.current_continuous.plan.topology.inputs
-    finished = (*ledger.runs.values(), *ledger.taken_back.values())
-    last = max(finished, key=lambda run: run.finished_ms, default=None)
+    last = ledger.newest_entry
     if last is None:
         raise ConfigError(
             f"application {application_id!r} has not run yet, so its input topics are not known",
             fix="name them: topics=[...]",
         )
-    return sorted({part.topic for part in last.inputs})
+    return sorted(last.input_topics)
 
 
 def owner_at_work(condition: Condition, view: View) -> str:

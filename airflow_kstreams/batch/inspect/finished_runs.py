@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain
 from typing import Self
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import decode_summary
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.protocol.ledger_records import decode_summary
 from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.protocol.run_archive import LogSpan, details_in, read_details
+from airflow_kstreams.batch.protocol.run_details import DETAILS_KEY, with_details
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, Record, TopicPartition
@@ -63,6 +66,8 @@ class FinishedRuns:
         self._reader: ReaderPort | None = None
         self._cursor = 0
         self._topic_id = ""
+        self._read_from = 0
+        self._details: list[Record] = []
         self._committed_at = 0.0
 
     def has_ledger(self) -> bool:
@@ -97,7 +102,7 @@ class FinishedRuns:
         try:
             kept = self._reader.committed([self._partition]).get(self._partition)
             self.take(self._beginning(kept, start, end))
-            self._reader.assign({self._partition: self._cursor})
+            self.rewind(self._cursor)
         except BaseException:
             self.__exit__()
             raise
@@ -135,12 +140,16 @@ class FinishedRuns:
         records = [record for fetched in read for record in chain.from_iterable(fetched.values())]
         # What follows is for the next poll.
         self.rewind(max(self._cursor, end))
+        self._read_from = self._cursor
         return self._finished(records)
 
     def _finished(self, records: Iterable[Record]) -> list[tuple[int, RunSummary]]:
         """Decode what was read; stop before what cannot be decoded."""
         found: dict[bytes, tuple[int, RunSummary]] = {}
         for record in records:
+            if (record.key() or b"").startswith(DETAILS_KEY.encode()):
+                self._details.append(record)
+                continue
             try:
                 summary = decode_summary(record)
             except KafkaClientError:
@@ -153,8 +162,26 @@ class FinishedRuns:
             # As compaction would: of several records of a run only the last one counts.
             found.pop(key, None)
             if summary is not None and not summary.taken_back_ms:
-                found[key] = (record.offset(), summary)
+                found[key] = (record.offset(), self._detailed(record.offset(), summary))
         return list(found.values())
+
+    def _detailed(self, at: int, entry: RunSummary) -> RunSummary:
+        """Return a run with its details, which stand right before its entry, unless they have expired."""
+        seen, self._details = self._details, []
+        if entry.details is None or not entry.without_details:
+            return entry
+        if entry.details[0] >= self._read_from:
+            details = details_in(seen)
+            return entry if details is None else with_details(entry, details) or entry
+        # They were passed before. The reader that follows the ledger stays where it is.
+        span = LogSpan(
+            partition=self._partition,
+            start=0,
+            end=at,
+            reading=lambda: closing(self._cluster.reader(group_id=self._group)),
+            clock=SystemClock(),
+        )
+        return read_details(span, entry)
 
     def take(self, next_offset: int) -> None:
         """Move the cursor: runs before this offset are taken care of."""
@@ -165,6 +192,7 @@ class FinishedRuns:
     def rewind(self, offset: int) -> None:
         """Give the runs from an offset on once more."""
         self._open().assign({self._partition: offset})
+        self._read_from, self._details = offset, []
 
     def _beginning(self, kept: CommittedOffset | None, start: int, end: int) -> int:
         """Return where to begin in a ledger that holds ``[start, end)``."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata import read_metadata_with_content
-from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START
+from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START, KIND_PIECE
 from airflow_kstreams.batch.protocol.model import (
     ContinuousRun,
     Lease,
@@ -42,9 +42,9 @@ class RunStatus:
     :param committed: committed offset of every source partition of the slice.
     :param lease: the lease that was not released; whether its owner is alive, one look cannot say.
     :param lease_renewed_ms: when it was renewed last, epoch milliseconds by its owner's clock; 0 without one.
-    :param runs: the last finished runs, oldest first.
+    :param runs: the last finished runs, oldest first, without their details.
     :param metadata: the metadata topic's records as readable lines, in log order.
-    :param taken_back: runs that a reset took back and that have not finished again.
+    :param taken_back: runs that a reset took back and that have not finished again, the last few.
     :param reset: the last reset; None when a run has finished since, or there never was one.
     :param positions: where the next run would start in the source partitions that are known: the committed
         offset, else what the ledger remembers.
@@ -82,10 +82,13 @@ def read_status(
     with ExitStack() as clients:
         admin = cluster.admin()
         clients.callback(admin.close)
+        logs = cluster.reader(group_id=application_id)
+        clients.callback(logs.close)
         folded, content = read_metadata_with_content(
-            cluster, application_id, admin=admin, wait_ms=0, clock=clock
+            cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock
         )
-        ledger = read_ledger(cluster, application_id, admin=admin, wait_ms=0, clock=clock)
+        ledger = read_ledger(cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock)
+        runs = tuple(ledger.latest(last_runs))
         committed: Mapping[TopicPartition, CommittedOffset] = {}
         folded = unless_void(folded, ledger)
         last = folded.slice if ledger.current_continuous is None else ledger.current_continuous.slice
@@ -111,7 +114,7 @@ def read_status(
         committed=committed,
         lease=ledger.held_lease,
         lease_renewed_ms=ledger.lease_written_ms if ledger.held_lease is not None else 0,
-        runs=tuple(ledger.runs.values())[-last_runs:],
+        runs=runs,
         metadata=tuple(_line(record) for record in content.records),
         taken_back=tuple(ledger.taken_back.values()),
         reset=ledger.reset,
@@ -131,8 +134,11 @@ def _line(record: Record) -> str:
     """Return a record as ``<key:value>`` in the spec's notation, with what our headers add."""
     key = (record.key() or b"").decode(errors="replace")
     value = record.value()
-    text = f"{record.offset():>6}  <{key}:{'null' if value is None else value.decode(errors='replace')}>"
     headers = dict(record.headers() or ())
+    shown = "null" if value is None else value.decode(errors="replace")
+    if value is not None and headers.get(H_KIND) == KIND_PIECE:
+        shown = f"{len(value)} bytes"
+    text = f"{record.offset():>6}  <{key}:{shown}>"
     known = {
         name: (headers.get(name) or b"").decode(errors="replace") for name in (H_KIND, H_RUN, H_GENERATION)
     }

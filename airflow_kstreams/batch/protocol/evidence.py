@@ -34,9 +34,9 @@ an offset             changelogs; the changelogs       them, or ends before them
                                                                                         ``ChangelogEvidence``
 generation            metadata: marker; ledger: lease  other number, or no lease        contradictions
 partition groups and  metadata: plan; ledger:          other groups, other ids          contradictions
-ids of changelogs     ``__assignment__``
+ids of changelogs     checkpoint
 ids of other topics   metadata: plan; ledger:          other id                         ``find_losses``,
-                      summary, ``__topics__``; broker                                   ``refuse_foreign``,
+                      checkpoint; broker                                                ``refuse_foreign``,
                                                                                         ``find_cut_metadata``
 id and end of the     metadata: plan; broker           other id, earlier end            ``find_cut_ledger``
 ledger
@@ -146,7 +146,7 @@ def find_rolled_back(
     :param committed: without those that do not count any more, because their topic was created again.
     :param topics: source topics.
     """
-    newest, left_at = ledger.newest(topics), ledger.left_at(topics)
+    newest, left_at = ledger.left(topics), ledger.left_at(topics)
     losses: list[Loss] = []
     for tp, offset in sorted(committed.items()):
         run_id, at, left = OffsetMetadata.decode(offset.metadata).run_id, offset.offset, left_at.get(tp)
@@ -156,35 +156,36 @@ def find_rolled_back(
             if at != left:
                 losses.append(rolled_back(tp, at=at, run_id=run_id, left=left, by="a reset left it"))
             continue
-        last = newest[tp.topic][0]
-        if run_id not in ledger.runs and last == ledger.last() and ledger.current_continuous is None:
+        last_id, last = newest[tp.topic].run_id, ledger.last()
+        is_last = last is not None and last.run_id == last_id
+        if not ledger.is_finished(run_id) and is_last and ledger.current_continuous is None:
             # Finish has committed every offset of its run again.
             text = (
                 f"{tp}: run {run_id!r} has committed its offset {at}, but the metadata topic and the ledger "
-                f"say that run {last.run_id!r} was finished last"
+                f"say that run {last_id!r} was finished last"
             )
             losses.append(drop_slice(text, application_id))
-        elif _is_rolled_back(ledger, last, run_id, at=at, left=left):
-            by = f"run {last.run_id!r}, which read it last, stopped"
+        elif _is_rolled_back(ledger, last_id, run_id, at=at, left=left):
+            by = f"run {last_id!r}, which read it last, stopped"
             losses.append(rolled_back(tp, at=at, run_id=run_id, left=left, by=by))
     return losses
 
 
-def _is_rolled_back(ledger: Ledger, last: RunSummary, run_id: str, *, at: int, left: int) -> bool:
+def _is_rolled_back(ledger: Ledger, last_id: str, run_id: str, *, at: int, left: int) -> bool:
     """Whether an offset is not the one with which the last run that read its topic ended."""
-    if run_id != last.run_id and run_id in ledger.runs:
+    if run_id != last_id and ledger.is_finished(run_id):
         return True
     if ledger.current_continuous is not None:
         # How far it came stands in the offsets alone.
         return False
     # A topic that the topology left out may have the offset of a run that was dropped, never a smaller one.
-    return at != left if run_id == last.run_id else at < left
+    return at != left if run_id == last_id else at < left
 
 
 def _of_running(ledger: Ledger, slice_: Slice) -> Iterator[str]:
     """Say what speaks against it that a run is under way."""
     run = f"{slice_.run_id!r} is under way, but the ledger says that"
-    if slice_.run_id in ledger.runs:
+    if ledger.is_finished(slice_.run_id):
         yield f"{run} it is finished"
     lease = ledger.lease
     if lease is None and slice_.generation:
@@ -210,29 +211,38 @@ def _of_running(ledger: Ledger, slice_: Slice) -> Iterator[str]:
 def _of_finished(ledger: Ledger, folded: Folded, slice_: Slice) -> Iterator[str]:
     """Say what speaks against it that a run was finished last."""
     run = f"{slice_.run_id!r} was finished last, but the ledger"
-    last, summary = ledger.last(), ledger.runs.get(slice_.run_id)
+    last, summary = ledger.last(), ledger.find(slice_.run_id)
     if summary is None:
-        if slice_.run_id in ledger.taken_back:
+        if ledger.is_taken_back(slice_.run_id):
             yield f"{run} says that a reset took it back"
         yield f"{run} does not know it" + ("" if last is None else f", its last run is {last.run_id!r}")
     elif last is not None and last.run_id != slice_.run_id:
         yield f"{run} says that run {last.run_id!r} was finished after it"
     elif ledger.reset is not None:
         yield f"{run} says that the application was reset after it"
-    elif ledger.lease is not None and ledger.lease.slice_run_id not in ("", *ledger.runs):
+    elif ledger.lease is not None and not _is_over(ledger, ledger.lease.slice_run_id):
         yield f"{run} says that a driver works on run {ledger.lease.slice_run_id!r}, which is not finished"
     else:
-        yield from _of_other_slice(folded, slice_, summary)
+        yield from _of_other_slice(ledger, folded, slice_, summary)
 
 
-def _of_other_slice(folded: Folded, slice_: Slice, summary: RunSummary) -> Iterator[str]:
+def _is_over(ledger: Ledger, slice_run_id: str) -> bool:
+    return not slice_run_id or ledger.is_finished(slice_run_id)
+
+
+def _of_other_slice(ledger: Ledger, folded: Folded, slice_: Slice, summary: RunSummary) -> Iterator[str]:
     run = f"{slice_.run_id!r}"
     begun, known_begun = slice_.plan.begun_ms, summary.begun_ms
     if begun != known_begun:
         yield f"{run} began at {begun} (epoch ms), but the ledger says at {known_begun}"
     if folded.torn:
         return
-    known = {part.topic_partition: part for part in summary.inputs}
+    known = {
+        part.topic_partition: part
+        for topic, left in ledger.left({part.topic for part in slice_.inputs}).items()
+        if left.run_id == summary.run_id
+        for part in left.read(topic)
+    }
     for part in slice_.inputs:
         other = known.get(part.topic_partition)
         # A person may have moved it past its stop, which is its stop then.

@@ -1,23 +1,58 @@
-"""The run ledger ``<app>-runs``: the summary of every finished run, and who works on the application now.
+"""The run ledger ``<app>-runs``: the entry of every finished run, and what the next run must know.
 
-Compacted, one partition. Key = run id, value = the summary as JSON; nothing ever deletes one. A reset that
-takes back what a run processed says so in that run's summary. Reserved keys start with two underscores:
-``__lease__`` holds the lease, ``__assignment__`` the partition groups, ``__reset__`` the last reset,
-``__continuous__`` what the last continuous run works on, and whether a batch has begun since,
-``__topics__`` the ids of the engine's own topics, ``__changelogs__`` where changelogs ended when a run was
-last finished.
+Compacted, one partition. Key = run id, value = the entry as JSON; nothing ever deletes one. A reset that
+takes back what a run processed says so in that run's entry. Reserved keys start with two underscores:
+``__lease__`` holds the lease, ``__checkpoint__`` all that the next run needs (partition groups, where each
+topic was left, ids of the engine's own topics, where changelogs ended, the last reset, the last continuous
+run, the root of the index), ``__index__/<digits>`` pages of the index, ``__details__/<slot>`` what entries
+leave out.
+
+Rule: only the holder of the coordinator's transactional id writes, and each of its transactions ends with a
+checkpoint, a lease, or both in this order. The checkpoint holds everything as it is after the transaction,
+and each lease says where the last checkpoint is. So the last record of the log is enough to find everything:
+it is a checkpoint, or a lease that names one, and between that checkpoint and the end lie leases only.
+
+Reading: the last few records, more until one is visible; then the checkpoint, if it was not among them.
+Anything else at the end (a version that writes no checkpoints, another program), or no checkpoint where one
+should be, means that all of the log is read and folded, as in a ledger that has no checkpoint yet: the last
+checkpoint that is whole, and on it what came after.
+
+Compaction: it keeps each key's last record and moves none, so the last checkpoint, the last lease, and
+whatever entries, pages and details are pointed to from there keep their offsets. A reader that is overtaken
+by a new checkpoint while the cleaner takes the old one away finds that one torn (:mod:`.pieces`), and begins
+again from the new end. Nothing visible was undone by that: a reader decides by the ledger as it was at some
+moment after it began to read.
+
+Crash argument: entry, details, pages, checkpoint and lease stand in one transaction of the coordinator with
+what they tell of (markers, offsets), so readers see all or nothing of it. Their offsets are known before they
+are written, because nothing else writes after the claim. Should another program do so all the same, the
+checkpoint does not stand where it says that it stands: then nothing that was written with it is where it
+should be, and everything is read, until the next checkpoint is written, with all of the index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, LogFacts, read_log
-from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.protocol.ledger_fold import (
+    FoldedLedger,
+    TornCheckpointError,
+    checkpoint_span,
+    fold_ledger,
+    last_checkpoint,
+)
+from airflow_kstreams.batch.protocol.ledger_records import LEASE_KEY, Span, key_of, lease_seen
+from airflow_kstreams.batch.protocol.log_read import (
+    OPEN_TRANSACTION_TIMEOUT_MS,
+    LogContent,
+    LogFacts,
+    read_log,
+)
 from airflow_kstreams.batch.protocol.model import (
     Assignment,
     ChangelogEnds,
@@ -28,32 +63,23 @@ from airflow_kstreams.batch.protocol.model import (
     ResetStage,
     RunSummary,
 )
-from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.batch.protocol.past_runs import PastRuns, TopicLeft
+from airflow_kstreams.batch.protocol.run_archive import Everything, LogSpan, RunArchive
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
-_T = TypeVar("_T")
-
-LEASE_KEY = "__lease__"
-ASSIGNMENT_KEY = "__assignment__"
-RESET_KEY = "__reset__"
-CONTINUOUS_KEY = "__continuous__"
-TOPICS_KEY = "__topics__"
-CHANGELOGS_KEY = "__changelogs__"
-_RESERVED = "__"
-#: Of the run id as JSON; leaves room in the 4096 bytes of an offset's metadata.
-_RUN_ID_BYTES = 1_000
+#: How many offsets a reader takes first from the end: what a run of a small application writes.
+_TAIL = 16
+_READS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """What the ledger says.
 
-    :param runs: summary by run id, in the order in which they finished.
     :param lease: the last lease, whether renewed, abandoned or released; None when there never was one, or a
         reset has taken it away.
     :param assignment: the partition groups that state depends on; None before the first run with records.
-    :param taken_back: summaries of runs that a reset took back and that have not finished again.
     :param reset: the last reset; None when a run has finished, or a continuous one has begun since, or there
         never was one.
     :param continuous: the continuous run that was started last; None when there never was one.
@@ -64,19 +90,29 @@ class Ledger:
         begun.
     :param changelog_ends: where changelogs ended when a run was last finished; None when no run of a version
         that keeps them has.
-    :param log: what was read; it does not count when ledgers are compared.
+    :param past: what it keeps of the runs before.
+    :param checkpoint: where the last checkpoint is; None if there is none, or none after which only leases
+        came.
+    :param next_offset: where the next record will be, if this reader's application writes it; -1 if open
+        transactions hide that.
+    :param archive: finds single runs; it does not count when ledgers are compared, nor does ``log``.
+    :param log: what was read.
     """
 
-    runs: Mapping[str, RunSummary] = field(default_factory=dict)
     lease: Lease | None = None
     assignment: Assignment | None = None
-    taken_back: Mapping[str, RunSummary] = field(default_factory=dict)
     reset: ResetRecord | None = None
     continuous: ContinuousRun | None = None
     lease_offset: int = -1
     lease_written_ms: int = 0
     own_topics: OwnTopics | None = None
     changelog_ends: ChangelogEnds | None = None
+    past: PastRuns = field(default=PastRuns())
+    checkpoint: Span | None = None
+    next_offset: int = field(default=-1, compare=False)
+    archive: RunArchive = field(
+        default=RunArchive(None, PastRuns(), everything=Everything({})), compare=False, repr=False
+    )
     log: LogFacts = field(default=LogFacts(), compare=False)
 
     @property
@@ -98,8 +134,12 @@ class Ledger:
             return {}
         if self.reset is not None:
             return self.reset.stops
-        last = self.last()
-        return {} if last is None else last.stops
+        return {
+            tp: stop
+            for topic, left in self.past.left.items()
+            if self._is_last(left.run_id)
+            for tp, stop in left.stops_of(topic).items()
+        }
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
@@ -108,8 +148,9 @@ class Ledger:
             return self.current_continuous.plan.topic_ids
         if self.reset is not None:
             return self.reset.topic_ids
-        last = self.last()
-        return {} if last is None else last.topic_ids
+        return {
+            topic: left.id for topic, left in self.past.left.items() if left.id and self._is_last(left.run_id)
+        }
 
     @property
     def unfinished_reset(self) -> ResetRecord | None:
@@ -125,112 +166,80 @@ class Ledger:
         run = self.continuous
         return None if run is None or run.over else run
 
-    def last(self) -> RunSummary | None:
-        """Return the run that finished last."""
-        return next(reversed(list(self.runs.values())), None)
+    @property
+    def taken_back(self) -> dict[str, RunSummary]:
+        """Runs that a reset took back and that have not finished again, the last few, without details."""
+        return {run.run_id: run for run in self.past.taken_back}
 
-    def newest(self, topics: Collection[str]) -> dict[str, tuple[RunSummary, dict[TopicPartition, int]]]:
-        """Return for each topic the newest finished run that read it, with its stops there."""
-        found: dict[str, tuple[RunSummary, dict[TopicPartition, int]]] = {}
-        wanted = set(topics)
-        for summary in reversed(list(self.runs.values())):
-            if not wanted:
-                break
-            for partition, stop in summary.stops.items():
-                if partition.topic in wanted:
-                    found.setdefault(partition.topic, (summary, {}))[1][partition] = stop
-            wanted -= found.keys()
-        return found
+    @property
+    def newest_entry(self) -> RunSummary | None:
+        """The entry of the run that finished last, whether it was taken back or not."""
+        past = self.past
+        found = (*past.taken_back[-1:], *(() if past.last is None else (past.last,)))
+        return max(found, key=lambda run: run.finished_ms, default=None)
+
+    def last(self) -> RunSummary | None:
+        """Return the run that finished last, without its details."""
+        return self.past.last
+
+    def find(self, run_id: str) -> RunSummary | None:
+        """Return a run that has finished, and was not taken back, without its details."""
+        found = self.archive.find(run_id)
+        return None if found is None or found.summary.taken_back_ms else found.summary
+
+    def find_interval(self, interval_ms: tuple[int, int]) -> RunSummary | None:
+        """Return the run that finished last of those for a data interval, without its details."""
+        found = self.archive.find_interval(interval_ms)
+        return None if found is None else found.summary
+
+    def latest(self, count: int) -> list[RunSummary]:
+        """Return the runs that finished last, the last one at the end, without their details."""
+        return self.archive.latest(count)[::-1]
+
+    def all_runs(self) -> dict[str, RunSummary]:
+        """Return every finished run, in the order in which they finished. It reads the whole ledger."""
+        entries = self.archive.all().items()
+        return {run_id: found.summary for run_id, found in entries if not found.summary.taken_back_ms}
+
+    def detailed(self, run: RunSummary) -> RunSummary:
+        """Return a run with its details; without them if they have expired."""
+        return self.archive.detailed(run)
+
+    def with_reset(self, reset: ResetRecord) -> Ledger:
+        """Return the ledger after a step of a reset, which ends a continuous run."""
+        over = None if self.continuous is None else msgspec.structs.replace(self.continuous, over=True)
+        return replace(self, reset=reset, continuous=over)
+
+    def with_continuous(self, run: ContinuousRun) -> Ledger:
+        """Return the ledger with a continuous run, which begins or is over; what a reset left is past."""
+        return replace(self, continuous=run, reset=None)
+
+    def _is_last(self, run_id: str) -> bool:
+        return self.past.last is not None and self.past.last.run_id == run_id
+
+    def is_finished(self, run_id: str) -> bool:
+        """Whether a run has finished, and was not taken back."""
+        return self.find(run_id) is not None
+
+    def is_taken_back(self, run_id: str) -> bool:
+        """Whether a reset took a run back, and it has not finished again."""
+        found = self.archive.find(run_id)
+        return found is not None and bool(found.summary.taken_back_ms)
+
+    def left(self, topics: Collection[str]) -> dict[str, TopicLeft]:
+        """Return for each topic how the newest finished run that read it left it."""
+        return {topic: left for topic, left in self.past.left.items() if topic in topics and left.stops}
 
     def left_at(self, topics: Collection[str]) -> dict[TopicPartition, int]:
         """Return where the newest finished run that read each topic, or the reset after it, left it."""
         if self.reset is not None:
             return {tp: at for tp, at in self.reset.stops.items() if tp.topic in topics}
-        return {tp: stop for _, of_topic in self.newest(topics).values() for tp, stop in of_topic.items()}
+        return {
+            tp: at for topic, left in self.left(topics).items() for tp, at in left.stops_of(topic).items()
+        }
 
 
-def check_run_id(run_id: str) -> None:
-    """Refuse a run id that the ledger cannot hold.
-
-    :raises ConfigError: it is empty, too long, or starts with two underscores.
-    """
-    if not run_id or run_id.startswith(_RESERVED) or len(msgspec.json.encode(run_id)) > _RUN_ID_BYTES:
-        raise ConfigError(
-            f"run id {run_id[:60]!r} cannot be used",
-            fix=f"use 1 to {_RUN_ID_BYTES} bytes that do not start with two underscores",
-        )
-
-
-def summary_record(summary: RunSummary) -> MetadataRecord:
-    """Return the ledger's record of a finished run."""
-    topic = ProtocolTopics(summary.application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(summary), summary.run_id.encode(), None)
-
-
-def lease_record(application_id: str, lease: Lease) -> MetadataRecord:
-    """Return the ledger's record of the lease."""
-    topic = ProtocolTopics(application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(lease), LEASE_KEY.encode(), None)
-
-
-def no_lease_record(application_id: str) -> MetadataRecord:
-    """Return the record that takes the lease from its holder."""
-    return MetadataRecord(ProtocolTopics(application_id).ledger, None, LEASE_KEY.encode(), None)
-
-
-def assignment_record(application_id: str, assignment: Assignment | None) -> MetadataRecord:
-    """Return the ledger's record of the partition groups, None to delete it."""
-    value = None if assignment is None else msgspec.json.encode(assignment)
-    return MetadataRecord(ProtocolTopics(application_id).ledger, value, ASSIGNMENT_KEY.encode(), None)
-
-
-def reset_record(application_id: str, reset: ResetRecord) -> MetadataRecord:
-    """Return the ledger's record of a reset."""
-    topic = ProtocolTopics(application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(reset), RESET_KEY.encode(), None)
-
-
-def continuous_record(application_id: str, run: ContinuousRun) -> MetadataRecord:
-    """Return the ledger's record of a continuous run."""
-    topic = ProtocolTopics(application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(run), CONTINUOUS_KEY.encode(), None)
-
-
-def own_topics_record(application_id: str, own: OwnTopics) -> MetadataRecord:
-    """Return the ledger's record of which topics are the application's."""
-    topic = ProtocolTopics(application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(own), TOPICS_KEY.encode(), None)
-
-
-def changelog_ends_record(application_id: str, ends: ChangelogEnds) -> MetadataRecord:
-    """Return the ledger's record of where changelogs ended."""
-    topic = ProtocolTopics(application_id).ledger
-    return MetadataRecord(topic, msgspec.json.encode(ends), CHANGELOGS_KEY.encode(), None)
-
-
-def decode_lease(record: Record) -> Lease | None:
-    """Return what a record of the ledger says of the lease; None if it takes it away, or is another record.
-
-    :raises KafkaClientError: another version of this package wrote it.
-    """
-    value = record.value()
-    if record.key() != LEASE_KEY.encode() or value is None:
-        return None
-    return _decode(value, Lease, record.topic(), record.offset())
-
-
-def decode_summary(record: Record) -> RunSummary | None:
-    """Return what a record of the ledger says of a run; None if it deletes it, or is another record.
-
-    :raises KafkaClientError: no run wrote it, or another version of this package did.
-    """
-    key, value = record.key(), record.value()
-    if not key or key.startswith(_RESERVED.encode()) or value is None:
-        return None
-    return _decode(value, RunSummary, record.topic(), record.offset())
-
-
-def read_ledger(
+def read_ledger(  # noqa: PLR0913 - all but two have defaults
     cluster: ClusterPort,
     application_id: str,
     *,
@@ -238,78 +247,144 @@ def read_ledger(
     reader: ReaderPort | None = None,
     wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
     clock: Clock | None = None,
+    reading: Callable[[], AbstractContextManager[ReaderPort]] | None = None,
+    before: Ledger | None = None,
 ) -> Ledger:
     """Read an application's ledger; a missing topic is empty.
 
+    :param reader: used instead of a new client, now and when the ledger is asked for single runs.
     :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
+    :param reading: gives the reader for single runs where that is not ``reader``.
+    :param before: as it was read before: its checkpoint is not read again while it is the last one.
     """
-    topic = ProtocolTopics(application_id).ledger
-    content = read_log(
-        cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
+
+    def given_or_new() -> AbstractContextManager[ReaderPort]:
+        return closing(cluster.reader(group_id=application_id)) if reader is None else nullcontext(reader)
+
+    source = _Source(
+        cluster=cluster,
+        application_id=application_id,
+        admin=admin,
+        reader=reader,
+        wait_ms=wait_ms,
+        clock=clock or SystemClock(),
+        reading=reading or given_or_new,
+        before=before or Ledger(),
     )
-    lease: Lease | None = None
-    lease_offset, lease_written_ms = -1, 0
-    assignment: Assignment | None = None
-    reset: ResetRecord | None = None
-    continuous: ContinuousRun | None = None
-    own_topics: OwnTopics | None = None
-    changelog_ends: ChangelogEnds | None = None
-    runs: dict[str, RunSummary] = {}
-    taken_back: dict[str, RunSummary] = {}
-    for record in content.records:
-        # A key that is no text is a stranger's; what it says of itself is refused below, with its offset.
-        key, value = (record.key() or b"").decode(errors="replace"), record.value()
-        if key == LEASE_KEY:
-            lease = None if value is None else _decode(value, Lease, topic, record.offset())
-            lease_offset, lease_written_ms = (
-                (-1, 0) if lease is None else (record.offset(), record.timestamp()[1])
+    return source.read()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """One look at a ledger."""
+
+    cluster: ClusterPort
+    application_id: str
+    admin: AdminPort | None
+    reader: ReaderPort | None
+    wait_ms: int
+    clock: Clock
+    reading: Callable[[], AbstractContextManager[ReaderPort]]
+    before: Ledger
+
+    @property
+    def topic(self) -> str:
+        return ProtocolTopics(self.application_id).ledger
+
+    def read(self) -> Ledger:
+        """Read the end and the checkpoint, or everything.
+
+        :raises KafkaClientError: a record is no ledger's, or another version's, or the checkpoint is lost.
+        """
+        for _ in range(_READS - 1):
+            # A checkpoint that the cleaner took away has a successor, which is read now.
+            with suppress(TornCheckpointError):
+                return self._from_tail() or self._whole()
+        return self._from_tail() or self._whole()
+
+    def _from_tail(self) -> Ledger | None:
+        """Read the end and the checkpoint; None if all must be read."""
+        last = _TAIL
+        content = self._read(last)
+        while not content.records and content.first > content.log.start:
+            last *= 8
+            content = self._read(last)
+        if content.first <= content.log.start:
+            return self._folded(content)
+        span = checkpoint_span(content.records)
+        return None if span is None else self._from_checkpoint(content, span)
+
+    def _whole(self) -> Ledger:
+        return self._folded(self._read(None))
+
+    def _read(self, last: int | None) -> LogContent:
+        return read_log(
+            self.cluster,
+            self.topic,
+            group_id=self.application_id,
+            admin=self.admin,
+            reader=self.reader,
+            wait_ms=self.wait_ms,
+            clock=self.clock,
+            last=last,
+        )
+
+    def _span(self, content: LogContent) -> LogSpan:
+        return LogSpan(
+            partition=TopicPartition(self.topic, 0),
+            start=content.log.start,
+            end=content.stable_end,
+            reading=self.reading,
+            clock=self.clock,
+        )
+
+    def _from_checkpoint(self, content: LogContent, span: Span) -> Ledger | None:
+        """Take what a checkpoint says, and the lease after it; None if it is not where it should be."""
+        known, final = self.before, content.records[-1]
+        seen = lease_seen(final) if key_of(final) == LEASE_KEY else None
+        if seen is not None and (known.checkpoint, known.log.topic_id) == (span, content.log.topic_id):
+            return replace(
+                known,
+                lease=seen.lease,
+                lease_offset=seen.offset,
+                lease_written_ms=seen.written_ms,
+                next_offset=content.stable_end if content.complete else -1,
+                log=content.log,
             )
-        elif key == ASSIGNMENT_KEY:
-            assignment = None if value is None else _decode(value, Assignment, topic, record.offset())
-        elif key == RESET_KEY:
-            reset = None if value is None else _decode(value, ResetRecord, topic, record.offset())
-            if continuous is not None:
-                continuous = msgspec.structs.replace(continuous, over=True)
-        elif key == CONTINUOUS_KEY:
-            continuous = None if value is None else _decode(value, ContinuousRun, topic, record.offset())
-            # Also when it says that the run is over: it was written anew by the batch after it.
-            reset = None
-        elif key == TOPICS_KEY:
-            own_topics = None if value is None else _decode(value, OwnTopics, topic, record.offset())
-        elif key == CHANGELOGS_KEY:
-            changelog_ends = None if value is None else _decode(value, ChangelogEnds, topic, record.offset())
-        elif key and not key.startswith(_RESERVED):
-            runs.pop(key, None)
-            taken_back.pop(key, None)
-            if value is None:
-                continue
-            summary = _decode(value, RunSummary, topic, record.offset())
-            if summary.taken_back_ms:
-                taken_back[key] = summary
-            else:
-                runs[key] = summary
-                reset = None
-    return Ledger(
-        runs=runs,
-        lease=lease,
-        assignment=assignment,
-        taken_back=taken_back,
-        reset=reset,
-        continuous=continuous,
-        lease_offset=lease_offset,
-        lease_written_ms=lease_written_ms,
-        own_topics=own_topics,
-        changelog_ends=changelog_ends,
-        log=content.log,
-    )
+        first, end = span
+        records = [record for record in content.records if first <= record.offset() < end]
+        if first < content.first:
+            records = self._span(content).records(first, end)
+        found = last_checkpoint(records)
+        if found is None or found[1] != span or found[0].at != end - 1:
+            return None
+        return self._ledger(content, FoldedLedger(found[0], span, seen or found[0].lease), everything=None)
 
+    def _folded(self, content: LogContent) -> Ledger:
+        everything, state = fold_ledger(content.records, self.topic)
+        return self._ledger(content, state, everything=everything)
 
-def _decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:
-    try:
-        return msgspec.json.decode(value, type=kind)
-    except msgspec.MsgspecError as error:
-        raise KafkaClientError(
-            f"{topic}-0@{offset} is not a ledger record that this version reads: {error}",
-            fix="install the airflow_kstreams version that wrote it",
-            code="BAD_LEDGER",
-        ) from None
+    def _ledger(self, content: LogContent, state: FoldedLedger, *, everything: Everything | None) -> Ledger:
+        held, lease = state.checkpoint, state.lease
+        return Ledger(
+            lease=None if lease is None else lease.lease,
+            lease_offset=-1 if lease is None else lease.offset,
+            lease_written_ms=0 if lease is None else lease.written_ms,
+            assignment=held.assignment,
+            reset=held.reset,
+            continuous=held.continuous,
+            own_topics=held.own_topics,
+            changelog_ends=held.changelog_ends,
+            past=held.past,
+            checkpoint=state.span,
+            next_offset=content.stable_end if content.complete else -1,
+            archive=RunArchive(
+                self._span(content), held.past, everything=everything, read_all=self._everything
+            ),
+            log=content.log,
+        )
+
+    def _everything(self) -> Everything:
+        with self.reading() as reader:
+            content = replace(self, admin=None, reader=reader, wait_ms=0)._read(None)
+        return fold_ledger(content.records, self.topic)[0]

@@ -1,4 +1,4 @@
-"""Reads a small one-partition topic from its beginning.
+"""Reads a small one-partition topic, from its beginning or only its end.
 
 Rule: "to the end" means the high watermark asked for before reading. Under read_committed a reader sees
 nothing at or past the first open transaction, so an end of partition below that high watermark is not the
@@ -34,11 +34,14 @@ class LogFacts(NamedTuple):
 
 
 class LogContent(NamedTuple):
-    """What a read found: the visible records, the offset up to which they are complete, the log itself."""
+    """What a read found: the visible records, the offset up to which they are complete, the log itself, and
+    the offset from which on it was read.
+    """
 
     records: tuple[Record, ...]
     stable_end: int
     log: LogFacts
+    first: int = 0
 
     @property
     def high_watermark(self) -> int:
@@ -65,6 +68,7 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
     first: int = 0,
     wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
     clock: Clock | None = None,
+    last: int | None = None,
 ) -> LogContent:
     """Read every committed record of a one-partition topic; a missing topic is empty.
 
@@ -72,6 +76,7 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
     :param reader: used instead of a new client; what it was assigned before is lost.
     :param first: offset of the first record to read, if the log does not begin after it.
     :param wait_ms: how long to wait for open transactions; 0 takes what is stable, which may be incomplete.
+    :param last: how many offsets to read, those before the last stable one; None for all.
     :raises OpenTransactionError: the wait was in vain.
     """
     with ExitStack() as clients:
@@ -85,15 +90,21 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
         high = admin.end_offsets([partition], isolation="read_uncommitted")[partition]
         start = admin.start_offsets([partition])[partition]
         log = LogFacts(found[topic].topic_id, start, high)
-        if max(start, first) >= high:
-            return LogContent((), high, log)
+        begin = max(start, first)
+        if begin >= high:
+            return LogContent((), high, log, begin)
+        if last is not None and high - begin > last:
+            # A reader that begins past the last stable offset would not hear of the end.
+            stable = admin.end_offsets([partition], isolation="read_committed")[partition]
+            # The log may have grown since it was asked for its end.
+            begin = max(begin, min(stable, high) - last)
         if reader is None:
             reader = cluster.reader(group_id=group_id)
             clients.callback(reader.close)
         records, stable_end = read_part(
-            reader, partition, (max(start, first), high), wait_ms=wait_ms, clock=clock or SystemClock()
+            reader, partition, (begin, high), wait_ms=wait_ms, clock=clock or SystemClock()
         )
-        content = LogContent(records, stable_end, log)
+        content = LogContent(records, stable_end, log, begin)
     if wait_ms and not content.complete:
         raise _hidden(cluster, partition, content, group_id, clock or SystemClock())
     return content

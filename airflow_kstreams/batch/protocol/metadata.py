@@ -55,9 +55,11 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     KIND_NOTIFICATION,
     KIND_STOP,
     VERSION,
+    VERSION_IN_PIECES,
     stop_hash,
 )
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, RunState, Slice
+from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -87,7 +89,8 @@ class Folded:
         foreign writer.
     :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known then.
     :param live_keys: every key that holds a value, to be tombstoned by the next begin.
-    :param torn: whether the stop set is not the one the marker names, so that the topic must be read again.
+    :param torn: whether the stop set, or the plan, is not the one the marker names, so that the topic must be
+        read again. Without its plan there is no slice.
     :param cleared: whether the marker was deleted by a record that says so.
     :param log: what was read.
     """
@@ -165,7 +168,13 @@ class LiveRecords:
         if marker is None or marker.value not in (COMPLETED, FINISHED):
             return Folded(state=RunState.NEW, live_keys=keys, cleared=marker_key in self._deleted)
         state = RunState.RUNNING if marker.value == COMPLETED else RunState.FINISHED
-        plan = _plan(marker)
+        _refuse_other_format(marker)
+        encoded = marker.headers.get(H_PLAN)
+        if pieces_of(marker.headers):
+            encoded = joined(marker.key, marker.headers, lambda key: live[key].value if key in live else None)
+            if encoded is None:
+                return Folded(state=state, live_keys=keys, torn=True)
+        plan = _plan(marker, encoded)
         entries = list(live.values())
         if plan is None:
             return _foreign(state, entries, keys, topics)
@@ -247,15 +256,15 @@ def read_metadata_with_content(
             cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
         )
         folded = replace(fold(content.records, application_id, topics=topics), log=content.log)
-        if not folded.torn or folded.state is RunState.FINISHED:
+        if not folded.torn or (folded.state is RunState.FINISHED and folded.slice is not None):
             return folded, content
     raise torn(application_id)
 
 
 def torn(application_id: str) -> KafkaClientError:
-    """Build the error for a stop set that stays torn."""
+    """Build the error for a stop set or a plan that stays torn."""
     return KafkaClientError(
-        f"the stop offsets in {ProtocolTopics(application_id).metadata} are not the ones that the completed "
+        f"the stop offsets or the plan in {ProtocolTopics(application_id).metadata} are not those that the "
         f"marker names (read {READS} times)",
         fix=f"something else writes to this topic: stop it, then run {drop_slice_command(application_id)}",
         code="TORN_METADATA",
@@ -267,21 +276,27 @@ def _headers(record: Record) -> dict[str, bytes]:
     return {name: value for name, value in record.headers() or () if value is not None}
 
 
-def _plan(marker: _Entry) -> RunPlan | None:
-    """Return what the marker's run froze; None for a marker in the spec's bare format.
+def _refuse_other_format(marker: _Entry) -> None:
+    """Refuse a marker of another version: whatever it means by its records, it is not the spec's bare format.
 
-    :raises KafkaClientError: it is ours, and this version cannot read it.
+    :raises KafkaClientError: this version cannot read it.
     """
-    encoded = marker.headers.get(H_PLAN)
     version = marker.headers.get(H_VERSION, VERSION)
-    if version != VERSION:
-        # Whatever a newer format means by its records, it is not the spec's bare one.
+    if version not in (VERSION, VERSION_IN_PIECES):
         raise KafkaClientError(
             f"the run's marker is written in format {version.decode(errors='replace')!r}, expected "
-            f"{VERSION.decode()!r}",
+            f"{VERSION.decode()!r} or {VERSION_IN_PIECES.decode()!r}",
             fix="install the airflow_kstreams version that began the run, or reset the application",
             code="BAD_METADATA",
         )
+
+
+def _plan(marker: _Entry, encoded: bytes | None) -> RunPlan | None:
+    """Return what the marker's run froze; None for a marker in the spec's bare format.
+
+    :param encoded: the plan as it was written; None where there is none.
+    :raises KafkaClientError: it is ours, and this version cannot read it.
+    """
     if encoded is None:
         return None
     try:

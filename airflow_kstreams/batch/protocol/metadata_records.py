@@ -1,23 +1,10 @@
 """Records of the metadata topic: KIP-95's keys and values as text, ours beside them in headers.
 
-==================  ==============  ========  ============================================================
-record              key             value     headers beside version, kind, run and generation
-==================  ==============  ========  ============================================================
-stop offset         ``A_1``         ``55``    topic, partition, topic id, start offset
-completed marker    ``<app>``       ``0``     owner and the whole plan
-done notification   ``<app>-0_1``   ``done``  subtopology and group of the task
-intermediate stop   ``I_1``         ``60``    topic, partition, topic id, start offset
-finished marker     ``<app>``       ``1``     owner and the whole plan
-tombstone           any of these    null      none
-==================  ==============  ========  ============================================================
-
-KIP-95 has a task notify once per input partition and intermediate partition (``A_1-I_1`` -> ``60``), from
-which each reader takes the maximum. Those records grow with partitions squared; a task notifies once here,
-and its coordinator writes the stop (:mod:`airflow_kstreams.batch.protocol.stops`). Pairs are read still: an
-earlier version of this package wrote them, and other programs do.
-
+==================  ==============  ========  =====================================================
 Keys are ambiguous in general (topics may hold dashes, underscores and digits), so readers trust the headers.
-``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers.
+``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers. A key of a piece
+coincides with none: no name of a topic or an application holds ``#``. A marker whose plan is in pieces has a
+version of its own, so that a reader which knows no pieces does not take it for a foreign one.
 """
 
 from __future__ import annotations
@@ -30,12 +17,15 @@ from typing import NamedTuple
 import msgspec
 
 from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.pieces import cut
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 VERSION = b"1"
+#: Of a marker whose plan is in pieces.
+VERSION_IN_PIECES = b"2"
 COMPLETED, FINISHED = b"0", b"1"
 DONE = b"done"
 PARTITION = 0
@@ -58,7 +48,7 @@ H_GROUP = "kstreams.group"
 KIND_STOP, KIND_INTERMEDIATE_STOP = b"stop", b"intermediate stop"
 #: Of a task as a whole; an earlier version's, of one pair of partitions.
 KIND_DONE, KIND_NOTIFICATION = b"done", b"notification"
-KIND_COMPLETED, KIND_FINISHED = b"completed", b"finished"
+KIND_COMPLETED, KIND_FINISHED, KIND_PIECE = b"completed", b"finished", b"piece of the plan"
 
 
 class MetadataRecord(NamedTuple):
@@ -87,20 +77,31 @@ def stop_hash(inputs: Iterable[FrozenPartition]) -> str:
 
 
 def slice_records(slice_: Slice, *, owner: str) -> list[MetadataRecord]:
-    """Return a new slice's records: every stop offset, then the completed marker."""
+    """Return a new slice's records: every stop offset, then the completed marker with its plan."""
     return [
         *(_stop_record(slice_, frozen, KIND_STOP) for frozen in slice_.inputs),
+        *plan_pieces(slice_),
         completed_record(slice_, owner=owner),
     ]
 
 
+def plan_pieces(slice_: Slice) -> list[MetadataRecord]:
+    """Return what comes before a marker in its transaction: the plan, if it does not fit into the marker."""
+    key = _marker_key(slice_)
+    large = cut(key, msgspec.json.encode(slice_.plan))
+    if large is None:
+        return []
+    headers: Headers = [(H_KIND, KIND_PIECE), *_of_run(slice_)]
+    return [MetadataRecord(_topic(slice_), part, name, headers) for name, part in large.pieces]
+
+
 def completed_record(slice_: Slice, *, owner: str) -> MetadataRecord:
-    """Return the completed marker."""
+    """Return the completed marker; :func:`plan_pieces` go before it."""
     return _marker(slice_, KIND_COMPLETED, COMPLETED, owner)
 
 
 def finished_record(slice_: Slice, *, owner: str) -> MetadataRecord:
-    """Return the finished marker."""
+    """Return the finished marker; :func:`plan_pieces` go before it."""
     return _marker(slice_, KIND_FINISHED, FINISHED, owner)
 
 
@@ -180,13 +181,16 @@ def _topic(slice_: Slice) -> str:
     return ProtocolTopics(slice_.plan.topology.application_id).metadata
 
 
-def _common(slice_: Slice, kind: bytes) -> Headers:
-    return [
-        (H_VERSION, VERSION),
-        (H_KIND, kind),
-        (H_RUN, slice_.run_id.encode()),
-        (H_GENERATION, str(slice_.generation).encode()),
-    ]
+def _marker_key(slice_: Slice) -> bytes:
+    return slice_.plan.topology.application_id.encode()
+
+
+def _common(slice_: Slice, kind: bytes, version: bytes = VERSION) -> Headers:
+    return [(H_VERSION, version), (H_KIND, kind), *_of_run(slice_)]
+
+
+def _of_run(slice_: Slice) -> Headers:
+    return [(H_RUN, slice_.run_id.encode()), (H_GENERATION, str(slice_.generation).encode())]
 
 
 def _stop_record(slice_: Slice, frozen: FrozenPartition, kind: bytes) -> MetadataRecord:
@@ -202,9 +206,11 @@ def _stop_record(slice_: Slice, frozen: FrozenPartition, kind: bytes) -> Metadat
 
 
 def _marker(slice_: Slice, kind: bytes, value: bytes, owner: str) -> MetadataRecord:
+    key, plan = _marker_key(slice_), msgspec.json.encode(slice_.plan)
+    large = cut(key, plan)
     headers: Headers = [
-        *_common(slice_, kind),
+        *_common(slice_, kind, VERSION if large is None else VERSION_IN_PIECES),
         (H_OWNER, owner.encode()),
-        (H_PLAN, msgspec.json.encode(slice_.plan)),
+        *([(H_PLAN, plan)] if large is None else large.headers),
     ]
-    return MetadataRecord(_topic(slice_), value, slice_.plan.topology.application_id.encode(), headers)
+    return MetadataRecord(_topic(slice_), value, key, headers)

@@ -51,7 +51,7 @@ class MetadataView:
             if self._folded is None or self._folded[0] != topics:
                 self._folded = (topics, self._live.fold(self._app, topics=topics))
             folded = replace(self._folded[1], log=self._log)
-            if not folded.torn or folded.state is RunState.FINISHED:
+            if not folded.torn or (folded.state is RunState.FINISHED and folded.slice is not None):
                 return folded
             self._forget()
         raise torn(self._app)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -22,6 +22,14 @@ def partition_named(name: str) -> TopicPartition:
     """Return the partition that ``topic-partition`` names."""
     topic, _, number = name.rpartition("-")
     return TopicPartition(topic, int(number))
+
+
+def transactional_ids(application_id: str, tasks: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the transactional ids that tasks use: ``<app>-<subtopology>_<group>``.
+
+    :param tasks: number of tasks per subtopology id, which is text.
+    """
+    return tuple(f"{application_id}-{sub}_{group}" for sub, count in tasks.items() for group in range(count))
 
 
 class RunState(enum.Enum):
@@ -61,15 +69,13 @@ class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What begin froze; travels whole in a header of both markers, because compaction may keep only one of
-    them.
+    """What begin froze; travels with both markers, because compaction may keep only one of them.
 
     :param topology: the topology's plan.
     :param partitions: partition count of every source topic, inputs and intermediates.
     :param topic_ids: topic id of every source topic.
     :param tasks: number of tasks of each subtopology (subtopology id as text -> count).
     :param stop_hash: hash over the stop set, so that a torn stop set is noticed.
-    :param transactional_ids: every transactional id that tasks of this run may use.
     :param begun_ms: when the slice was frozen, epoch milliseconds.
     :param empty: whether there was nothing new, so that no task ever runs.
     :param groups: partition groups of each subtopology whose partitions are grouped in another way than by
@@ -77,7 +83,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param intermediate_starts: where the slice starts in every intermediate partition: ``topic-partition`` ->
         offset. Begin commits these and the inputs' starts, so that a partition without a committed offset is
         one whose progress was lost.
-    :param warnings: what a person should look at, one line each.
+    :param warnings: what a person should look at, one line each, the first few.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
     :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
         processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
@@ -88,6 +94,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param moved_starts: input partitions that do not start where the ledger says that the last run, or a
         reset, left them, because a person or a run without an end has moved them: ``topic-partition`` ->
         where that was; None in plans of earlier versions.
+    :param transactional_ids: of plans of earlier versions, which had them written out.
     """
 
     topology: TopologyPlan
@@ -95,7 +102,6 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: dict[str, str]
     tasks: dict[str, int]
     stop_hash: str
-    transactional_ids: tuple[str, ...]
     begun_ms: int
     empty: bool = False
     groups: dict[str, Groups] = {}
@@ -108,6 +114,12 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     autostop_at: str = ""
     ledger: LedgerSeen | None = None
     moved_starts: dict[str, int] | None = None
+    transactional_ids: tuple[str, ...] = ()
+
+    @property
+    def task_ids(self) -> tuple[str, ...]:
+        """Every transactional id that tasks of this run may use."""
+        return self.transactional_ids or transactional_ids(self.topology.application_id, self.tasks)
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +186,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     records_ahead: int | None = None
 
 
-def ahead_in_all(reports: Iterable[TaskReport]) -> int | None:
+def ahead_in_all(reports: Iterable[TaskReport | SubtopologyTotals]) -> int | None:
     """Add up the records dated too far ahead; None when a report does not say."""
     counts = [report.records_ahead for report in reports]
     known = [count for count in counts if count is not None]
@@ -194,8 +206,61 @@ class SubtopologyTopics(msgspec.Struct, frozen=True, kw_only=True, array_like=Tr
     sinks: tuple[str, ...]
 
 
-class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The ledger's entry of a finished run, kept under the run id.
+class TopicRead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What a run read of an input topic, its partitions added up.
+
+    :param topic: its name.
+    :param partitions: how many it had.
+    :param start: sum of their start offsets.
+    :param stop: sum of their stop offsets.
+    """
+
+    topic: str
+    partitions: int
+    start: int
+    stop: int
+
+
+class SubtopologyTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the tasks of one subtopology did, added up; see ``TaskReport``.
+
+    :param id: of the subtopology.
+    :param tasks: how many there were.
+    """
+
+    id: int
+    tasks: int
+    records_in: int = 0
+    records_out: int = 0
+    records_dropped: int = 0
+    records_dead_lettered: int = 0
+    records_skipped: int = 0
+    records_ahead: int | None = None
+
+    @property
+    def task_id(self) -> str:
+        """What the ids of its tasks begin with."""
+        return f"{self.id}_"
+
+    @classmethod
+    def of(cls, subtopology_id: int, reports: Sequence[TaskReport]) -> SubtopologyTotals:
+        """Add up."""
+        return cls(
+            id=subtopology_id,
+            tasks=len(reports),
+            records_in=sum(report.records_in for report in reports),
+            records_out=sum(report.records_out for report in reports),
+            records_dropped=sum(report.records_dropped for report in reports),
+            records_dead_lettered=sum(report.records_dead_lettered for report in reports),
+            records_skipped=sum(report.records_skipped for report in reports),
+            records_ahead=ahead_in_all(reports),
+        )
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a finished run did. The ledger's entry, kept under the run id, has what identifies it and its
+    totals; what it has per task and partition is kept apart, and for a while only, see
+    :mod:`airflow_kstreams.batch.protocol.run_details`. Entries of earlier versions have everything.
 
     :param run_id: the run.
     :param application_id: the application.
@@ -203,16 +268,17 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     :param finished_ms: when the finished marker was written, epoch milliseconds.
     :param generation: of the slice at the end: 1 + number of takeovers.
     :param empty: whether there was nothing new.
-    :param inputs: every input partition's start and stop.
+    :param inputs: every input partition's start and stop; a detail.
     :param intermediate_stops: stop offset of every intermediate partition, past the transaction markers that
-        follow it: ``topic-partition`` -> offset.
-    :param tasks: what each task did.
+        follow it: ``topic-partition`` -> offset; a detail.
+    :param tasks: what each task did; a detail.
     :param topology_hash: of the topology that ran.
     :param topic_ids: topic id of every source topic, so that a topic that is created again is noticed even
-        when the metadata topic is gone.
+        when the metadata topic is gone; a detail.
     :param partition_times: what of each source partition's time survives: ``topic-partition`` -> partition
-        time, largest timestamp, stream time. They travel with the committed offsets, too, which may expire.
-    :param warnings: what a person should look at, one line each.
+        time, largest timestamp, stream time; a detail. They travel with the committed offsets, too, which may
+        expire.
+    :param warnings: what a person should look at, one line each, the first few.
     :param taken_back_ms: when a reset took back what it processed, epoch milliseconds; 0 = never. Such
         a run is not finished any more: it may run again under its id.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
@@ -222,6 +288,13 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         versions.
     :param counts: what became of the records, by topic and node; None if an earlier version counted a part of
         it: unknown.
+    :param read: what it read of each input topic; empty in entries of earlier versions.
+    :param totals: what the tasks of each subtopology did; empty of an empty run, and in entries of earlier
+        versions.
+    :param previous: offset of the entry of the run that finished before it, -1 if none did; None in entries
+        of earlier versions.
+    :param details: where in the ledger its details were written, from and to offset; None in entries of
+        earlier versions.
     """
 
     run_id: str
@@ -243,6 +316,49 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     dag_id: str = ""
     autostop_at: str = ""
     counts: RecordCounts | None = msgspec.field(default=None, name="record_counts")
+    read: tuple[TopicRead, ...] = ()
+    totals: tuple[SubtopologyTotals, ...] = ()
+    previous: int | None = None
+    details: tuple[int, int] | None = None
+
+    @property
+    def without_details(self) -> bool:
+        """Whether its details are not here: they are kept apart, or have expired."""
+        return bool(self.read) and not self.inputs
+
+    @property
+    def reads(self) -> tuple[TopicRead, ...]:
+        """What it read of each input topic, sorted."""
+        if self.read:
+            return self.read
+        parts: dict[str, list[FrozenPartition]] = {}
+        for part in self.inputs:
+            parts.setdefault(part.topic, []).append(part)
+        return tuple(
+            TopicRead(
+                topic=topic,
+                partitions=len(of_topic),
+                start=sum(part.start_offset for part in of_topic),
+                stop=sum(part.stop_offset for part in of_topic),
+            )
+            for topic, of_topic in sorted(parts.items())
+        )
+
+    @property
+    def input_topics(self) -> set[str]:
+        """Topics that it read and did not write."""
+        return {read.topic for read in self.reads}
+
+    @property
+    def source_topics(self) -> set[str]:
+        """Topics that it read, as far as the entry says."""
+        read = {topic for sub in self.topics for topic in sub.sources}
+        return self.input_topics | read | {partition_named(name).topic for name in self.intermediate_stops}
+
+    @property
+    def task_count(self) -> int:
+        """How many tasks it had."""
+        return sum(sub.tasks for sub in self.totals) if self.totals else len(self.tasks)
 
     @property
     def outputs(self) -> set[str]:
@@ -255,6 +371,18 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         """Where the next run starts: the stop offset of every partition, inputs and intermediates."""
         stops = {part.topic_partition: part.stop_offset for part in self.inputs}
         return stops | {partition_named(name): stop for name, stop in self.intermediate_stops.items()}
+
+    def totals_of(self, subtopology_id: int) -> SubtopologyTotals:
+        """Return what the tasks of a subtopology did; nothing if it had none."""
+        for sub in self.totals:
+            if sub.id == subtopology_id:
+                return sub
+        reports = [task for task in self.tasks if task.task_id.startswith(f"{subtopology_id}_")]
+        return SubtopologyTotals.of(subtopology_id, reports)
+
+    @property
+    def _counted(self) -> Sequence[SubtopologyTotals | TaskReport]:
+        return self.totals or self.tasks
 
     @property
     def records_in(self) -> int | None:
@@ -271,22 +399,23 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _totals(self) -> Totals:
         if self.topics or self.counts is not None:
-            return totals(self.topics, self.counts, self.tasks)
+            return totals(self.topics, self.counts, self._counted)
         if self.intermediate_stops:
             return Totals(None, None)
         return Totals(
-            sum(task.records_in for task in self.tasks), sum(task.records_out for task in self.tasks)
+            sum(counted.records_in for counted in self._counted),
+            sum(counted.records_out for counted in self._counted),
         )
 
     @property
     def records_skipped(self) -> int:
         """Records left out because they are dated outside the interval that the run kept to."""
-        return sum(task.records_skipped for task in self.tasks)
+        return sum(counted.records_skipped for counted in self._counted)
 
     @property
     def records_ahead(self) -> int | None:
         """Records dated too far ahead that were processed; None when an earlier version ran a task."""
-        return ahead_in_all(self.tasks)
+        return ahead_in_all(self._counted)
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,6 +433,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         earlier versions: not known.
     :param slice_run_id: the run whose slice the owner works on; empty when that has no slice, and in leases
         of earlier versions.
+    :param checkpoint: where in the ledger the last checkpoint is, from and to offset; None if none is known,
+        and in leases of earlier versions.
     """
 
     owner_run_id: str
@@ -315,6 +446,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     stopping: bool = False
     lease_ms: int = 0
     slice_run_id: str = ""
+    checkpoint: tuple[int, int] | None = None
 
 
 class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any
     :param backfill: whether the run processed a past interval once more, for an application of its own.
     :return: ``application_id``, ``run_id``, ``records_in``, ``records_out``, ``finished_ms``, ``offsets``
         (topic -> partition as text -> ``[start, stop]``, half open), and ``partitions_omitted``, how many did
-        not fit; of a backfill also ``backfill``, which is true.
+        not fit; of a backfill also ``backfill``, which is true, and of a run whose details have expired
+        ``details_expired``, which is true, too: no offsets are known then.
     """
     extra: dict[str, Any] = {
         "application_id": summary.application_id,
@@ -34,6 +35,9 @@ def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any
         "partitions_omitted": 0,
         **({"backfill": True} if backfill else {}),
     }
+    if summary.without_details:
+        partitions = sum(read.partitions for read in summary.reads)
+        return {**extra, "partitions_omitted": partitions, "details_expired": True}
     # What moved comes first, so that what does not fit is what did not move.
     ordered = sorted(
         summary.inputs, key=lambda part: (part.start_offset == part.stop_offset, part.topic_partition)

@@ -46,7 +46,7 @@ def headline(summary: RunSummary) -> str:
 
 def finished_text(summary: RunSummary) -> str:
     """Return what a driver prints of the run that it has finished."""
-    first = f"run {summary.run_id} finished: {headline(summary)}, {len(summary.tasks)} tasks"
+    first = f"run {summary.run_id} finished: {headline(summary)}, {summary.task_count} tasks"
     warnings = [f"  warning: {warning}" for warning in summary.warnings]
     return "\n".join([first, *(f"  {row}" for row in count_rows(summary)), *warnings])
 
@@ -58,7 +58,7 @@ def count_rows(summary: RunSummary) -> Iterator[CountRow]:
     counts = summary.counts
     if counts is None:
         return
-    inputs = {part.topic for part in summary.inputs}
+    inputs = summary.input_topics
     for topic, records in sorted(counts.read.items()):
         if topic in inputs:
             yield CountRow(topic, "read", records)

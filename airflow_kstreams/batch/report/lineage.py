@@ -18,7 +18,8 @@ class TopicUse(NamedTuple):
     """A topic that a run read or wrote.
 
     :param topic: its name.
-    :param offsets: partition as text -> ``(start, stop)``, half open; empty for outputs.
+    :param offsets: partition as text -> ``(start, stop)``, half open; empty for outputs, and for inputs whose
+        offsets the ledger does not have any more.
     :param records: records read or written; None where they were not counted for this topic alone.
     """
 
@@ -92,11 +93,16 @@ def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
         run_id=run.run_id,
         generation=run.generation,
         finished=True,
-        inputs=_inputs(run.inputs, counts_in),
+        inputs=_expired(run, counts_in) if run.without_details else _inputs(run.inputs, counts_in),
         outputs=tuple(TopicUse(topic, {}, counts_out[topic]) for topic in sorted(written - read)),
         records_in=run.records_in,
         records_out=run.records_out,
     )
+
+
+def _expired(run: RunSummary, counts: Mapping[str, int | None]) -> tuple[TopicUse, ...]:
+    """Return the inputs of a run of which the ledger does not have the offsets any more."""
+    return tuple(TopicUse(read.topic, {}, counts.get(read.topic)) for read in run.reads)
 
 
 def _inputs(
@@ -114,6 +120,6 @@ def _count(run: RunSummary, users: Iterable[SubtopologyTopics], *, inward: bool)
     for sub in users:
         if len(sub.sources if inward else sub.sinks) > 1:
             return None
-        reports = [task for task in run.tasks if task.task_id.startswith(f"{sub.id}_")]
-        total += sum(task.records_in if inward else task.records_out for task in reports)
+        counted = run.totals_of(sub.id)
+        total += counted.records_in if inward else counted.records_out
     return total

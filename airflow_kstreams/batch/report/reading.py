@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import chain
 
 from airflow_kstreams.batch.protocol.ledger import read_ledger
@@ -15,15 +16,20 @@ _POLL_SECONDS = 0.5
 
 
 def finished_run(cluster: ClusterPort, application_id: str, run_id: str | None) -> RunSummary | None:
-    """Return the ledger's entry of a run, None while it is not finished.
+    """Return what a run did, None while it is not finished.
+
+    What it has per task and partition is kept of the last runs only (``ledger.details.kept``): of an older
+    one ``without_details`` is true.
 
     :param cluster: where the application runs.
     :param application_id: the application.
     :param run_id: the run; None means the one that finished last.
     """
     # What an open transaction hides is not finished yet: a reader that decides nothing need not wait for it.
-    ledger = read_ledger(cluster, application_id, wait_ms=0)
-    return ledger.last() if run_id is None else ledger.runs.get(run_id)
+    with closing(cluster.reader(group_id=application_id)) as reader:
+        ledger = read_ledger(cluster, application_id, reader=reader, wait_ms=0)
+        found = ledger.last() if run_id is None else ledger.find(run_id)
+        return None if found is None else ledger.detailed(found)
 
 
 def last_values(cluster: ClusterPort, topic: str, *, timeout_seconds: float = 60.0) -> dict[bytes, bytes]:

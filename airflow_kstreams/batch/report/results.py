@@ -278,7 +278,7 @@ def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResul
 
     :param already: whether it had finished before, so that nothing was processed now.
     """
-    per_topic = _per_topic(summary.inputs)
+    per_topic = {read.topic: read.stop - read.start for read in summary.reads}
     result = RunResult(
         run_id=summary.run_id,
         application_id=summary.application_id,

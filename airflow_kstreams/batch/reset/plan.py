@@ -16,7 +16,7 @@ from airflow_kstreams.batch.protocol.log_read import (
     read_log,
 )
 from airflow_kstreams.batch.protocol.metadata import Folded, fold, live_keys
-from airflow_kstreams.batch.protocol.model import Lease, RunState, partition_named
+from airflow_kstreams.batch.protocol.model import Lease, RunState, RunSummary, partition_named
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.stops import partitions_of
 from airflow_kstreams.batch.reset.scenario import Logs, Scenario, Span, ToEarliest, spans_of
@@ -299,7 +299,7 @@ def _read_metadata(session: CoordinatorSession, app: str, look: Look) -> LogCont
         if stable.slice is not None:
             fence(
                 session.cluster,
-                stable.slice.plan.transactional_ids,
+                stable.slice.plan.task_ids,
                 admin=session.admin,
                 topics=written_topics(stable.slice.plan.topology),
             )
@@ -311,9 +311,12 @@ def _fold(content: LogContent, request: ResetRequest) -> tuple[Folded, tuple[byt
     topics = {*request.input_topics, *request.intermediate_topics}
     keys = live_keys(content.records)
     try:
-        return fold(content.records, request.application_id, topics=topics), keys
+        folded = fold(content.records, request.application_id, topics=topics)
     except KafkaClientError:
         return Folded(state=RunState.RUNNING, live_keys=keys), keys
+    if folded.torn and folded.slice is None:
+        return Folded(state=RunState.RUNNING, live_keys=keys), keys
+    return folded, keys
 
 
 def _refuse_unknown_application(
@@ -340,7 +343,7 @@ def _positions(folded: Folded, ledger: Ledger) -> dict[TopicPartition, int]:
     ended |= {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
     for intermediate, offset in folded.reached.items():
         ended[intermediate] = max(ended.get(intermediate, 0), offset)
-    if folded.state is RunState.FINISHED or slice_.run_id in ledger.runs:
+    if folded.state is RunState.FINISHED or ledger.find(slice_.run_id) is not None:
         return ended | ledger.stops
     return ledger.stops | {part.topic_partition: part.start_offset for part in slice_.inputs}
 
@@ -397,16 +400,30 @@ def _left(internal: InternalTopics, deleted: Mapping[str, int]) -> dict[str, str
 
 
 def _taken_back(ledger: Ledger, after: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """Return the runs of whose records some will be read again."""
+    """Return the runs of whose records some will be read again.
+
+    Where the details of a run have expired, its inputs are judged by the sums over their partitions.
+    """
+    if not after:
+        return ()
     return tuple(
-        run_id
-        for run_id, summary in ledger.runs.items()
-        if any(
+        run_id for run_id, run in ledger.all_runs().items() if _reads_again(ledger.detailed(run), after)
+    )
+
+
+def _reads_again(run: RunSummary, after: Mapping[TopicPartition, int]) -> bool:
+    if not run.without_details:
+        return any(
             part.start_offset < part.stop_offset
             and after.get(part.topic_partition, part.stop_offset) < part.stop_offset
-            for part in summary.inputs
+            for part in run.inputs
         )
-    )
+    for read in run.reads:
+        set_to = [after.get(TopicPartition(read.topic, number)) for number in range(read.partitions)]
+        known = [offset for offset in set_to if offset is not None]
+        if read.start < read.stop and len(known) == read.partitions and sum(known) < read.stop:
+            return True
+    return False
 
 
 def _groups_depend(ledger: Ledger, deleted: Collection[str]) -> bool:

@@ -47,15 +47,9 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.ledger import (
-    Ledger,
-    assignment_record,
-    no_lease_record,
-    own_topics_record,
-    reset_record,
-    summary_record,
-)
-from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord, tombstone
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.ledger_writes import LedgerChange
+from airflow_kstreams.batch.protocol.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.model import (
     Assignment,
     GroupedPartitions,
@@ -248,8 +242,10 @@ class ApplicationReset:
             transactional_ids=ids if pending is None else pending.transactional_ids,
             reset_id=self._request.reset_id,
         )
+        ledger = dataclasses.replace(seen.ledger, lease=None).with_reset(record)
         records = [tombstone(self._app, key) for key in seen.metadata_keys]
-        self._write(record, [*records, no_lease_record(self._app)])
+        self._session.write(records, ledger=LedgerChange(ledger=ledger))
+        self._written = record
         return record
 
     def _move(self, stopping: ResetRecord, seen: Survey) -> ResetRecord:
@@ -274,7 +270,13 @@ class ApplicationReset:
             transactional_ids=(),
             deleting=dict(plan.deleted),
         )
-        self._write(record, _ledger_changes(self._app, seen, plan), offsets=offsets)
+        change = LedgerChange(
+            ledger=_after_changes(seen, plan).with_reset(record),
+            taken_back=plan.taken_back,
+            taken_back_ms=seen.now_ms,
+        )
+        self._session.write((), ledger=change, offsets=offsets)
+        self._written = record
         return record
 
     def _delete(self, record: ResetRecord) -> None:
@@ -288,17 +290,10 @@ class ApplicationReset:
         deadline = self._clock.monotonic_seconds() + _FORGET_SECONDS
         while self._committed(gone) and self._clock.monotonic_seconds() < deadline:
             self._clock.sleep(_POLL_SECONDS)
-        self._write(msgspec.structs.replace(record, stage=ResetStage.DONE, deleting={}))
-
-    def _write(
-        self,
-        record: ResetRecord,
-        more: Sequence[MetadataRecord] = (),
-        *,
-        offsets: Mapping[TopicPartition, CommittedOffset] | None = None,
-    ) -> None:
-        self._session.write([*more, reset_record(self._app, record)], offsets=offsets)
-        self._written = record
+        done = msgspec.structs.replace(record, stage=ResetStage.DONE, deleting={})
+        ledger = self._session.read_ledger().with_reset(done)
+        self._session.write((), ledger=LedgerChange(ledger=ledger))
+        self._written = done
 
     def _planned(self, seen: Survey) -> ResetPlan:
         pending = seen.ledger.unfinished_reset
@@ -343,21 +338,17 @@ def _named(positions: Mapping[TopicPartition, int]) -> dict[str, int]:
     return {str(tp): offset for tp, offset in sorted(positions.items())}
 
 
-def _ledger_changes(application_id: str, seen: Survey, plan: ResetPlan) -> list[MetadataRecord]:
-    """Return the ledger's records that the new offsets and the end of changelogs make untrue."""
-    changes = [
-        summary_record(msgspec.structs.replace(seen.ledger.runs[run_id], taken_back_ms=seen.now_ms))
-        for run_id in plan.taken_back
-    ]
-    forgotten = {*plan.deleted, *plan.gone}
-    if plan.groups_dropped and seen.ledger.assignment is not None:
-        changes.append(assignment_record(application_id, _without(seen.ledger.assignment, forgotten)))
-    if seen.ledger.own_topics is not None:
+def _after_changes(seen: Survey, plan: ResetPlan) -> Ledger:
+    """Return the ledger without what the new offsets and the end of changelogs make untrue."""
+    ledger, forgotten = seen.ledger, {*plan.deleted, *plan.gone}
+    if plan.groups_dropped and ledger.assignment is not None:
+        ledger = dataclasses.replace(ledger, assignment=_without(ledger.assignment, forgotten))
+    if ledger.own_topics is not None:
         # The metadata topic holds nothing any more: the next run takes whichever there is.
-        forgotten.add(ProtocolTopics(application_id).metadata)
-        kept = {t: own for t, own in seen.ledger.own_topics.topics.items() if t not in forgotten}
-        changes.append(own_topics_record(application_id, OwnTopics(topics=kept)))
-    return changes
+        forgotten.add(ProtocolTopics(plan.request.application_id).metadata)
+        kept = {t: own for t, own in ledger.own_topics.topics.items() if t not in forgotten}
+        ledger = dataclasses.replace(ledger, own_topics=OwnTopics(topics=kept))
+    return ledger
 
 
 def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment | None:

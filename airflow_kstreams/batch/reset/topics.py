@@ -61,12 +61,10 @@ def recorded_topics(slice_: Slice | None, ledger: Ledger) -> RecordedTopics:
             outputs=frozenset(plan.outputs) - internal,
             internal=frozenset(internal),
         )
-    finished = (*ledger.taken_back.values(), *ledger.runs.values())
-    last = max(finished, key=lambda run: run.finished_ms, default=None)
+    last = ledger.newest_entry
     if last is None:
         return RecordedTopics(internal=frozenset(internal))
-    inputs = frozenset(part.topic for part in last.inputs)
-    read = {partition.topic for partition in last.stops}
+    inputs, read = frozenset(last.input_topics), last.source_topics
     named = ProtocolTopics(last.application_id)
     internal |= {topic for topic in read - inputs if named.is_internal(topic)}
     return RecordedTopics(

@@ -4,10 +4,10 @@ Rule: changelogs, ledger and metadata topic are the topics that they were, begin
 does not move, and end no earlier than they did. What cannot be compared, because no run of a version that
 keeps it has written it, is taken as it is. Each fact stands in another topic than the one that it is about::
 
-    id of the metadata topic        ledger, ``__topics__``
+    id of the metadata topic        ledger, its checkpoint
     id and end of the ledger        plan of the run that began last, in the metadata topic
-    id of a changelog               ledger, ``__assignment__``, since it may hold state
-    ends of a changelog             ledger, ``__changelogs__``, when a run was finished last; while a run is
+    id of a changelog               ledger, its checkpoint, since it may hold state
+    ends of a changelog             ledger, its checkpoint, when a run was finished last; while a run is
                                     under way, beside the committed offsets of each task, which looks at
                                     them itself: :mod:`airflow_kstreams.batch.task.changelog_evidence`
 

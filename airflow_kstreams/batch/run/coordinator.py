@@ -21,28 +21,23 @@ The order in ``begin``, where each line may be the last one that runs:
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import msgspec
 
 from airflow_kstreams.batch.protocol.data_loss import Loss
 from airflow_kstreams.batch.protocol.evidence import find_contradictions, find_foreign_progress
-from airflow_kstreams.batch.protocol.ledger import (
-    Ledger,
-    assignment_record,
-    changelog_ends_record,
-    check_run_id,
-    continuous_record,
-    lease_record,
-    own_topics_record,
-    summary_record,
-)
+from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.protocol.ledger_records import check_run_id
+from airflow_kstreams.batch.protocol.ledger_writes import LedgerChange
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import (
     completed_record,
     finished_record,
+    plan_pieces,
     slice_records,
     tombstone,
 )
@@ -60,7 +55,7 @@ from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.intervals import check_interval
 from airflow_kstreams.batch.run.lease import CoordinatorLease
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
-from airflow_kstreams.batch.run.new_slice import build_slice
+from airflow_kstreams.batch.run.new_slice import NewSlice, build_slice
 from airflow_kstreams.batch.run.own_topics import refuse_shared
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
@@ -144,8 +139,8 @@ class Coordinator:
             dag_id=dag_id,
         )
         ledger = self.session.read_ledger(wait_ms=0)
-        if run_id in ledger.runs:
-            return self._finished(request, ledger)
+        if (done := ledger.find(run_id)) is not None:
+            return self._finished(request, ledger.detailed(done))
         waiting = self._waiting_slice(caller, plan, ledger)
         if waiting is not None:
             return BeginResult(slice=waiting)
@@ -194,7 +189,7 @@ class Coordinator:
 
     def finished(self, run_id: str) -> RunSummary | None:
         """Return the summary of a run that has finished, as far as can be seen without waiting."""
-        return self.session.read_ledger(wait_ms=0).runs.get(run_id)
+        return _finished_run(self.session.read_ledger(wait_ms=0), run_id)
 
     def finish(self, run_id: str) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
@@ -206,8 +201,8 @@ class Coordinator:
         """
         check_run_id(run_id)
         ledger = self.session.read_ledger(wait_ms=0)
-        if run_id in ledger.runs:
-            return ledger.runs[run_id]
+        if (done := _finished_run(ledger, run_id)) is not None:
+            return done
         caller = Caller(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
         self.lease.await_turn(ledger, caller, same_run_may_wait=False)
         try:
@@ -217,14 +212,14 @@ class Coordinator:
                 raise self.lease.lost_race(caller) from None
         except KafkaClientError as error:
             # Another coordinator may have finished the run meanwhile, and purged what was being read here.
-            if error.is_retriable or run_id not in (ledger := self.session.read_ledger()).runs:
+            done = None if error.is_retriable else _finished_run(self.session.read_ledger(), run_id)
+            if done is None:
                 raise
-            return ledger.runs[run_id]
+            return done
         # The coordinator that fenced the owner of the lease was refused, has taken over, or has finished the
         # run itself; the ledger says which.
         self.lease.reclaim()
-        ledger = self.session.read_ledger()
-        return ledger.runs[run_id] if run_id in ledger.runs else self._finish_claimed(run_id, caller)
+        return _finished_run(self.session.read_ledger(), run_id) or self._finish_claimed(run_id, caller)
 
     def close(self) -> None:
         """Give up a lease that is still held, and close the clients."""
@@ -233,8 +228,7 @@ class Coordinator:
         finally:
             self.session.close()
 
-    def _finished(self, request: SliceRequest, ledger: Ledger) -> BeginResult:
-        summary = ledger.runs[request.run_id]
+    def _finished(self, request: SliceRequest, summary: RunSummary) -> BeginResult:
         check_finished(
             summary,
             self._settings,
@@ -259,8 +253,8 @@ class Coordinator:
 
     def _begin_claimed(self, caller: Caller, request: SliceRequest, ledger: Ledger) -> BeginResult:
         plan = request.plan
-        if caller.run_id in ledger.runs:
-            return self._finished(request, ledger)
+        if (done := ledger.find(caller.run_id)) is not None:
+            return self._finished(request, ledger.detailed(done))
         self.lease.refuse_busy(ledger, caller)
         folded = unless_void(self.session.read_fenced(plan), ledger)
         if folded.state is RunState.RUNNING and folded.slice is not None:
@@ -279,19 +273,11 @@ class Coordinator:
             raise
         records = [tombstone(self._app, key) for key in folded.live_keys]
         records += slice_records(new.slice, owner=caller.owner)
-        if new.assignment is not None:
-            records.append(assignment_record(self._app, new.assignment))
-        if new.own_topics is not None:
-            records.append(own_topics_record(self._app, new.own_topics))
-        if ledger.current_continuous is not None:
-            over = msgspec.structs.replace(ledger.current_continuous, over=True)
-            records.append(continuous_record(self._app, over))
         lease = None
         if caller.hold_lease:
             lease = self.lease.new(caller, new.slice.generation, slice_run_id=new.slice.run_id)
-        if lease is not None:
-            records.append(lease_record(self._app, lease))
-        self.session.write(records, offsets=new.offsets)
+        change = self._begun(ledger, new)
+        self.session.write(records, offsets=new.offsets, ledger=change, lease=lease)
         self.lease.take(lease)
         log.info(
             "application %s: run %s began, at most %d input records%s",
@@ -301,6 +287,19 @@ class Coordinator:
             ", nothing new" if new.slice.plan.empty else "",
         )
         return BeginResult(slice=new.slice, created=True)
+
+    def _begun(self, ledger: Ledger, new: NewSlice) -> LedgerChange | None:
+        """Return what a new slice changes in the ledger, None if nothing but the lease."""
+        after = dataclasses.replace(
+            ledger,
+            assignment=new.assignment or ledger.assignment,
+            own_topics=new.own_topics or ledger.own_topics,
+        )
+        if ledger.current_continuous is not None:
+            after = after.with_continuous(msgspec.structs.replace(ledger.current_continuous, over=True))
+        if after == ledger and ledger.checkpoint is not None:
+            return None
+        return LedgerChange(ledger=after)
 
     def _has_begun_meanwhile(self, plan: TopologyPlan, before: Folded, ledger: Ledger) -> bool:
         """Whether the metadata topic holds another slice than it did: one without a driver yet, so that the
@@ -326,7 +325,8 @@ class Coordinator:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
         lease = self.lease.new(caller, taken.generation, slice_run_id=taken.run_id)
-        self.session.write([completed_record(taken, owner=caller.owner), lease_record(self._app, lease)])
+        marker = [*plan_pieces(taken), completed_record(taken, owner=caller.owner)]
+        self.session.write(marker, lease=lease)
         self.lease.take(lease)
         # Tasks of the former owner may hold offsets in open transactions: how far they are could not be read
         # until those have timed out.
@@ -337,12 +337,12 @@ class Coordinator:
         return taken
 
     def _finish_claimed(self, run_id: str, caller: Caller) -> RunSummary:
-        ledger = Ledger()
-        if not self.session.claimed:
-            with self.session.claiming():
-                ledger = self.session.read_ledger()
-                if run_id in ledger.runs:
-                    return ledger.runs[run_id]
+        claimed = self.session.claimed
+        with nullcontext() if claimed else self.session.claiming():
+            ledger = self.session.read_ledger()
+            if (done := _finished_run(ledger, run_id)) is not None:
+                return done
+            if not claimed:
                 self.lease.refuse_busy(ledger, caller, same_run_may_wait=False)
         folded = unless_void(self.session.read_metadata(None), ledger)
         slice_ = folded.slice
@@ -354,18 +354,25 @@ class Coordinator:
                 fix="begin the run first",
                 run_id=run_id,
             )
-        done = close_slice(self.session, slice_=slice_, folded=folded)
-        records = [finished_record(slice_, owner=folded.owner), summary_record(done.summary)]
-        if done.changelogs is not None:
-            records.append(changelog_ends_record(self._app, done.changelogs))
+        closed = close_slice(self.session, slice_=slice_, folded=folded)
+        change = LedgerChange(
+            ledger=dataclasses.replace(
+                ledger, reset=None, changelog_ends=closed.changelogs or ledger.changelog_ends
+            ),
+            finished=closed.summary,
+            details_kept=self._settings.ledger_details_kept,
+        )
         lease = self.lease.held
-        if lease is not None and lease.owner_run_id == run_id:
-            records.append(lease_record(self._app, msgspec.structs.replace(lease, expires_ms=0)))
-            lease = None
-        self.session.write(records, offsets=done.offsets)
-        self.lease.take(lease)
-        self._purge(done)
-        return done.summary
+        ours = lease is not None and lease.owner_run_id == run_id
+        finished = self.session.write(
+            [*plan_pieces(slice_), finished_record(slice_, owner=folded.owner)],
+            offsets=closed.offsets,
+            ledger=change,
+            lease=msgspec.structs.replace(lease, expires_ms=0) if lease is not None and ours else lease,
+        )
+        self.lease.take(None if ours else lease)
+        self._purge(closed)
+        return finished or closed.summary
 
     def _purge(self, done: FinishedSlice) -> None:
         """Delete processed repartition records; only saves space, so a failure is logged and left to the
@@ -375,3 +382,9 @@ class Coordinator:
             self.session.admin.delete_records(done.purge)
         except KStreamsError as error:
             log.warning("repartition topics of application %s could not be purged: %s", self._app, error)
+
+
+def _finished_run(ledger: Ledger, run_id: str) -> RunSummary | None:
+    """Return a finished run with its details, as far as they have not expired; None if it is not finished."""
+    found = ledger.find(run_id)
+    return None if found is None else ledger.detailed(found)

@@ -7,12 +7,13 @@ on. The claimant lives for a moment only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.model import transactional_ids
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort
@@ -42,21 +43,11 @@ def last_tasks(application_id: str, folded: Folded, ledger: Ledger) -> LastTasks
     owners = [owner for owner in (ledger.current_continuous, folded.slice) if owner is not None]
     ids: tuple[str, ...] | None = None
     if owners:
-        ids = () if owners[0].plan.empty else owners[0].plan.transactional_ids
+        ids = () if owners[0].plan.empty else owners[0].plan.task_ids
     elif ledger.assignment is not None:
         recorded = ledger.assignment.subtopologies
-        ids = transactional_ids(
-            application_id, {int(sub): len(entry.by_group) for sub, entry in recorded.items()}
-        )
+        ids = transactional_ids(application_id, {sub: len(entry.by_group) for sub, entry in recorded.items()})
     return LastTasks(ids, tuple(owner.plan.topology for owner in owners))
-
-
-def transactional_ids(application_id: str, tasks: Mapping[int, int]) -> tuple[str, ...]:
-    """Return the transactional ids that tasks use: ``<app>-<subtopology>_<group>``.
-
-    :param tasks: number of tasks per subtopology id.
-    """
-    return tuple(f"{application_id}-{sub}_{group}" for sub, count in tasks.items() for group in range(count))
 
 
 def fence(

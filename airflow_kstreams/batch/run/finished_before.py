@@ -104,7 +104,7 @@ def _differences(
         yield f"its cut was the data interval {was}, this one is {now}"
     if plan is None:
         return
-    inputs = {part.topic for part in summary.inputs}
+    inputs = summary.input_topics
     if inputs and inputs != {*plan.inputs}:
         yield f"it read {_topics(inputs)}, this one reads {_topics(plan.inputs)}"
     if summary.topics and summary.outputs != {*plan.outputs}:
@@ -114,10 +114,13 @@ def _differences(
 def _again(summary: RunSummary) -> str:
     starts = [f"{part.topic},{part.partition},{part.start_offset}" for part in summary.inputs]
     more = f" and {len(starts) - _NAMED} more" if len(starts) > _NAMED else ""
-    inputs = ",".join(sorted({part.topic for part in summary.inputs}))
+    began = f"{'; '.join(starts[:_NAMED])}{more}, a line of FILE each"
+    if summary.without_details:
+        began = "its details have expired, so the ledger does not say where that was"
+    inputs = ",".join(sorted(summary.input_topics))
     command = reset_command(summary.application_id, "--input-topics", inputs, "--from-file", "FILE")
     return (
-        f"set its inputs back to where it began ({'; '.join(starts[:_NAMED])}{more}, a line of FILE each): "
+        f"set its inputs back to where it began ({began}): "
         f"{command}; or process its data interval beside it, by a backfill (docs/backfill.md)"
     )
 

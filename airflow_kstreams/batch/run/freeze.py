@@ -121,7 +121,7 @@ def freeze(
 def _cut_decisions(prior: PriorRuns, request: SliceRequest, ledger: Ledger, folded: Folded) -> list[Loss]:
     app = request.plan.application_id
     return [
-        *find_lost_slice(prior, app, finished=ledger.runs),
+        *find_lost_slice(prior, app, finished=ledger.is_finished),
         *find_cut_ledger(app, ledger, folded),
         *find_contradictions(app, ledger, folded),
         *([] if prior.reset_by_hand else find_cut_metadata(app, ledger, folded)),

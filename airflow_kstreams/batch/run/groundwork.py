@@ -16,11 +16,11 @@ from airflow_kstreams.batch.protocol.data_loss import Loss
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import check_keys
-from airflow_kstreams.batch.protocol.model import RunPlan, RunState
+from airflow_kstreams.batch.protocol.model import RunPlan, RunState, transactional_ids
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
-from airflow_kstreams.batch.run.fence import fence, last_tasks, transactional_ids
+from airflow_kstreams.batch.run.fence import fence, last_tasks
 from airflow_kstreams.batch.run.offsets import find_vanished
 from airflow_kstreams.batch.run.own_topics import KnownTopics, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, with_committed
@@ -31,6 +31,9 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicDescription, To
 from airflow_kstreams.streams.records.record_queue import LastRecord
 
 log = logging.getLogger(__name__)
+
+#: How many warnings a plan and the ledger hold; each may name a partition, of which there may be thousands.
+_WARNINGS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,15 +131,20 @@ def run_plan(
         topic_ids=dict(topics.topic_ids),
         tasks={str(sub): count for sub, count in topics.tasks.items()},
         stop_hash="",
-        transactional_ids=transactional_ids(session.application_id, topics.tasks),
         begun_ms=session.clock.now_ms(),
         groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
-        warnings=warnings,
+        warnings=_first_few(warnings),
         changelog_ids=topics.changelog_ids,
         dag_id=request.dag_id,
         autostop_at=session.settings.autostop_at,
         ledger=ledger_seen(ledger),
     )
+
+
+def _first_few(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what travels with the run of the warnings that were logged."""
+    more = len(warnings) - _WARNINGS
+    return warnings if more <= 0 else (*warnings[:_WARNINGS], f"{more} more: see the log of begin")
 
 
 def start_offsets(
@@ -183,7 +191,8 @@ def _fence_last_tasks(
     ids = last.transactional_ids
     if ids is None:
         read = prior.read or folded.state is RunState.RUNNING
-        ids = transactional_ids(session.application_id, topics.tasks) if read else ()
+        tasks = {str(sub): count for sub, count in topics.tasks.items()}
+        ids = transactional_ids(session.application_id, tasks) if read else ()
     written = written_topics(request.plan, *last.topologies, settings=session.settings)
     fence(session.cluster, ids, admin=session.admin, topics=written)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import Ledger, lease_record
+from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.batch.run.lease_errors import Caller, busy, lost_race, resetting, superseded
@@ -116,14 +116,15 @@ class CoordinatorLease:
             expires_ms = self._clock.now_ms() + self._lease_ms
             renewed = msgspec.structs.replace(self._held, expires_ms=expires_ms)
             try:
-                self.write([lease_record(self._app, renewed)])
+                self.write((), lease=renewed)
             except TaskFencedError:
                 self.reclaim()
-                self._session.write([lease_record(self._app, renewed)])
+                self._session.write((), lease=renewed)
 
-    def write(self, records: Iterable[MetadataRecord]) -> None:
+    def write(self, records: Iterable[MetadataRecord], *, lease: Lease | None = None) -> None:
         """Write what the owner of the lease has decided, in one transaction.
 
+        :param lease: the lease anew, if it is to be renewed with it.
         :raises RunSupersededError: another driver owns the slice.
         :raises TaskFencedError: another coordinator has claimed the id meanwhile, perhaps only to look;
             :meth:`reclaim` tells, and nothing of what was decided may be taken for written or not written.
@@ -134,7 +135,7 @@ class CoordinatorLease:
                 raise self._superseded
             if not self._session.claimed:
                 self.reclaim()
-            self._session.write(records)
+            self._session.write(records, lease=lease)
 
     def release(self) -> None:
         """Give the lease up, so that the next owner need not wait for its end.
@@ -150,7 +151,7 @@ class CoordinatorLease:
         try:
             if not self._session.claimed:
                 self.reclaim()
-            self._session.write([lease_record(self._app, msgspec.structs.replace(lease, expires_ms=0))])
+            self._session.write((), lease=msgspec.structs.replace(lease, expires_ms=0))
         except (TaskFencedError, RunSupersededError):
             log.info("application %s: the lease was taken over before it was released", self._app)
         finally:

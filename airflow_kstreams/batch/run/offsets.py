@@ -9,7 +9,7 @@ is gathered in ``prior_runs.py``, what a loss is called in ``data_loss.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 
 from airflow_kstreams.batch.protocol.data_loss import (
     Loss,
@@ -81,7 +81,7 @@ def find_unfit(
     inside = {tp: at for tp, at in prior.committed.items() if tp in bounds and at.offset <= bounds[tp].high}
     if prior.no_slice or prior.reset_by_hand:
         # What begun runs, whose slice is lost, have committed is refused as that, or was accepted by hand.
-        inside = {tp: at for tp, at in inside.items() if prior.run_of(tp) in ledger.runs}
+        inside = {tp: at for tp, at in inside.items() if ledger.is_finished(prior.run_of(tp))}
     back = find_rolled_back(application_id, ledger, inside, {tp.topic for tp in bounds})
     named = {tp for loss in back for tp in loss.partitions}
     rest = {tp: log_of for tp, log_of in bounds.items() if tp not in named}
@@ -111,10 +111,10 @@ def find_losses(
     return losses + find_recreated(bounds, prior, topic_ids)
 
 
-def find_lost_slice(prior: PriorRuns, application_id: str, *, finished: Collection[str]) -> list[Loss]:
+def find_lost_slice(prior: PriorRuns, application_id: str, *, finished: Callable[[str], bool]) -> list[Loss]:
     """Return the slice of a run that had begun, if nothing says any more where it stops.
 
-    :param finished: ids of the runs that the ledger says are finished.
+    :param finished: says whether the ledger has a run as finished.
     """
     lost = prior.lost_slice(finished)
     return [slice_lost(lost, application_id, ProtocolTopics(application_id).metadata)] if lost else []

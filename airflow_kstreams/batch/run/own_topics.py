@@ -140,12 +140,10 @@ def recorded_ids(ledger: Ledger) -> dict[str, str]:
     """Return the ids of internal topics that a ledger has; what was written last counts."""
     ids: dict[str, str] = {}
     if ledger.own_topics is None:
-        for summary in (*ledger.taken_back.values(), *ledger.runs.values()):
-            ids |= {
-                topic: summary.topic_ids[topic]
-                for topic in summary.topic_ids.keys() - {part.topic for part in summary.inputs}
-                if ProtocolTopics(summary.application_id).is_internal(topic)
-            }
+        newest = ledger.newest_entry
+        if newest is not None:
+            named = ProtocolTopics(newest.application_id)
+            ids |= {t: left.id for t, left in ledger.past.left.items() if left.id and named.is_internal(t)}
     else:
         # The metadata topic is among them.
         ids |= {

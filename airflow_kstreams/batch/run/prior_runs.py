@@ -4,7 +4,7 @@ contradict each other is looked at in :mod:`airflow_kstreams.batch.protocol.evid
 1. The group's committed offsets: the truth while they are there. They expire (``offsets.retention.minutes``),
    and the broker drops those of a topic that is deleted.
 2. The metadata topic: the stop offsets and the plan of the run that was finished last.
-3. The ledger: for every topic the newest finished run that read it, with stops, topic ids and times; or what
+3. The ledger: how the newest finished run that read a topic left it, with stops, topic ids and times; or what
    a reset left, if nothing has run since.
 
 Where 1 is silent, 2 and 3 say where the last run stopped, which is as good, because nothing is committed
@@ -16,13 +16,14 @@ holds after a continuous run, which has no stops.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import RunState, RunSummary, partition_named
+from airflow_kstreams.batch.protocol.model import RunState, partition_named
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.past_runs import TopicLeft
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
@@ -75,19 +76,19 @@ class PriorRuns:
         """Return the run that has committed a partition's offset; empty if a person has."""
         return self._metadata(partition).run_id
 
-    def lost_slice(self, finished: Collection[str]) -> str:
+    def lost_slice(self, finished: Callable[[str], bool]) -> str:
         """Return the run that had begun, and whose stop offsets are nowhere; empty if there is none.
 
         Begin commits the start of every partition under the run's id, so that offsets say which has begun.
 
-        :param finished: ids of the runs that the ledger says are finished.
+        :param finished: says whether the ledger has a run as finished.
         """
         if not self.no_slice:
             return ""
         if self.unfinished_run and not self.continuous:
             return self.unfinished_run
-        begun = {self.run_of(tp) for tp in self.committed} - {"", *finished}
-        return min(begun, default="")
+        begun = {self.run_of(tp) for tp in self.committed} - {""}
+        return min((run_id for run_id in begun if not finished(run_id)), default="")
 
     def times_of(self, partition: TopicPartition) -> PartitionTimes:
         """Return a partition's times where the next slice starts.
@@ -133,12 +134,14 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
         )
     topics = plan.sources
     foreign = folded.state is RunState.RUNNING and folded.slice is None
-    newest = ledger.newest(topics)
-    read = _recorded_counts(ledger) | {topic: len(of_topic) for topic, (_, of_topic) in newest.items()}
+    newest = ledger.left(topics)
+    read = _recorded_counts(ledger) | {topic: len(left.stops) for topic, left in newest.items()}
     if ledger.reset is not None:
         # It left everything as it says, and nothing has run since.
         stops = {tp: offset for tp, offset in ledger.reset.stops.items() if tp.topic in topics}
-        untouched = {tp for _, of_topic in newest.values() for tp in of_topic.items() & stops.items()}
+        untouched = {
+            at for topic, left in newest.items() for at in left.stops_of(topic).items() & stops.items()
+        }
         return PriorRuns(
             committed={},
             last_stops=stops,
@@ -149,10 +152,10 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
         )
     stops = {}
     topic_ids: dict[str, str] = {}
-    for topic, (summary, of_topic) in newest.items():
-        stops |= of_topic
-        if topic in summary.topic_ids:
-            topic_ids[topic] = summary.topic_ids[topic]
+    for topic, left in newest.items():
+        stops |= left.stops_of(topic)
+        if left.id and left.stops:
+            topic_ids[topic] = left.id
     if folded.slice is not None and folded.state is RunState.FINISHED:
         topic_ids |= folded.slice.plan.topic_ids
         read |= folded.slice.plan.partitions
@@ -205,16 +208,11 @@ def with_committed(
 
 
 def _times(
-    newest: Mapping[str, tuple[RunSummary, Mapping[TopicPartition, int]]],
-    partitions: Collection[TopicPartition],
+    newest: Mapping[str, TopicLeft], partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, PartitionTimes]:
     """Return the times that stand in the ledger, of these partitions."""
-    return {
-        tp: summary.partition_times[str(tp)]
-        for summary, of_topic in newest.values()
-        for tp in of_topic
-        if tp in partitions and str(tp) in summary.partition_times
-    }
+    found = {tp: newest[tp.topic].times_of(tp) for tp in partitions if tp.topic in newest}
+    return {tp: times for tp, times in found.items() if times is not None}
 
 
 def _finished_stops(
@@ -250,6 +248,6 @@ def unfinished_run(folded: Folded, ledger: Ledger) -> str:
     empty if there is none.
     """
     lease = ledger.lease
-    if folded.state is not RunState.NEW or lease is None or lease.owner_run_id in ledger.runs:
+    if folded.state is not RunState.NEW or lease is None or ledger.find(lease.owner_run_id) is not None:
         return ""
     return lease.owner_run_id

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+
+import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.protocol.ledger_records import lease_record
+from airflow_kstreams.batch.protocol.ledger_writes import LedgerChange, ledger_records
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.batch.protocol.metadata_view import MetadataView
-from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.model import Lease, RunSummary, Slice
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
 from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.own_topics import Neighbours
@@ -65,6 +69,8 @@ class CoordinatorSession:
         self._reader: ReaderPort | None = None
         self._writer: WriterPort | None = None
         self._metadata = MetadataView(cluster, settings.application_id, clock=self.clock)
+        self._checkpoint: tuple[int, int] | None = None
+        self._next_offset = -1
         self.writing = threading.RLock()
         self.reading = threading.RLock()
 
@@ -106,6 +112,8 @@ class CoordinatorSession:
         """
         with self.writing:
             self._drop_writer()
+            # What the ledger holds by now, only reading it tells.
+            self._checkpoint, self._next_offset = None, -1
             await_leaders(self.admin, ProtocolTopics(self.application_id).protocol)
             writer = self._cluster.writer(
                 transactional_id=f"{self.application_id}-coordinator",
@@ -137,9 +145,15 @@ class CoordinatorSession:
         records: Iterable[MetadataRecord],
         *,
         offsets: Mapping[TopicPartition, CommittedOffset] | None = None,
-    ) -> None:
+        ledger: LedgerChange | None = None,
+        lease: Lease | None = None,
+    ) -> RunSummary | None:
         """Write records and offsets in one transaction.
 
+        :param records: of the metadata topic.
+        :param ledger: what changes in the ledger; it must have been read since the claim.
+        :param lease: written to the ledger, naming the last checkpoint.
+        :return: the run that the change finishes, as it is found from now on.
         :raises TaskFencedError: another coordinator claimed the transactional id.
         :raises KafkaClientError: the client failed; if that was in the commit the outcome is unknown, and
             what reads the topics after the next :meth:`claim` sees it.
@@ -154,8 +168,9 @@ class CoordinatorSession:
                     retriable_code=True,
                 )
             try:
+                in_ledger, checkpoint, finished = self._in_ledger(ledger, lease)
                 writer.begin()
-                for record in records:
+                for record in (*records, *in_ledger):
                     writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
                 if offsets:
                     writer.send_offsets(offsets, self.reader)
@@ -163,6 +178,32 @@ class CoordinatorSession:
             except BaseException:
                 self._drop_writer()
                 raise
+            self._checkpoint = checkpoint
+            if in_ledger and self._next_offset >= 0:
+                # One more for the transaction's marker.
+                self._next_offset += len(in_ledger) + 1
+            return finished
+
+    def _in_ledger(
+        self, change: LedgerChange | None, lease: Lease | None
+    ) -> tuple[list[MetadataRecord], tuple[int, int] | None, RunSummary | None]:
+        """Return the ledger's records of a transaction, where the last checkpoint is after it, and the run
+        that it finishes.
+        """
+        records, checkpoint, finished = list[MetadataRecord](), self._checkpoint, None
+        if change is not None:
+            if self._next_offset < 0:
+                raise KafkaClientError(
+                    "the ledger was not read since the coordinator's transactional id was claimed",
+                    fix="retry",
+                    code="_STATE",
+                    retriable_code=True,
+                )
+            records, checkpoint, finished = ledger_records(self.application_id, change, self._next_offset)
+        if lease is not None:
+            named = msgspec.structs.replace(lease, checkpoint=checkpoint)
+            records.append(lease_record(self.application_id, named))
+        return records, checkpoint, finished
 
     def read_metadata(
         self, plan: TopologyPlan | None, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS
@@ -185,15 +226,25 @@ class CoordinatorSession:
 
         :param wait_ms: as for :meth:`read_metadata`.
         """
-        with self.reading:
-            return read_ledger(
+        # Under a claim, what was read is where the next write goes on: no other thread may write meanwhile.
+        with self.writing if self.claimed and wait_ms else nullcontext(), self.reading:
+            ledger = read_ledger(
                 self._cluster,
                 self.application_id,
                 admin=self.admin,
                 reader=self.reader,
                 wait_ms=wait_ms,
                 clock=self.clock,
+                reading=self._held_reader,
             )
+            if self.claimed and wait_ms:
+                self._checkpoint, self._next_offset = ledger.checkpoint, ledger.next_offset
+            return ledger
+
+    @contextmanager
+    def _held_reader(self) -> Iterator[ReaderPort]:
+        with self.reading:
+            yield self.reader
 
     def read_fenced(self, plan: TopologyPlan) -> Folded:
         """Read the metadata topic to its end, fencing dead tasks whose open transactions hide it."""
@@ -209,7 +260,7 @@ class CoordinatorSession:
         """Fence the tasks of a slice."""
         fence(
             self._cluster,
-            slice_.plan.transactional_ids,
+            slice_.plan.task_ids,
             admin=self.admin,
             topics=written_topics(slice_.plan.topology, settings=self.settings),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.offset_portions import portions
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker
 
@@ -81,7 +82,8 @@ class InMemoryReader:
         """Commit outside any transaction."""
         if offsets:
             self._broker.catch_up()
-            self._broker.commit_offsets(self._group, offsets)
+            for portion in portions(offsets):
+                self._broker.commit_offsets(self._group, portion)
 
     def close(self) -> None:
         """Let go of the assignment. Closing twice is harmless."""

@@ -18,6 +18,7 @@ from airflow_kstreams.streams.errors import (
     TransactionAbortedError,
     record_refused,
 )
+from airflow_kstreams.streams.offset_portions import portions
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
 from airflow_kstreams.streams.records.record_sizes import CLIENT_LIMITS, WriterLimits
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker
@@ -322,7 +323,13 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
         claim = self._claimed(what)
         if not self._in_transaction:
             raise self._wrong_state(what)
-        group, found = reader.group_metadata(), dict(offsets)
+        group = reader.group_metadata()
+        for portion in portions(offsets):
+            self._add_offsets(what, claim, group, portion)
+
+    def _add_offsets(
+        self, what: str, claim: Claim, group: str, found: dict[TopicPartition, CommittedOffset]
+    ) -> None:
         coordinator = self._broker.transactions
         refusal = self._broker.offsets_refusal(group, found)
         if refusal is not None:

@@ -71,11 +71,12 @@ class Deployment:
         """Wait for a dag run of the hourly DAG that must succeed, and return what the ledger says of it."""
         state = self.ended(HOURLY, run_id)
         assert state == "success", self.airflow.log_tail(HOURLY, run_id, lines=60)
-        return self._ledger().runs[run_id]
+        ledger = self._ledger()
+        return ledger.detailed(ledger.all_runs()[run_id])
 
     def finished_run(self) -> RunSummary:
         """Return the last run that was triggered, had records and is finished; make one if there is none."""
-        runs = self._ledger().runs.values()
+        runs = self._ledger().all_runs().values()
         ours = [run for run in runs if not (run.empty or run.run_id.startswith("scheduled"))]
         if ours:
             return max(ours, key=lambda run: run.finished_ms)

@@ -328,7 +328,7 @@ def test_backfill_beside_the_live_runs_reprocesses_what_its_behavior_says(
 
     # Whatever was backfilled, the live application is where it was.
     ledger = read_ledger(KafkaCluster({"bootstrap.servers": kafka}), backfills.application_id)
-    assert list(ledger.runs) == [live]
+    assert list(ledger.all_runs()) == [live]
     assert values(consume_all(backfills.live)) == ["a"]
     assert backfills.announced() == [f"{backfills.application_id} {live}"], "the live topic is as it was"
 

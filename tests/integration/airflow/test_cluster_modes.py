@@ -313,7 +313,7 @@ def test_driver_is_killed_when_the_task_is(cluster: Cluster, operator: Make, tri
 
     assert deployment.killed == deployment.submitted
     assert len(deployment.submitted) == 1
-    assert deployment.scene.ledger.runs == {}, "the run stays resumable"
+    assert deployment.scene.ledger.all_runs() == {}, "the run stays resumable"
 
 
 @pytest.mark.parametrize("tracked", [True, False])

@@ -99,7 +99,7 @@ def test_days_of_a_stateless_topology_are_backfilled_right_when_their_runs_overl
     ledgers = deployment.ledgers(f"{COPIED}-backfill-")
     assert len(ledgers) == 2
     first, second = sorted(
-        (run for ledger in ledgers.values() for run in ledger.runs.values()),
+        (run for ledger in ledgers.values() for run in ledger.all_runs().values()),
         key=lambda run: run.interval_ms or (),
     )
     assert (first.interval_ms, second.interval_ms) == (

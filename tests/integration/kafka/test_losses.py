@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import ASSIGNMENT_KEY
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.ledger_records import ASSIGNMENT_KEY
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
@@ -240,15 +242,13 @@ def test_nothing_is_read_twice_unless_a_person_says_so_when_nobody_knows_how_far
     scene.publish(1, 2, 3)
     scene.run("run-1")
     delete_group(scene)
-    (assignment,) = (
-        row
-        for row in read_rows(scene.bootstrap, ProtocolTopics(scene.application_id).ledger)
-        if row.key == ASSIGNMENT_KEY.encode()
-    )
+    assignment = read_ledger(scene.cluster, scene.application_id).assignment
     topics = [ProtocolTopics(scene.application_id).metadata, ProtocolTopics(scene.application_id).ledger]
     scene.admin.delete_topics(topics)
     scene.create(topics[1], 1, cleanup_policy="compact")
-    scene.produce(topics[1], [{"key": assignment.key, "value": assignment.value}])
+    # As an earlier version wrote them.
+    groups = {"key": ASSIGNMENT_KEY.encode(), "value": msgspec.json.encode(assignment)}
+    scene.produce(topics[1], [groups])
     error = scene.refused(lambda: scene.begin("run-2"))
     assert f"{scene.source}-0: its committed offset is gone" in error.cause
     accept(error, scene.bootstrap)

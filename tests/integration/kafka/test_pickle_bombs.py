@@ -89,6 +89,9 @@ PLACES: dict[str, Callable[[Scene], None]] = {
     "changelog": lambda scene: scene.everywhere(next(iter(scene.plan.changelogs))),
     "metadata topic": lambda scene: scene.everywhere(f"{scene.app}-metadata", scene.app.encode()),
     "run ledger": lambda scene: scene.everywhere(f"{scene.app}-runs", b"run-0"),
+    "checkpoint of the ledger": lambda scene: scene.everywhere(
+        f"{scene.app}-runs", b"__checkpoint__", b"__details__/0", b"__index__/A"
+    ),
     "lease": lambda scene: scene.everywhere(f"{scene.app}-runs", b"__lease__", b"__assignment__"),
     "metadata of offsets": offsets,
     "checkpoint file": files,

@@ -160,21 +160,6 @@ def test_committed_offsets_come_back_with_their_metadata_when_committed(
     assert make_reader().committed([first, second]) == {first: CommittedOffset(7, '{"run":"\u00fc"}')}
 
 
-def test_committed_offsets_are_all_there_when_they_are_asked_for_in_portions(
-    create_topic: Callable[..., str],
-    topic_name: Callable[..., str],
-    make_reader: MakeReader,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("airflow_kstreams.kafka.reader._COMMITTED_AT_ONCE", 2)
-    topic = create_topic(topic_name("many"), 5)
-    wanted = {partition(topic, number): CommittedOffset(number, f"{number}") for number in range(5)}
-    reader = make_reader()
-    reader.commit({tp: offset for tp, offset in wanted.items() if tp.partition != 3})
-    del wanted[partition(topic, 3)]
-    assert make_reader().committed([partition(topic, number) for number in range(5)]) == wanted
-
-
 def test_closing_twice_is_harmless_when_done(make_reader: MakeReader) -> None:
     reader = make_reader()
     reader.close()

@@ -129,4 +129,4 @@ def test_nothing_is_lost_or_doubled_when_modes_are_switched_and_a_driver_is_kill
     running.signal(signal.SIGTERM)
     assert running.wait() == 0, running.output()[-6000:]
     assert wide.results() == wide.sums(wide.sent)
-    assert list(read_ledger(cluster_of(wide), wide.application_id).runs) == ["batch-1", "batch-2"]
+    assert list(read_ledger(cluster_of(wide), wide.application_id).all_runs()) == ["batch-1", "batch-2"]

@@ -61,7 +61,6 @@ def a_slice(
             topic_ids={"A": "id-a", "B": "id-b", "I": "id-i"},
             tasks={"0": 2, "1": 2},
             stop_hash=stop_hash(inputs),
-            transactional_ids=("app-0_0", "app-0_1", "app-1_0", "app-1_1"),
             begun_ms=1_000,
         ),
         inputs=inputs,

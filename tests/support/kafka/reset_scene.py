@@ -209,7 +209,7 @@ class ResetScene:
             "state": self.state,
             "lease": ledger.lease,
             "assignment": ledger.assignment,
-            "runs": sorted(ledger.runs),
+            "runs": sorted(ledger.all_runs()),
             "taken back": sorted(ledger.taken_back),
             "reset": reset and msgspec.structs.replace(reset, begun_ms=0),
         }

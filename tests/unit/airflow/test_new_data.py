@@ -60,7 +60,7 @@ def test_everything_is_new_when_a_reset_took_back_every_run(scene: ResetScene) -
     scene.run("r1")
     assert _new(scene) == 0
     scene.reset(inputs="in", intermediates="mid")
-    assert not scene.ledger.runs
+    assert not scene.ledger.all_runs()
 
     assert _new(scene, min_records=2) == 2, "the ledger still knows the input topics"
     assert _would_read(scene, "r2") == 2

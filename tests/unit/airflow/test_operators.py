@@ -514,7 +514,6 @@ def test_warnings_of_a_slice_are_in_the_log_when_capture_has_frozen_it(
         topic_ids={},
         tasks={},
         stop_hash="s",
-        transactional_ids=(),
         begun_ms=1,
         warnings=(WARNING,),
     )
@@ -589,7 +588,7 @@ def finished(scenes: Scenes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_last_line_and_result_say_that_nothing_was_processed_now_when_a_run_is_cleared(
     finished: Scenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    summary = finished.scene.ledger.runs["r"]
+    summary = finished.scene.ledger.detailed(finished.scene.ledger.all_runs()["r"])
     shown = summary.topology_hash[:12]
     for operator in _all_operators(str(tmp_path / "app.py")):
         lines: list[str] = []

@@ -43,7 +43,6 @@ def _slice(inputs: tuple[FrozenPartition, ...]) -> Slice:
         topic_ids={},
         tasks={},
         stop_hash="s",
-        transactional_ids=(),
         begun_ms=1,
     )
     return Slice(run_id="r", generation=3, plan=plan, inputs=inputs)

@@ -13,7 +13,7 @@ from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
 
 #: The modules of this folder whose function ``check`` yields the findings of what was seen, in the order in
 #: which a person would mend what they find.
@@ -29,11 +29,14 @@ def diagnose(cluster: ClusterPort, subject: Subject, *, clock: Clock | None = No
 
     :raises KafkaClientError: the cluster cannot be reached, or does not let this user look at topics.
     """
-    with closing(cluster.admin()) as admin:
-        return list(_findings(cluster, admin, subject, clock or SystemClock()))
+    group_id = subject.plan.application_id
+    with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=group_id)) as reader:
+        return list(_findings(cluster, admin, reader, subject, clock or SystemClock()))
 
 
-def _findings(cluster: ClusterPort, admin: AdminPort, subject: Subject, clock: Clock) -> Iterator[Finding]:
+def _findings(
+    cluster: ClusterPort, admin: AdminPort, reader: ReaderPort, subject: Subject, clock: Clock
+) -> Iterator[Finding]:
     plan = subject.plan
     found = dict(admin.describe_topics({*plan.sources, *plan.outputs, *internal_settings(plan)}))
     yield ok("broker", "answers")
@@ -41,7 +44,7 @@ def _findings(cluster: ClusterPort, admin: AdminPort, subject: Subject, clock: C
         found |= admin.describe_topics(BROKERS_OWN)
     except KafkaClientError as refused:
         yield not_permitted("the brokers' own topics", refused)
-    ledger = read_ledger(cluster, plan.application_id, admin=admin, wait_ms=0, clock=clock)
+    ledger = read_ledger(cluster, plan.application_id, admin=admin, reader=reader, wait_ms=0, clock=clock)
     seen = Seen(subject=subject, cluster=cluster, admin=admin, clock=clock, topics=found, ledger=ledger)
     for name in CHECKS:
         yield from import_module(f"{__package__}.{name}").check(seen)

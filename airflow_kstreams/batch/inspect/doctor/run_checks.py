@@ -101,7 +101,7 @@ def _state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
             "run it again: it goes on with the same stop offsets; the next run finishes it first in any case",
         )
     else:
-        yield ok("slice", f"{folded.state.value}, {len(ledger.runs)} finished runs in the ledger")
+        yield ok("slice", f"{folded.state.value}, {ledger.past.finished} finished runs in the ledger")
 
 
 def _foreign_topics(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Iterator[Finding]:
@@ -195,7 +195,7 @@ def _between_runs(
     ids = {topic: description.topic_id for topic, description in found.items()}
     # What is not there is created by begin; it has no partitions to look at.
     prior = with_committed(prior, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
-    losses = find_lost_slice(prior, plan.application_id, finished=ledger.runs)
+    losses = find_lost_slice(prior, plan.application_id, finished=ledger.is_finished)
     bounds = log_bounds(admin, partitions, settle_ms=0, clock=seen.clock)
     losses += find_unfit(plan.application_id, ledger, bounds, prior, ids, ahead=ahead)
     return losses or find_rewritten(admin, reader, bounds, prior, clock=seen.clock)

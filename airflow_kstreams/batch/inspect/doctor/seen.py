@@ -62,5 +62,5 @@ class Seen:
         """
         if self.subject.gap_ms:
             return self.subject.gap_ms
-        begun = [run.begun_ms for run in self.ledger.runs.values()][-_GAPS:]
+        begun = [run.begun_ms for run in self.ledger.latest(_GAPS)]
         return max((later - earlier for earlier, later in pairwise(begun)), default=_FIRST_GAP_MS)

@@ -120,16 +120,13 @@ def _configs(seen: Seen) -> tuple[Mapping[str, Mapping[str, str]], list[KafkaCli
 
 def _record_times(seen: Seen) -> RecordTimes:
     """Return how far the newest records that the last run read of the inputs lie from the clock."""
-    last, now_ms = seen.ledger.last(), seen.clock.now_ms()
-    latest = (
-        []
-        if last is None
-        else [
-            times.latest_ms
-            for name, times in last.partition_times.items()
-            if times.latest_ms > 0 and name.rpartition("-")[0] in seen.plan.inputs
-        ]
-    )
+    now_ms = seen.clock.now_ms()
+    latest = [
+        times.latest_ms
+        for topic, left in seen.ledger.past.left.items()
+        for times in left.times
+        if times.latest_ms > 0 and topic in seen.plan.inputs
+    ]
     if not latest:
         return RecordTimes()
     return RecordTimes(oldest_ms=max(0, now_ms - min(latest)), ahead_ms=max(0, max(latest) - now_ms))

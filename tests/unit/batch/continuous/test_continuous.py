@@ -186,7 +186,7 @@ def test_nothing_is_lost_or_doubled_when_modes_are_switched(scene: Scene) -> Non
     scene.settle(running)
     running.stop()
     scene.check()
-    assert list(read_ledger(scene.kafka, APP).runs) == ["b-1", "b-2"]
+    assert list(read_ledger(scene.kafka, APP).all_runs()) == ["b-1", "b-2"]
 
 
 def test_metadata_topic_is_deleted_when_a_continuous_run_starts(scene: Scene) -> None:

@@ -83,7 +83,7 @@ def test_it_says_what_the_whole_says_when_writers_and_the_cleaner_are_at_work(se
         try:
             watched.look(topics=("A", "B", "I"))
         except Exception as error:  # a torn stop set is an error of both
-            assert "not the ones" in str(error)
+            assert "are not those that the marker names" in str(error)
 
 
 def test_everything_is_read_again_when_the_topic_was_created_again(kafka: InMemoryKafka) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.batch.protocol.ledger import ASSIGNMENT_KEY, LEASE_KEY, read_ledger
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.ledger_records import ASSIGNMENT_KEY, LEASE_KEY
 from airflow_kstreams.batch.protocol.metadata import read_metadata
+from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
@@ -423,7 +425,7 @@ def test_slice_is_refused_when_its_start_is_not_where_the_ledger_says_runs_stopp
 ) -> None:
     publish(kafka, 1)
     app.run("run-1")
-    old = [record for record in kafka.records(LEDGER) if record.key() == b"run-1"]
+    old = kafka.records(LEDGER)
     publish(kafka, 2)
     app.run("run-2")
     publish(kafka, 3)
@@ -443,18 +445,22 @@ def test_partition_groups_and_changelogs_of_another_run_are_refused(
 ) -> None:
     publish(kafka, "a")
     counting.run("run-1")
-    (old,) = [record for record in kafka.records(LEDGER) if record.key() == ASSIGNMENT_KEY.encode()]
-    recorded = msgspec.json.decode(old.value() or b"")
+    # Each written over what the checkpoint says, as an earlier version wrote it.
+    old, key = (
+        msgspec.json.encode(read_ledger(kafka, APP, clock=kafka.clock).assignment),
+        ASSIGNMENT_KEY.encode(),
+    )
+    recorded = msgspec.json.decode(old)
     for entry in recorded["subtopologies"].values():
         entry["changelogs"] = dict.fromkeys(entry.get("changelogs", {}), "another")
-    kafka.append(LEDGER, msgspec.json.encode(recorded), old.key())
+    kafka.append(LEDGER, msgspec.json.encode(recorded), key)
     error = refused(counting, "run-2")
     said = f"changelog {APP}-counts-changelog is not the one that earlier runs wrote"
     assert said in error.cause
     publish(kafka, "a")
-    kafka.append(LEDGER, old.value(), old.key())
+    kafka.append(LEDGER, old, key)
     counting.begin("run-2")
-    kafka.append(LEDGER, msgspec.json.encode(recorded), old.key())
+    kafka.append(LEDGER, msgspec.json.encode(recorded), key)
     said = f"{SAYS} 'run-2' has changelogs {{'{APP}-counts-changelog': '"
     assert said in refused(counting, "run-2").cause
     assert "but the ledger has {'app-counts-changelog': 'another'}" in said_by_doctor(counting, kafka)
@@ -688,8 +694,10 @@ def test_older_slice_is_refused_when_a_later_run_has_committed(
     error = refused(app, "run-1")
     assert f"{SAYS} 'run-1' was taken over by a driver, but the ledger has no lease" in error.cause
     forget_new_facts(kafka, APP)
-    (lease,) = [r for r in kafka.records(LEDGER) if r.key() == LEASE_KEY.encode() and r.value()][-1:]
-    kafka.append(LEDGER, lease.value(), lease.key())
+    (record,) = [r for r in kafka.records(LEDGER) if r.key() == LEASE_KEY.encode() and r.value()][-1:]
+    lease = msgspec.json.decode(record.value() or b"", type=Lease)
+    without_checkpoint = msgspec.structs.replace(lease, checkpoint=None)
+    kafka.append(LEDGER, msgspec.json.encode(without_checkpoint), record.key())
     error = refused(app, "run-1")
     assert "in-0: run 'run-2' has committed its offset 4, but the metadata topic says" in error.cause
     assert DROP in commands_of(error, kafka)

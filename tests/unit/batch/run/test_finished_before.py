@@ -168,7 +168,7 @@ def test_topology_is_the_same_when_partitions_were_added(caplog: pytest.LogCaptu
 def test_nothing_is_compared_that_an_entry_of_an_earlier_version_does_not_say() -> None:
     scene = Scene()
     scene.forget(topics=(), topology_hash="")
-    entry = read_ledger(scene.kafka, APP, clock=scene.kafka.clock).runs["r"]
+    entry = read_ledger(scene.kafka, APP, clock=scene.kafka.clock).all_runs()["r"]
     assert (entry.dag_id, entry.autostop_at) == ("", "")
     for found in (
         scene.begin(dag_id="hourly", autostop_at="interval_end", interval_ms=NEXT),

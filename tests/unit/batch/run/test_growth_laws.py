@@ -1,201 +1,184 @@
-"""What a run writes and reads for the protocol, counted at two sizes: no clock, only ratios.
+"""What a run writes and reads for the protocol: counted, not timed, at two sizes each.
 
-Three subtopologies in a row, as many tasks each as there are partitions, a record on each.
+The ledger must not grow with history in anything that begin, finish and a sensor read or write; it grows with
+partitions and tasks at most as they do; and no record is ever larger than a piece.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+from unittest import mock
 
-import msgspec
-import pytest
-
-from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice, TaskReport
-from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
-from airflow_kstreams.launch.run_spec import RunSpec
-from airflow_kstreams.spark.driver.driver import Driver
-from airflow_kstreams.streams import KStreamBuilder, Topology
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.runtime.stream_task import TaskId
-from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.batch.inspect.cluster_view import ClusterView
+from airflow_kstreams.batch.inspect.conditions import RunFinished
+from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
+from airflow_kstreams.batch.protocol import pieces
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.pieces import PIECE_BYTES
+from airflow_kstreams.streams import KStreamBuilder, serdes
+from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.ledger_history import APP, LEDGER, LedgerHistory
+from tests.support.kafka.reset_scene import ResetScene
 
-APP = "app"
-METADATA, LEDGER = ProtocolTopics(APP).protocol
-SMALL, LARGE = 8, 32
-STAGES = 3
-#: The larger run is so many times as large; what has a constant part grows by less.
-RATIO = LARGE / SMALL
+T = TypeVar("T")
 
 
-def topology() -> Topology:
-    builder = KStreamBuilder(default_key_serde=serdes.bytes(), default_value_serde=serdes.bytes())
-    builder.stream("in").through("mid1").through("mid2").send_to("out")
-    return builder.build()
+class Traffic:
+    """Counts records and bytes of topics of the protocol that pass."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+        self.counts: Counter[str] = Counter()
+        self.largest = 0
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        """Make the call, see ``Interceptor``."""
+        result: Any = effect()
+        if name == "writer.produce":
+            topic, value, key, _, _, headers = arguments
+            self.count("written", topic, value, key, headers)
+        elif name == "reader.poll":
+            for records in result.records.values():
+                for record in records:
+                    self.count("read", record.topic(), record.value(), record.key(), record.headers())
+        return result  # type: ignore[no-any-return]
+
+    def count(
+        self, what: str, topic: str, value: bytes | None, key: bytes | None, headers: Headers | None
+    ) -> None:
+        if topic not in self.topics:
+            return
+        size = len(value or b"") + len(key or b"")
+        size += sum(len(name) + len(text or b"") for name, text in headers or ())
+        self.counts[f"{what} records"] += 1
+        self.counts[f"{what} bytes"] += size
+        if what == "written":
+            self.largest = max(self.largest, size)
 
 
-@dataclass
-class Counts:
-    """What one client of the cluster asked for and got.
-
-    :ivar fetched: records read, by topic.
-    :ivar calls: port calls, by name, but for the reads of user topics, which depend on the data.
-    """
-
-    fetched: Counter[str] = field(default_factory=Counter)
-    calls: Counter[str] = field(default_factory=Counter)
-    asked_committed: int = 0
-
-    def call(self, name: str, client: object, effect: Any, arguments: tuple[Any, ...]) -> Any:
-        if name == "reader.committed":
-            self.asked_committed += len(arguments[0])
-        result = effect()
-        if name == "reader.poll":
-            for tp, records in result.records.items():
-                self.fetched[tp.topic] += len(records)
-        elif name not in ("reader.pause", "reader.resume"):
-            self.calls[name] += 1
-        return result
-
-    @property
-    def protocol(self) -> int:
-        """Records of the protocol's topics that were read."""
-        return self.fetched[METADATA] + self.fetched[LEDGER]
-
-
-class Executors:
-    """Runs tasks here, each with counts of its own.
-
-    :ivar shipped: bytes that a launch ships in all, and of what its tasks have in common.
-    """
-
-    def __init__(self, app: Application, kafka: InMemoryKafka) -> None:
-        self.app, self.kafka = app, kafka
-        self.tasks: list[Counts] = []
-        self.shipped: list[tuple[int, int]] = []
-
-    def start(self) -> None: ...
-    def slots(self) -> int:
-        return 1
-
-    def launch(self, slice_: Slice, tasks: Sequence[TaskShare]) -> list[TaskReport]:
-        common = len(msgspec.json.encode(without_partitions(slice_)))
-        self.shipped.append((common + len(msgspec.json.encode(tasks)), common))
-        reports = []
-        for share in tasks:
-            counts = Counts()
-            self.tasks.append(counts)
-            self.app.on = FaultyCluster(self.kafka, counts)
-            reports.append(self.app.launched(slice_, share))
-        return reports
-
-    def launch_continuous(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
-        raise NotImplementedError
-
-    def cancel(self) -> None: ...
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Played:
-    """One run, after another one."""
-
-    kafka: InMemoryKafka
-    written: list[Any]
-    driver: Counts
-    executors: Executors
-
-
-@cache
-def played(partitions: int) -> Played:
-    kafka = InMemoryKafka()
-    for topic in ("in", "mid1", "mid2", "out"):
-        kafka.create_topic(topic, partitions=partitions)
-    keys: dict[int, bytes] = {}
-    for number in range(100 * partitions):
-        keys.setdefault(partition_for_key(b"%d" % number, partitions), b"%d" % number)
-    # No lease is renewed in between: how often is a matter of time.
-    settings = {"lease.ms": 3_600_000}
-    app = Application(application_id=APP, topology=topology(), settings=settings, on=kafka, clock=kafka.clock)
-    app.run("before")
-    written: list[Any] = []
-    for partition, key in sorted(keys.items()):
-        kafka.append("in", b"v", key, partition=partition)
-    kafka.observe(lambda commit: written.extend(commit.records))
-    counts, executors = Counts(), Executors(app, kafka)
-    spec = RunSpec(application_id=APP, run_id="run", order=(0, 1), finish=True)
-    summary = Driver(
-        spec,
-        topology(),
-        settings=app.checked,
-        cluster=FaultyCluster(kafka, counts),
-        executors=executors,
+def copying(kafka: InMemoryKafka, *, interceptor: Traffic | None = None, **settings: object) -> Application:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("in").send_to("out")
+    return Application(
+        application_id=APP,
+        topology=builder.build(),
+        on=kafka,
         clock=kafka.clock,
-    ).run()
-    assert summary is not None
-    assert len(kafka.records("out")) == len(keys) == partitions
-    assert len(executors.tasks) == STAGES * partitions
-    return Played(kafka=kafka, written=written, driver=counts, executors=executors)
-
-
-def of_metadata(run: Played) -> list[Any]:
-    return [record for record in run.written if record.topic() == METADATA]
-
-
-def size(records: list[Any]) -> int:
-    return sum(
-        len(record.key() or b"")
-        + len(record.value() or b"")
-        + sum(len(name) + len(content or b"") for name, content in record.headers() or ())
-        for record in records
+        settings={name.replace("_", "."): value for name, value in settings.items()},
+        interceptor=interceptor,
     )
 
 
-def test_metadata_grows_with_partitions_and_tasks() -> None:
-    small, large = of_metadata(played(SMALL)), of_metadata(played(LARGE))
-    assert len(large) <= RATIO * len(small)
-    assert size(large) <= RATIO * size(small)
-    stops, notifications, intermediate_stops = LARGE, 2 * LARGE, 2 * LARGE
-    # Markers, one of them with the next generation, and tombstones of what the empty run before left.
-    assert len(large) <= 2 * stops + notifications + intermediate_stops + 5
+def kafka_with_topics(partitions: int) -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    kafka.create_topic("in", partitions=partitions)
+    kafka.create_topic("out")
+    return kafka
 
 
-def test_drivers_reads_of_the_protocol_grow_with_partitions_and_tasks() -> None:
-    small, large = played(SMALL).driver, played(LARGE).driver
-    assert large.fetched[METADATA] <= RATIO * small.fetched[METADATA]
-    # Each record is read once, and those of the run before.
-    assert large.fetched[METADATA] <= len(of_metadata(played(LARGE))) + 2 * LARGE
-    assert large.asked_committed <= RATIO * small.asked_committed
-    few, many = (counts.calls - Counter({"writer.produce": 1 << 30}) for counts in (small, large))
-    assert many == few, "the last run had no tasks to fence, so calls do not grow at all"
+def cost_after(runs: int) -> Counter[str]:
+    """What begin, finish and two sensors cost of the ledger after so many runs."""
+    kafka = kafka_with_topics(1)
+    history = LedgerHistory(kafka=kafka, details_kept=5, offsets=0, topic_id="")
+    history.finish_many(runs)
+    history.session.close()
+    kafka.compact(LEDGER)
+    kafka.append("in", b"x", b"x")
+    traffic = Traffic(LEDGER)
+    app = copying(kafka, interceptor=traffic)
+    slice_ = app.begin("the next")
+    app.tasks(slice_)
+    app.finish("the next")
+    with ClusterView(FaultyCluster(kafka, traffic), clock=kafka.clock) as view:
+        for run_id, there in (("the next", True), (history.finished[0], True), ("never", False)):
+            found = RunFinished(application_id=APP, run_id=run_id).evaluate(view)
+            assert (found is not None) == there
+    ledger = read_ledger(kafka, APP, clock=kafka.clock)
+    assert ledger.past.finished == runs + 1
+    return traffic.counts
 
 
-def test_tasks_read_the_same_whatever_the_number_of_tasks() -> None:
-    small, large = played(SMALL).executors.tasks, played(LARGE).executors.tasks
-    assert {task.fetched[METADATA] for task in (*small, *large)} == {0}
-    assert max(task.fetched[LEDGER] for task in large) <= 16
-    for subtopology in range(STAGES):
-        few, many = small[subtopology * SMALL], large[subtopology * LARGE]
-        assert many.calls == few.calls
-        assert many.asked_committed == few.asked_committed == 1
+def test_cost_of_a_run_is_the_same_when_the_past_is_long() -> None:
+    few, many = cost_after(10), cost_after(2_000)
+    # A path of the index is longer by a page, which is looked at more than once; its root is full.
+    assert many["written records"] <= few["written records"] + 1
+    assert many["written bytes"] <= few["written bytes"] + 2_500
+    assert many["read records"] <= few["read records"] + 16
+    assert many["read bytes"] <= few["read bytes"] + 20_000
 
 
-def test_what_a_driver_ships_grows_with_tasks_alone() -> None:
-    small, large = played(SMALL).executors.shipped, played(LARGE).executors.shipped
-    for (few, common), (many, same) in zip(small, large, strict=True):
-        assert same - common < 20, "what all tasks have in common has no part for each"
-        assert (many - same) <= RATIO * 1.3 * (few - common), "numbers get longer"
-        assert (many - same) / LARGE < 60, "bytes for a task"
+def cost_of(partitions: int) -> Traffic:
+    """What begin and finish cost of ledger and metadata when each partition is a task with a record."""
+    kafka = kafka_with_topics(partitions)
+    for number in range(partitions):
+        kafka.append("in", b"x", b"x", partition=number)
+    copying(kafka).run("first")
+    traffic = Traffic(LEDGER, f"{APP}-metadata")
+    for number in range(partitions):
+        kafka.append("in", b"x", b"x", partition=number)
+    app = copying(kafka, interceptor=traffic)
+    slice_ = app.begin("next")
+    app.interceptor = None
+    app.tasks(slice_)
+    app.interceptor = traffic
+    app.finish("next")
+    return traffic
 
 
-@pytest.mark.parametrize("partitions", [SMALL, LARGE])
-def test_no_record_grows_with_pairs(partitions: int) -> None:
-    kinds = Counter(dict(r.headers() or ()).get("kstreams.kind") for r in of_metadata(played(partitions)))
-    assert kinds[b"done"] == kinds[b"intermediate stop"] == (STAGES - 1) * partitions
-    assert kinds[b"notification"] == 0
+def test_cost_of_a_run_grows_as_its_partitions_do() -> None:
+    small, large = cost_of(20), cost_of(100)
+    for what in ("written records", "written bytes", "read records", "read bytes"):
+        assert large.counts[what] <= 5 * small.counts[what], what
+
+
+def test_no_record_is_larger_than_a_piece_when_there_are_ten_thousand_tasks() -> None:
+    kafka = InMemoryKafka()
+    history = LedgerHistory(kafka=kafka, partitions=10_000, first_offset=10**12, offsets=10**6)
+    for number in range(2):
+        history.finish(f"run-{number}")
+    history.renew()
+    sizes = {record.key() or b"": len(record.value() or b"") for record in kafka.records(LEDGER)}
+    assert max(sizes.values()) <= PIECE_BYTES
+    assert any(b"#" in key for key in sizes), "something had to be cut"
+    assert max(size for key, size in sizes.items() if key.startswith(b"run-")) < 1_000, "entries stay small"
+    assert len(history.read().stops) == 10_000
+
+
+@mock.patch.object(pieces, "PIECE_BYTES", 300)
+def test_application_works_when_everything_is_cut_into_pieces() -> None:
+    scene = ResetScene()
+    traffic = Traffic(LEDGER, f"{APP}-metadata")
+    scene.send(*"abab")
+    first = scene.run("r1")
+    scene.send(*"ab")
+    second = scene.run("r2")
+    assert second.inputs[0].start_offset == first.inputs[0].stop_offset
+    assert scene.reset(inputs="in", intermediates="mid").taken_back == ("r1", "r2")
+    again = scene.run("r2")
+    assert again.reads[0].start == 0
+    assert again.reads[0].stop >= second.reads[0].stop
+    kept = scene.kafka.records(LEDGER) + scene.kafka.records(f"{APP}-metadata")
+    for record in kept:
+        traffic.count("written", record.topic(), record.value(), b"", None)
+    cut = {(record.key() or b"").partition(b"#")[0] for record in kept if b"#" in (record.key() or b"")}
+    assert {APP.encode(), b"__checkpoint__"} <= cut
+    entries = [len(r.value() or b"") for r in kept if (r.key() or b"").startswith(b"r")]
+    assert traffic.largest <= max(300, *entries)
+    assert read_ledger(scene.kafka, APP, clock=scene.clock).find("r2") is not None
+
+
+def test_follower_reads_each_record_once_when_it_catches_up_with_many_runs() -> None:
+    kafka = kafka_with_topics(1)
+    history = LedgerHistory(kafka=kafka, details_kept=3)
+    history.finish_many(50)
+    kafka.compact(LEDGER)
+    traffic = Traffic(LEDGER)
+    with FinishedRuns(FaultyCluster(kafka, traffic), APP, name="follower", from_start=True) as runs:
+        found = [run for _, run in runs.until_now()]
+    assert [run.run_id for run in found] == history.finished
+    assert [run.without_details for run in found] == [True] * 47 + [False] * 3
+    assert traffic.counts["read records"] == len(kafka.records(LEDGER))

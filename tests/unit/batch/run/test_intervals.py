@@ -168,7 +168,7 @@ def test_warning_stands_in_the_ledger_when_one_early_record_holds_the_slice_at_i
     app = application("interval_end")
     publish(kafka, ("early", 1.5), ("a", 0.1), ("b", 0.2))
     app.run("run-0", interval_ms=interval(0))
-    (warning,) = read_ledger(kafka, "app").runs["run-0"].warnings
+    (warning,) = read_ledger(kafka, "app").all_runs()["run-0"].warnings
     assert warning.startswith("in-0: the record at offset 0 is dated 2020-09-13T13:56:40.000+00:00, past the")
     assert "3 offsets, waits for the run" in warning
     app.run("run-1", interval_ms=interval(1))

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.protocol.ledger import LEASE_KEY, read_ledger
+from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.protocol.ledger_records import LEASE_KEY
 from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology
@@ -194,7 +195,7 @@ def test_lease_is_read_by_an_earlier_version_when_it_says_how_long_it_lasts(
     earlier = msgspec.json.decode(msgspec.json.encode(lease), type=EarlierLease)
     assert lease.slice_run_id == "first"
     assert msgspec.convert(msgspec.to_builtins(earlier), Lease) == msgspec.structs.replace(
-        lease, lease_ms=0, slice_run_id=""
+        lease, lease_ms=0, slice_run_id="", checkpoint=None
     )
 
 

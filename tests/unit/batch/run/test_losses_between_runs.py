@@ -9,6 +9,7 @@ from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.earlier_version import forget_checkpoints
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
 
@@ -193,13 +194,14 @@ def test_run_is_refused_when_nothing_says_how_far_a_partition_was_read(
 ) -> None:
     publish(kafka, *range(4))
     app.run("run-1")
+    forget_checkpoints(kafka, APP)
     kafka.expire_offsets(APP)
     # What is left of the metadata topic is its finished marker; what is left of the ledger is the groups.
     kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
     ledger = kafka.records(ProtocolTopics(APP).ledger)
     kafka.admin().delete_topics([ProtocolTopics(APP).ledger])
     kafka.create_topic(ProtocolTopics(APP).ledger, cleanup_policy="compact")
-    (assignment,) = (record for record in ledger if record.key() == b"__assignment__")
+    (assignment,) = (record for record in ledger if record.key() == b"__assignment__" and record.value())
     kafka.append(ProtocolTopics(APP).ledger, assignment.value(), assignment.key())
     error = refused(app, "run-2")
     assert "in-0: its committed offset is gone" in error.cause

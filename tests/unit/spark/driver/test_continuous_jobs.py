@@ -175,7 +175,6 @@ def test_tasks_of_every_subtopology_are_spread_when_there_are_fewer_slots() -> N
         topic_ids={},
         tasks={"0": 4, "1": 4},
         stop_hash="",
-        transactional_ids=(),
         begun_ms=0,
     )
     run = ContinuousRun(run_id="c", generation=1, plan=plan)

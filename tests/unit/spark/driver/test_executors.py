@@ -79,7 +79,6 @@ def a_slice() -> Slice:
         topic_ids={"in": "id"},
         tasks={"0": 1},
         stop_hash="",
-        transactional_ids=(),
         begun_ms=0,
     )
     return Slice(run_id="r", generation=1, plan=plan, inputs=())

@@ -110,7 +110,6 @@ def a_slice() -> Slice:
         topic_ids={"in": "id"},
         tasks={"0": 2},
         stop_hash="",
-        transactional_ids=(),
         begun_ms=0,
     )
     return Slice(run_id="r", generation=1, plan=run_plan, inputs=())

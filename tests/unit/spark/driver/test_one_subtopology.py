@@ -141,7 +141,7 @@ def test_whole_of_an_unfinished_run_comes_first_when_the_next_one_begins(scene: 
     drive(scene, executors, "r2", 0)
 
     assert executors.ran == ["r1: 1_0", "r1: 2_0", "r2: 0_0"]
-    assert sorted(scene.ledger.runs) == ["r1"]
+    assert sorted(scene.ledger.all_runs()) == ["r1"]
 
 
 def test_no_task_runs_when_there_is_nothing_new(scene: ResetScene) -> None:

@@ -1,0 +1,165 @@
+"""What a run must know of the runs before it, kept up to date by each, so that no run reads history.
+
+For every topic that was ever read: where the run that read it last left it. Of the runs: how many have
+finished, the last one, the last few that a reset took back, and the index by which any other is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.model import FrozenPartition, RunSummary
+from airflow_kstreams.batch.protocol.run_details import by_topic, entry_of, times_by_topic
+from airflow_kstreams.batch.protocol.run_index import IndexPage
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
+
+#: How many of the runs that a reset took back are kept to be shown.
+TAKEN_BACK_SHOWN = 10
+_UNKNOWN = -1
+
+
+class TopicLeft(msgspec.Struct, frozen=True, array_like=True):
+    """How the run that read a topic last left it.
+
+    :param run_id: of that run.
+    :param id: the topic's id then; empty if the run did not say.
+    :param stops: stop offset by partition, -1 where it is not known; empty if runs that read the topic were
+        all taken back.
+    :param times: partition times at those offsets, by partition; partitions behind the last one have none.
+    :param starts: start offset of the run by partition; empty of intermediate topics.
+    """
+
+    run_id: str
+    id: str
+    stops: tuple[int, ...] = ()
+    times: tuple[PartitionTimes, ...] = ()
+    starts: tuple[int, ...] = ()
+
+    def stops_of(self, topic: str) -> dict[TopicPartition, int]:
+        """Return the stops that are known, by partition."""
+        return {
+            TopicPartition(topic, number): stop for number, stop in enumerate(self.stops) if stop != _UNKNOWN
+        }
+
+    def read(self, topic: str) -> list[FrozenPartition]:
+        """Return what the run read of the topic, if it was an input."""
+        return [
+            FrozenPartition(topic=topic, partition=number, start_offset=start, stop_offset=stop)
+            for number, (start, stop) in enumerate(zip(self.starts, self.stops, strict=False))
+            if start != _UNKNOWN
+        ]
+
+    def times_of(self, partition: TopicPartition) -> PartitionTimes | None:
+        """Return the times of a partition, None where there are none."""
+        found = self.times[partition.partition : partition.partition + 1]
+        return found[0] if found and found[0] != PartitionTimes() else None
+
+
+class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the checkpoint says of the runs before.
+
+    :param finished: how many have finished and were not taken back.
+    :param last: the entry of the one that finished last.
+    :param last_at: the offset of that entry, -1 without one.
+    :param chained_from: entries at smaller offsets may name one that was taken back as the one before them.
+    :param taken_back: entries of runs that a reset took back and that have not finished again, the last few,
+        oldest first.
+    :param left: by topic.
+    :param index: root of the index of all entries.
+    :param details_written: how often details were written; says which slot is next.
+    :param details_pieces: the most pieces that details were cut into.
+    """
+
+    finished: int = 0
+    last: RunSummary | None = None
+    last_at: int = -1
+    chained_from: int = 0
+    taken_back: tuple[RunSummary, ...] = ()
+    left: dict[str, TopicLeft] = {}
+    index: IndexPage = IndexPage()
+    details_written: int = 0
+    details_pieces: int = 0
+
+    def with_finished(self, summary: RunSummary, entry: RunSummary, at: int) -> PastRuns:
+        """Return the same after one more run.
+
+        :param summary: with its details.
+        :param entry: what stands in the ledger of it.
+        :param at: the offset of the entry.
+        """
+        return msgspec.structs.replace(
+            self,
+            finished=self.finished + 1,
+            last=entry,
+            last_at=at,
+            taken_back=tuple(run for run in self.taken_back if run.run_id != summary.run_id),
+            left={**self.left, **topics_left(summary)},
+        )
+
+
+def topics_left(summary: RunSummary) -> dict[str, TopicLeft]:
+    """Return how a run left the topics that it read.
+
+    :param summary: with its details.
+    """
+    times = times_by_topic(summary)
+    starts = by_topic({part.topic_partition: part.start_offset for part in summary.inputs}, _UNKNOWN)
+    return {
+        topic: TopicLeft(
+            summary.run_id,
+            summary.topic_ids.get(topic, ""),
+            stops,
+            times.get(topic, ()),
+            starts.get(topic, ()),
+        )
+        for topic, stops in by_topic(summary.stops, _UNKNOWN).items()
+    }
+
+
+def past_of(finished: Mapping[str, tuple[int, RunSummary]], taken_back: Iterable[RunSummary]) -> PastRuns:
+    """Return what entries of earlier versions say, which have all details.
+
+    :param finished: offset and entry by run id, in the order in which they finished.
+    :param taken_back: entries of runs that are not finished any more.
+    """
+    gone = list(taken_back)
+    left = {topic: TopicLeft(run.run_id, id_) for run in gone for topic, id_ in run.topic_ids.items() if id_}
+    past = PastRuns(left=left, taken_back=shown(gone))
+    for at, summary in finished.values():
+        past = past.with_finished(summary, summary, at)
+    if past.last is None:
+        return past
+    return msgspec.structs.replace(past, last=entry_of(past.last))
+
+
+def shown(taken_back: Sequence[RunSummary]) -> tuple[RunSummary, ...]:
+    """Return the last few of the runs that were taken back, in the order in which they had finished."""
+    return tuple(sorted(taken_back, key=lambda run: run.finished_ms)[-TAKEN_BACK_SHOWN:])
+
+
+def left_without(
+    left: Mapping[str, TopicLeft], taken_back: Collection[str], others: Iterable[RunSummary]
+) -> dict[str, TopicLeft]:
+    """Return how topics are left once runs were taken back: as the run before those left them.
+
+    :param left: as it was.
+    :param taken_back: ids of the runs.
+    :param others: runs that stay, the last one first; with their details, as far as those have not expired.
+    """
+    found = dict(left)
+    wanted = {topic for topic, entry in left.items() if entry.run_id in taken_back}
+    for topic in wanted:
+        found[topic] = TopicLeft("", left[topic].id)
+    for run in others:
+        if not wanted:
+            break
+        known = topics_left(run)
+        counts = {read.topic: read.partitions for read in run.reads}
+        for topic in wanted & run.source_topics:
+            unknown = TopicLeft(run.run_id, left[topic].id, (_UNKNOWN,) * counts.get(topic, 0))
+            found[topic] = known.get(topic, unknown)
+        wanted -= run.source_topics
+    return found

@@ -1,0 +1,250 @@
+"""Finds entries of the ledger one by one, by the offsets that the checkpoint, the index and entries give.
+
+An offset is a hint. What stands there must be what was looked for, by its key; anything else, or nothing,
+means that the hint is wrong (another program wrote to the ledger while a run wrote), and then everything is
+read, as in a ledger that has no checkpoint yet. Who writes next builds the index anew from that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.protocol.past_runs import PastRuns
+from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
+from airflow_kstreams.batch.protocol.run_details import DETAILS_KEY, RunDetails, with_details
+from airflow_kstreams.batch.protocol.run_index import (
+    INDEX_KEY,
+    IndexPage,
+    digest_of,
+    digest_of_interval,
+    look_up,
+)
+from airflow_kstreams.streams.bounded_read import BoundedRead
+from airflow_kstreams.streams.ports import Clock, ReaderPort, Record, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class Located(NamedTuple):
+    """An entry and its offset."""
+
+    offset: int
+    summary: RunSummary
+
+
+#: Every entry by run id: the finished runs in the order in which they finished, those taken back anywhere.
+Entries = Mapping[str, Located]
+
+
+class Everything(NamedTuple):
+    """All that the log holds of runs.
+
+    :param entries: of all of them.
+    :param details: where the details end that have not expired.
+    """
+
+    entries: Entries
+    details: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSpan:
+    """The ledger's log, as far as it was complete when it was looked at.
+
+    :param start: its first offset.
+    :param end: up to where it was complete.
+    :param reading: gives a reader of committed records.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    reading: Callable[[], AbstractContextManager[ReaderPort]]
+    clock: Clock
+
+    def records(self, first: int, end: int) -> list[Record]:
+        """Return the records of a span; none of one that lies outside the log."""
+        if not self.start <= first < end <= self.end:
+            return []
+        with self.reading() as reader:
+            spans = {self.partition: (first, end)}
+            read = BoundedRead(reader, spans, clock=self.clock, max_records=end - first)
+            return list(chain.from_iterable(chain.from_iterable(f.values()) for f in read))
+
+
+class WrongHintError(Exception):
+    """Something else stands at an offset, or nothing does."""
+
+
+class RunArchive:
+    """The entries of an application's ledger, as it was read once.
+
+    :param span: where to look.
+    :param past: what its checkpoint says.
+    :param everything: all of them, if the whole log was read.
+    :param read_all: reads it.
+    """
+
+    def __init__(
+        self,
+        span: LogSpan | None,
+        past: PastRuns,
+        *,
+        everything: Everything | None = None,
+        read_all: Callable[[], Everything] = lambda: Everything({}),
+    ) -> None:
+        self._span = span
+        self._past = past
+        self._everything = everything
+        self._read_all = read_all
+        self._found: dict[str, Located | None] = {}
+
+    @property
+    def indexed(self) -> bool:
+        """Whether the index has served so far: if not, it must be built anew."""
+        return self._everything is None
+
+    @property
+    def _entries(self) -> Entries | None:
+        return None if self._everything is None else self._everything.entries
+
+    def all(self) -> Entries:
+        """Return every entry."""
+        if self._everything is None:
+            self._everything = self._read_all()
+        return self._everything.entries
+
+    def find(self, run_id: str) -> Located | None:
+        """Return the entry of a run, finished or taken back."""
+        if self._entries is None and run_id not in self._found:
+            self._found[run_id] = self._by_index(digest_of(run_id), lambda run: run.run_id == run_id)
+        return self._found.get(run_id) if self._entries is None else self._entries.get(run_id)
+
+    def find_interval(self, interval_ms: tuple[int, int]) -> Located | None:
+        """Return the entry of the run that finished last of those for a data interval."""
+        name = digest_of_interval(interval_ms)
+        if self._entries is None and name not in self._found:
+            self._found[name] = self._by_index(
+                name, lambda run: run.interval_ms == interval_ms and not run.taken_back_ms
+            )
+        if self._entries is None:
+            return self._found.get(name)
+        of_interval = (
+            found
+            for found in self._entries.values()
+            if found.summary.interval_ms == interval_ms and not found.summary.taken_back_ms
+        )
+        return max(of_interval, key=lambda found: found.summary.finished_ms, default=None)
+
+    def latest(self, count: int) -> list[RunSummary]:
+        """Return the runs that finished last, the last one first."""
+        past = self._past
+        found: list[RunSummary] = []
+        if past.last is not None and count > 0:
+            found.append(past.last)
+        at = past.last_at
+        try:
+            while self._entries is None and found and len(found) < min(count, past.finished):
+                at = self._before(found[-1], at)
+                found.append(self._entry(at))
+        except WrongHintError:
+            # So it is with entries of earlier versions, and around those that a reset took back.
+            self.all()
+        if self._entries is None:
+            return found
+        finished = [each.summary for each in self._entries.values() if not each.summary.taken_back_ms]
+        return finished[::-1][:count]
+
+    def detailed(self, entry: RunSummary) -> RunSummary:
+        """Return a run with its details; without them if they have expired."""
+        if entry.inputs:
+            return entry
+        if entry.details is None:
+            # An earlier version wrote the entry, with the details in it.
+            found = self.find(entry.run_id)
+            return entry if found is None or found.summary.finished_ms != entry.finished_ms else found.summary
+        if self._everything is not None and entry.details[1] not in self._everything.details:
+            return entry
+        return entry if self._span is None else read_details(self._span, entry)
+
+    def page(self, digits: str, at: int) -> IndexPage:
+        """Return a page of the index.
+
+        :raises WrongHintError: it does not stand there.
+        """
+        value = self._value(at, f"{INDEX_KEY}{digits}")
+        return msgspec.json.decode(value, type=IndexPage)
+
+    def _by_index(self, digest: str, is_it: Callable[[RunSummary], bool]) -> Located | None:
+        try:
+            found = [Located(at, self._entry(at)) for at in look_up(self._past.index, digest, self.page)]
+        except WrongHintError:
+            self._mistrust()
+            return None
+        for each in found:
+            if is_it(each.summary):
+                return each
+        # Hashes of two runs may be equal; then each is found by its own.
+        if any(digest_of(each.summary.run_id) != digest for each in found):
+            self._mistrust()
+        return None
+
+    def _before(self, run: RunSummary, at: int) -> int:
+        """Return the offset of the run that finished before one.
+
+        :raises WrongHintError: its entry does not say so.
+        """
+        if run.previous is None or run.previous < 0 or at < self._past.chained_from:
+            raise WrongHintError
+        return run.previous
+
+    def _entry(self, at: int) -> RunSummary:
+        value = self._value(at)
+        try:
+            return msgspec.json.decode(value, type=RunSummary)
+        except msgspec.MsgspecError:
+            raise WrongHintError from None
+
+    def _value(self, at: int, key: str | None = None) -> bytes:
+        """Return the value that stands at an offset under a key, any run's unless given."""
+        for record in () if self._span is None else self._span.records(at, at + 1):
+            found, value = (record.key() or b"").decode(errors="replace"), record.value()
+            if value is not None and (found == key if key else not found.startswith("__")):
+                return value
+        raise WrongHintError
+
+    def _mistrust(self) -> None:
+        """Read everything: the index does not fit."""
+        where = "a ledger" if self._span is None else self._span.partition.topic
+        log.warning("%s: its index does not fit, so all of it is read; the next run builds it anew", where)
+        self.all()
+
+
+def read_details(span: LogSpan, entry: RunSummary) -> RunSummary:
+    """Return a run with the details that its entry points to; without them if they have expired."""
+    details = None if entry.details is None else details_in(span.records(*entry.details))
+    return entry if details is None else with_details(entry, details) or entry
+
+
+def details_in(records: Sequence[Record]) -> RunDetails | None:
+    """Return the details that records hold; None if they are not whole, or this version cannot read them."""
+    values = {record.key() or b"": record.value() for record in records}
+    for record in reversed(records):
+        key, value = record.key() or b"", record.value()
+        if b"#" in key or value is None or not key.startswith(DETAILS_KEY.encode()):
+            continue
+        headers = {name: text or b"" for name, text in record.headers() or ()}
+        content = joined(key, headers, values.get) if pieces_of(headers) else value
+        try:
+            return None if content is None else msgspec.json.decode(content, type=RunDetails)
+        except msgspec.MsgspecError:
+            return None
+    return None
