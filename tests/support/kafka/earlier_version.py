@@ -31,6 +31,7 @@ _FIELDS: frozenset[str] = frozenset(
         "ledger",
         "moved_starts",
         "record_counts",
+        "settled",
         "slice",
         "slice_run_id",
         "store_serdes",
