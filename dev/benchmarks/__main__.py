@@ -12,7 +12,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dev.benchmarks import against, bars, charts, guard, machine, page, record_profile, restore, results
+from dev.benchmarks import (
+    against,
+    bars,
+    charts,
+    guard,
+    machine,
+    page,
+    record_profile,
+    restore,
+    results,
+    scale,
+)
 from dev.benchmarks.inputs import Inputs
 from dev.benchmarks.results import Result
 from dev.benchmarks.suite import Suite
@@ -30,6 +41,8 @@ _AGAINST = ("stateless", "sum-50k", "join", "two-stage", "hourly", "empty")
 
 def main() -> int:
     """Run what the command line names; the exit code is 1 if something failed or a bar was missed."""
+    if sys.argv[1:2] == ["scale"]:
+        return scale.main(sys.argv[2:])
     options = _options()
     if options.bars:
         return _bars()
