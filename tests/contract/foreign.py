@@ -109,9 +109,10 @@ class Scene:
 
     def last_stops(self) -> dict[int, int]:
         """The stops of the run that our ledger says finished last."""
-        last = read_ledger(self.contract.cluster, self.app, clock=self.contract.clock).last()
+        ledger = read_ledger(self.contract.cluster, self.app, clock=self.contract.clock)
+        last = ledger.last()
         assert last is not None
-        return {part.partition: part.stop_offset for part in last.inputs}
+        return {part.partition: part.stop_offset for part in ledger.detailed(last).inputs}
 
     def live_keys(self) -> set[str]:
         """The metadata topic's keys that hold a value."""

@@ -76,10 +76,11 @@ class Deployment:
 
     def finished_run(self) -> RunSummary:
         """Return the last run that was triggered, had records and is finished; make one if there is none."""
-        runs = self._ledger().all_runs().values()
+        ledger = self._ledger()
+        runs = ledger.all_runs().values()
         ours = [run for run in runs if not (run.empty or run.run_id.startswith("scheduled"))]
         if ours:
-            return max(ours, key=lambda run: run.finished_ms)
+            return ledger.detailed(max(ours, key=lambda run: run.finished_ms))
         self.publish_day()
         return self.succeeds(self.trigger("the-only-one"))
 

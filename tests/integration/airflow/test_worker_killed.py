@@ -19,6 +19,7 @@ import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.report.reading import finished_run
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.gated_scene import Scene
 
@@ -144,6 +145,7 @@ def test_run_goes_on_when_one_worker_was_asked_to_end_and_the_next_was_killed(
     assert third.process.wait(120) == 0, third.output()
 
     assert scene.results() == scene.sums(in_slice)
-    last = read_status(KafkaCluster({"bootstrap.servers": scene.bootstrap}), scene.application_id).runs[-1]
+    last = finished_run(KafkaCluster({"bootstrap.servers": scene.bootstrap}), scene.application_id, None)
+    assert last is not None
     assert {str(part.topic_partition): part.stop_offset for part in last.inputs} == stops
     assert last.generation == 3
