@@ -89,7 +89,7 @@ def permissions(
         Purpose.CONTINUOUS: lambda: of.continuous_permissions(plan.application_id),
         Purpose.RESET: lambda: of.reset_permissions(plan),
         Purpose.REPLAY: lambda: of.replay_permissions(plan, settings),
-        Purpose.DOCTOR: lambda: of.doctor_permissions(plan),
+        Purpose.DOCTOR: lambda: of.doctor_permissions(),
         Purpose.WATCH: lambda: of.watch_permissions(plan),
     }
     for purpose in dict.fromkeys(purposes):

@@ -104,11 +104,9 @@ def continuous_permissions(application_id: str) -> tuple[Permission, ...]:
     )
 
 
-def doctor_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+def doctor_permissions() -> tuple[Permission, ...]:
     """Return what the checks of ``airflow-kstreams doctor`` need besides :func:`run_permissions`."""
-    topics = {*plan.sources, *plan.outputs} - internal_settings(plan).keys()
     return (
-        *(_topic(topic, "settings of topics", Operation.DESCRIBE_CONFIGS) for topic in sorted(topics)),
         *(
             _topic(topic, "offsets and transactions", each)
             for topic in BROKERS_OWN

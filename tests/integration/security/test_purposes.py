@@ -186,7 +186,7 @@ def test_doctor_sees_everything_with_its_list_and_says_what_it_may_not_see(
         found = diagnose(cluster, Subject(plan=plan, settings=settings))
         return [each.text for each in found if each.check == "permissions"]
 
-    listed = doctor_permissions(plan)
+    listed = doctor_permissions()
     assert len(not_seen()) == 2, "the brokers' own topics, and their settings"
     for last, each in enumerate(listed, start=1):
         allow([each])
