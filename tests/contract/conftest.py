@@ -142,10 +142,22 @@ class Contract:
         self.until(lambda: self.ends(tp) == (high, high), f"{tp} to end at {high}, ends {self.ends(tp)}")
 
 
+@pytest.fixture(scope="session")
+def awake(kafka: str) -> str:
+    """The broker, with its own topics made: a writer whose request waits for that is suspect, rightly."""
+    cluster = KafkaCluster({"bootstrap.servers": kafka})
+    reader, writer = cluster.reader(group_id="awake"), cluster.writer(transactional_id="awake")
+    reader.committed([TopicPartition("awake", 0)])
+    writer.init_transactions()
+    reader.close()
+    writer.close()
+    return kafka
+
+
 @pytest.fixture(params=CLUSTERS)
 def contract(request: pytest.FixtureRequest) -> Iterator[Contract]:
     if request.param == "broker":
-        bootstrap = request.getfixturevalue("kafka")
+        bootstrap = request.getfixturevalue("awake")
         cluster: ClusterPort = KafkaCluster({"bootstrap.servers": bootstrap})
         made = Contract(cluster=cluster, clock=SystemClock(), bootstrap=bootstrap)
     else:
