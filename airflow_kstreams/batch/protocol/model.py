@@ -291,8 +291,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param read: what it read of each input topic; empty in entries of earlier versions.
     :param totals: what the tasks of each subtopology did; empty of an empty run, and in entries of earlier
         versions.
-    :param settled: whether every task's last commit is known to be its last, so that nothing of the run is
-        open any more; False in entries of earlier versions.
     :param previous: offset of the entry of the run that finished before it, -1 if none did; None in entries
         of earlier versions.
     :param details: where in the ledger its details were written, from and to offset; None in entries of
@@ -320,7 +318,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     counts: RecordCounts | None = msgspec.field(default=None, name="record_counts")
     read: tuple[TopicRead, ...] = ()
     totals: tuple[SubtopologyTotals, ...] = ()
-    settled: bool = False
     previous: int | None = None
     details: tuple[int, int] | None = None
 

@@ -3,12 +3,6 @@
 A zombie task may still hold an open transaction with output, offsets or a done notification in it. Claiming
 its transactional id makes the broker abort that transaction and refuse everything the zombie sends from then
 on. The claimant lives for a moment only.
-
-A run that is settled needs none of it, so that a begin costs no claim for each of thousands of tasks. Settled
-means that finish has found the last commit of every task. An attempt that made it writes nothing any more. An
-older one was fenced by that one's claim, before that commit. A later one finds the stops committed, or the
-lease gone, before it writes. So no transaction of these ids is open that could still be committed; where the
-markers of a last commit are not all written yet, the next claim of the id waits for them.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import RunState, transactional_ids
+from airflow_kstreams.batch.protocol.model import transactional_ids
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort
@@ -54,19 +48,6 @@ def last_tasks(application_id: str, folded: Folded, ledger: Ledger) -> LastTasks
         recorded = ledger.assignment.subtopologies
         ids = transactional_ids(application_id, {sub: len(entry.by_group) for sub, entry in recorded.items()})
     return LastTasks(ids, tuple(owner.plan.topology for owner in owners))
-
-
-def is_settled(folded: Folded, ledger: Ledger) -> bool:
-    """Whether the last run is finished and settled, as both the metadata topic and the ledger say."""
-    last, slice_ = ledger.last(), folded.slice
-    return (
-        folded.state is RunState.FINISHED
-        and ledger.current_continuous is None
-        and slice_ is not None
-        and last is not None
-        and (last.run_id, last.begun_ms) == (slice_.run_id, slice_.plan.begun_ms)
-        and last.settled
-    )
 
 
 def fence(

@@ -27,7 +27,7 @@ from airflow_kstreams.batch.protocol.model import (
     partition_named,
 )
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts, task_partitions
+from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs
 from airflow_kstreams.batch.run.late_share import judge_late
@@ -121,7 +121,6 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
             dag_id=plan.dag_id,
             autostop_at=plan.autostop_at,
             counts=counts,
-            settled=_settled(slice_, committed),
         ),
         offsets={**committed, **moved},
         purge={
@@ -143,22 +142,6 @@ def task_metadata(
         if metadata.run_id == slice_.run_id and metadata.task_id:
             found.setdefault(metadata.task_id, metadata)
     return {task_id: found[task_id] for task_id in sorted(found, key=_task_order)}
-
-
-def _settled(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
-    """Whether every task has made its last commit, or had nothing to read, and no person did it for one."""
-    starts = slice_starts(slice_)
-    told = {tp: OffsetMetadata.decode(offset.metadata) for tp, offset in committed.items()}
-    over = {found.task_id for found in told.values() if found.run_id == slice_.run_id and found.complete}
-
-    def idle(tp: TopicPartition) -> bool:
-        return (told[tp].run_id, committed[tp].offset) == (slice_.run_id, starts.get(tp, 0))
-
-    return all(
-        f"{sub}_{group}" in over or all(map(idle, task_partitions(slice_, int(sub), group)))
-        for sub, count in slice_.plan.tasks.items()
-        for group in range(count)
-    )
 
 
 def _changelogs(session: CoordinatorSession, plan: RunPlan) -> ChangelogEnds | None:

@@ -20,7 +20,7 @@ from airflow_kstreams.batch.protocol.model import RunPlan, RunState, transaction
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
-from airflow_kstreams.batch.run.fence import fence, is_settled, last_tasks
+from airflow_kstreams.batch.run.fence import fence, last_tasks
 from airflow_kstreams.batch.run.offsets import find_vanished
 from airflow_kstreams.batch.run.own_topics import KnownTopics, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, with_committed
@@ -181,14 +181,12 @@ def _fence_last_tasks(
     prior: PriorRuns,
     topics: SourceTopics,
 ) -> None:
-    """Fence the tasks of the last run, unless it is settled, so that the offsets read next cannot move.
+    """Fence the tasks of the last run, so that the offsets read next cannot move.
 
     When nothing says which they are, although something was read, they are taken to be those of the new run.
 
     :raises KafkaClientError: the broker did not answer.
     """
-    if is_settled(folded, ledger):
-        return
     last = last_tasks(session.application_id, folded, ledger)
     ids = last.transactional_ids
     if ids is None:

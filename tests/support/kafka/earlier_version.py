@@ -31,7 +31,6 @@ _FIELDS: frozenset[str] = frozenset(
         "ledger",
         "moved_starts",
         "record_counts",
-        "settled",
         "slice",
         "slice_run_id",
         "store_serdes",
