@@ -50,6 +50,8 @@ def test_window_is_emitted_once_when_stream_time_reaches_its_close() -> None:
     assert _read(driver) == [(Windowed("a", 0, 10), 2, 7)]
     driver.pipe_input("in", key="a", value=0, timestamp_ms=8)
     assert _read(driver) == []
+    driver.pipe_input("in", key="b", value=0, timestamp_ms=22)
+    assert _read(driver) == [(Windowed("a", 10, 20), 1, 11), (Windowed("b", 10, 20), 1, 12)]
 
 
 def test_windows_come_by_close_then_start_then_key_when_several_close_at_once() -> None:
