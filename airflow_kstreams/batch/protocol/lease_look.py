@@ -57,8 +57,7 @@ class LeaseOf(NamedTuple):
         """Return what a lease is to this one."""
         if lease is None:
             return Standing.OTHER
-        works_on = LeaseOf(lease.slice_run_id or lease.owner_run_id, lease.generation, lease.continuous)
-        if works_on != self:
+        if LeaseOf(lease.works_on, lease.generation, lease.continuous) != self:
             return Standing.OTHER
         return Standing.IN_FORCE if lease.expires_ms else Standing.LET_GO
 

@@ -448,6 +448,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     slice_run_id: str = ""
     checkpoint: tuple[int, int] | None = None
 
+    @property
+    def works_on(self) -> str:
+        """The run that the owner works on; where the lease does not say, as earlier ones, the owner's own."""
+        return self.slice_run_id or self.owner_run_id
+
 
 class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):
     """What the last continuous run works on; one record in the ledger topic.

@@ -12,7 +12,7 @@ means that this one is over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.protocol.data_loss import (
@@ -62,7 +62,8 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
     committed = reader.committed(sorted(spans))
     told = {tp: OffsetMetadata.decode(offset.metadata) for tp, offset in committed.items()}
     task_id = f"{share.subtopology}_{share.group}"
-    _refuse_next_run(slice_, task_id, spans, committed)
+    passed = {tp for tp, offset in committed.items() if offset.offset >= spans[tp][1]}
+    _refuse_next_run(slice_, task_id, told, passed=passed)
     bounds = {
         tp: (committed[tp].offset if tp in committed else start, stop)
         for tp, (start, stop) in sorted(spans.items())
@@ -70,7 +71,7 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
     refuse_slice_loss(admin, slice_, bounds)
     refuse_lost_progress(slice_, bounds, committed)
     refuse_foreign_progress(slice_, committed)
-    at_stops = all(tp in committed and committed[tp].offset >= stop for tp, (_, stop) in spans.items())
+    at_stops = passed == spans.keys()
     complete = any(
         found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)
         for found in told.values()
@@ -88,15 +89,17 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
 def _refuse_next_run(
     slice_: Slice,
     task_id: str,
-    spans: Mapping[TopicPartition, tuple[int, int]],
-    committed: Mapping[TopicPartition, CommittedOffset],
+    told: Mapping[TopicPartition, OffsetMetadata],
+    *,
+    passed: Set[TopicPartition],
 ) -> None:
     """Refuse a task that begins when its run is over. An offset that another run has committed before the
     stop is no sign of that: it was taken back.
+
+    :param passed: partitions whose committed offset is at the stop, or behind it.
     """
-    for tp, offset in sorted(committed.items()):
-        found = OffsetMetadata.decode(offset.metadata)
-        if found.run_id not in ("", slice_.run_id) and offset.offset >= spans[tp][1]:
+    for tp, found in sorted(told.items()):
+        if found.run_id not in ("", slice_.run_id) and tp in passed:
             raise TaskFencedError(
                 f"task {task_id} belongs to run {slice_.run_id!r}, but the offset of {tp} was committed by "
                 f"run {found.run_id!r}",

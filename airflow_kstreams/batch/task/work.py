@@ -52,10 +52,9 @@ class TaskAssignment:
             found = f"was let go by {lease.owner}"
             fix = "nothing: the next driver launches what is left"
         else:
-            works_on = lease.slice_run_id or lease.owner_run_id
             held = "is held" if lease.expires_ms else "was held last"
-            found = f"{held} by {lease.owner} for {works_on!r} generation {lease.generation}"
-            if works_on == self.run_id and lease.generation > self.generation:
+            found = f"{held} by {lease.owner} for {lease.works_on!r} generation {lease.generation}"
+            if lease.works_on == self.run_id and lease.generation > self.generation:
                 fix = "nothing: a newer driver owns the run and launches this task itself"
         raise TaskFencedError(
             f"task {self.task_id} belongs to {run} generation {self.generation}, but the ledger says that "

@@ -31,6 +31,7 @@ from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
+from tests.unit.batch.run.test_complete_logs import counts
 from tests.unit.batch.run.test_losses_between_runs import (
     APP,
     TEXT,
@@ -83,10 +84,6 @@ def counting(kafka: InMemoryKafka) -> Application:
         clock=kafka.clock,
         settings={"commit.every.records": 1},
     )
-
-
-def counts(kafka: InMemoryKafka) -> list[int]:
-    return [int.from_bytes(value or b"", "big") for value in kafka.values("out")]
 
 
 def end(kafka: InMemoryKafka, topic: str) -> int:
