@@ -70,9 +70,8 @@ class InMemoryReader:
         broker = self._broker
         broker.catch_up()
         if self._isolation == "read_committed":
-            pending = broker.transactions.is_pending
             broker.until(
-                lambda: not any(pending(self._group, partition) for partition in partitions),
+                lambda: not broker.transactions.is_pending(self._group, partitions),
                 "reading committed offsets",
                 timeout_seconds=self._timeout_seconds,
             )

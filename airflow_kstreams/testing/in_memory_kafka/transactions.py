@@ -12,7 +12,7 @@ because the requests name none. That is what makes repeated requests dangerous.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -146,12 +146,13 @@ class TransactionCoordinator:
         """Return the ids with a transaction that is open or not completed yet."""
         return [name for name, owner in self._owners.items() if owner.transaction or owner.completing]
 
-    def is_pending(self, group: str, partition: TopicPartition) -> bool:
-        """Whether a transaction that is not completed holds an offset of the group for a partition."""
+    def is_pending(self, group: str, partitions: Collection[TopicPartition]) -> bool:
+        """Whether a transaction that is not completed holds an offset of the group for one of the partitions."""
         return any(
-            transaction is not None and partition in transaction.offsets.get(group, ())
+            not transaction.offsets.get(group, {}).keys().isdisjoint(partitions)
             for owner in self._owners.values()
             for transaction in (owner.transaction, owner.completing)
+            if transaction is not None
         )
 
     def _current(self, claim: Claim) -> _Owner:
