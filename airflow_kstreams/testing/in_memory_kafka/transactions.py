@@ -147,7 +147,7 @@ class TransactionCoordinator:
         return [name for name, owner in self._owners.items() if owner.transaction or owner.completing]
 
     def is_pending(self, group: str, partitions: Collection[TopicPartition]) -> bool:
-        """Whether a transaction that is not completed holds an offset of the group for one of the partitions."""
+        """Whether a transaction that is not completed holds the group's offset of one of the partitions."""
         return any(
             not transaction.offsets.get(group, {}).keys().isdisjoint(partitions)
             for owner in self._owners.values()
