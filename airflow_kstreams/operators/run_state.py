@@ -12,7 +12,7 @@ from airflow_kstreams.batch.report.results import RunResult, result_of_slice
 from airflow_kstreams.streams.errors import ConfigError, RunError, UpstreamNotDoneError
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.protocol.ledger import Ledger
+    from airflow_kstreams.batch.ledger.ledger import Ledger
     from airflow_kstreams.batch.protocol.metadata import Folded
     from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
     from airflow_kstreams.kafka.cluster import KafkaCluster
@@ -52,7 +52,7 @@ class Standing:
             finished task may be overlooked, which the driver then finds.
         :raises KafkaClientError: the broker does not answer, or the wait was in vain.
         """
-        from airflow_kstreams.batch.protocol.ledger import read_ledger
+        from airflow_kstreams.batch.ledger.ledger import read_ledger
         from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS
         from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
 

@@ -1,7 +1,8 @@
 """The names of the topics that the engine makes for itself, all derived from the application id.
 
 Every name is ``<application id>-<something>``, so that topics, permissions and resets of one application can
-be told from another's by name. Only the names are here: what is in the topics is known in ``batch/protocol``.
+be told from another's by name. Only the names are here: what is in the topics is known in ``batch/protocol``
+and ``batch/ledger``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.model import RunSummary
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from dev.flight_demo.data import Stretch, records

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
-from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import read_metadata
 from airflow_kstreams.streams.ports import TopicPartition

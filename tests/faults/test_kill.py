@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.gated_scene import Scene, reached
 

@@ -13,7 +13,7 @@ from functools import cache
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata import read_metadata
 from airflow_kstreams.batch.protocol.model import RunState, RunSummary
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes

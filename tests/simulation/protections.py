@@ -14,8 +14,8 @@ from unittest import mock
 
 from msgspec import structs
 
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol import log_bounds as logs
-from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.batch.protocol.stops import frozen_at, slice_starts, to_freeze
 from airflow_kstreams.batch.run.coordinator import Coordinator

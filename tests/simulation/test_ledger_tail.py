@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 from unittest import mock
 
-from airflow_kstreams.batch.protocol import ledger
-from airflow_kstreams.batch.protocol.run_archive import RunArchive
+from airflow_kstreams.batch.ledger import ledger
+from airflow_kstreams.batch.ledger.archive import RunArchive
 from tests.simulation.scenario import simulate
 
 SEEDS = range(40)

@@ -1,6 +1,6 @@
 """Continuous runs: where one starts, its housekeeping, and tasks that take turns until the lease says stop.
 
 Called by the driver and the task host in ``spark``. Imports ``run`` for the start, ``task`` for the tasks,
-and ``protocol``. Only what differs from a batch is here: the start, the work and the end of a task, and the
-turns of a thread.
+``ledger`` and ``protocol``. Only what differs from a batch is here: the start, the work and the end of a
+task, and the turns of a thread.
 """

@@ -14,8 +14,8 @@ from __future__ import annotations
 import enum
 import logging
 
-from airflow_kstreams.batch.protocol.lease_look import LeaseOf, Standing, is_about_lease
-from airflow_kstreams.batch.protocol.ledger_records import decode_lease
+from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, is_about_lease
+from airflow_kstreams.batch.ledger.records import decode_lease
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics

@@ -28,10 +28,10 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 
-from airflow_kstreams.batch.protocol.evidence import find_contradictions, refuse_foreign_progress
-from airflow_kstreams.batch.protocol.ledger import Ledger
-from airflow_kstreams.batch.protocol.ledger_records import check_run_id
-from airflow_kstreams.batch.protocol.ledger_writes import LedgerChange
+from airflow_kstreams.batch.evidence import find_contradictions, refuse_foreign_progress
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.records import check_run_id
+from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import ContinuousRun, RunState, Slice

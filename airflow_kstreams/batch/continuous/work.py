@@ -5,7 +5,7 @@ offsets on, without end.
 from __future__ import annotations
 
 from airflow_kstreams.batch.continuous.endless_end import EndlessEnd
-from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice
 from airflow_kstreams.batch.protocol.stops import task_partitions
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics

@@ -20,7 +20,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.conditions import NewRecords
 from airflow_kstreams.batch.inspect.record_counts import RecordCounts
 from airflow_kstreams.batch.inspect.round_memory import RoundMemory
-from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import (

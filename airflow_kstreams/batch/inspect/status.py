@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata import read_metadata_with_content
 from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START, KIND_PIECE
 from airflow_kstreams.batch.protocol.model import (

@@ -260,7 +260,7 @@ class SubtopologyTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a finished run did. The ledger's entry, kept under the run id, has what identifies it and its
     totals; what it has per task and partition is kept apart, and for a while only, see
-    :mod:`airflow_kstreams.batch.protocol.run_details`. Entries of earlier versions have everything.
+    :mod:`airflow_kstreams.batch.ledger.details`. Entries of earlier versions have everything.
 
     :param run_id: the run.
     :param application_id: the application.

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.ledger_records import check_run_id
+from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, log_bounds
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from itertools import chain
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.model import RunSummary
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,

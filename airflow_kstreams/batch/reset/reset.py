@@ -47,8 +47,8 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.ledger import Ledger
-from airflow_kstreams.batch.protocol.ledger_writes import LedgerChange
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.model import (
     Assignment,

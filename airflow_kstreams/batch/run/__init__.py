@@ -1,6 +1,6 @@
 """One run, as its coordinator sees it: session, lease, begin, freeze, fence, finish.
 
 Called by the operators, by the driver in ``spark``, and by ``continuous``, ``reset`` and ``inspect``. Imports
-``protocol`` and ``streams``. What a task does between begin and finish is in ``task``; what stands in Kafka,
-and how it is read, is in ``protocol``.
+``ledger``, ``protocol`` and ``streams``. What a task does between begin and finish is in ``task``; what
+stands in Kafka, and how it is read, is in ``protocol`` and ``ledger``.
 """

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import (
     Loss,
     changelog_deleted,
@@ -28,7 +29,6 @@ from airflow_kstreams.batch.protocol.data_loss import (
     progress_taken_back,
     state_lost,
 )
-from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_bounds import has_records
 from airflow_kstreams.batch.protocol.log_read import LogFacts
 from airflow_kstreams.batch.protocol.metadata import Folded

@@ -28,11 +28,11 @@ from contextlib import contextmanager, nullcontext
 
 import msgspec
 
+from airflow_kstreams.batch.evidence import find_contradictions, find_foreign_progress
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.records import check_run_id
+from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.data_loss import Loss
-from airflow_kstreams.batch.protocol.evidence import find_contradictions, find_foreign_progress
-from airflow_kstreams.batch.protocol.ledger import Ledger
-from airflow_kstreams.batch.protocol.ledger_records import check_run_id
-from airflow_kstreams.batch.protocol.ledger_writes import LedgerChange
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import (
     completed_record,

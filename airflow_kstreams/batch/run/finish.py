@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from airflow_kstreams.batch.evidence import refuse_foreign_progress
 from airflow_kstreams.batch.protocol.data_loss import data_loss, progress_lost
-from airflow_kstreams.batch.protocol.evidence import refuse_foreign_progress
 from airflow_kstreams.batch.protocol.log_bounds import has_records, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import (

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.evidence import find_contradictions
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
-from airflow_kstreams.batch.protocol.evidence import find_contradictions
-from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState

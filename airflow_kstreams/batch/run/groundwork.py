@@ -12,8 +12,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss
-from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import check_keys
 from airflow_kstreams.batch.protocol.model import RunPlan, RunState, transactional_ids

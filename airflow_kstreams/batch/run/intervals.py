@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, interval_deleted
-from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_bounds import LogBounds
 from airflow_kstreams.batch.protocol.model import FrozenPartition
 from airflow_kstreams.batch.run.prior_runs import PriorRuns

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.batch.run.lease_errors import Caller, busy, lost_race, resetting, superseded

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 
-from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.ports import TopicPartition

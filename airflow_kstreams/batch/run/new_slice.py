@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.model import Assignment, FrozenPartition, OwnTopics, Slice

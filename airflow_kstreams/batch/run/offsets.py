@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 
+from airflow_kstreams.batch.evidence import find_rolled_back
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import (
     Loss,
     deleted,
@@ -21,8 +23,6 @@ from airflow_kstreams.batch.protocol.data_loss import (
     truncated,
     vanished,
 )
-from airflow_kstreams.batch.protocol.evidence import find_rolled_back
-from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.log_bounds import LogBounds
 from airflow_kstreams.batch.protocol.model import FrozenPartition
 from airflow_kstreams.batch.run.prior_runs import PriorRuns

@@ -19,8 +19,8 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.data_loss import delete_topic
-from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import OwnTopic, OwnTopics, RunPlan

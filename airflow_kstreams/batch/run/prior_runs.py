@@ -1,5 +1,5 @@
 """What earlier runs left behind, from three places that can each be lost without the others. Whether they
-contradict each other is looked at in :mod:`airflow_kstreams.batch.protocol.evidence`.
+contradict each other is looked at in :mod:`airflow_kstreams.batch.evidence`.
 
 1. The group's committed offsets: the truth while they are there. They expire (``offsets.retention.minutes``),
    and the broker drops those of a topic that is deleted.
@@ -19,11 +19,11 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.past_runs import TopicLeft
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import RunState, partition_named
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.past_runs import TopicLeft
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes

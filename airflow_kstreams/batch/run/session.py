@@ -16,9 +16,9 @@ from contextlib import contextmanager, nullcontext
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.ledger_records import lease_record
-from airflow_kstreams.batch.protocol.ledger_writes import LedgerChange, ledger_records
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.records import lease_record
+from airflow_kstreams.batch.ledger.writes import LedgerChange, ledger_records
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
+from airflow_kstreams.batch.evidence import refuse_foreign_progress
 from airflow_kstreams.batch.protocol.data_loss import (
     Loss,
     cut_off,
@@ -22,7 +23,6 @@ from airflow_kstreams.batch.protocol.data_loss import (
     deleted,
     progress_lost,
 )
-from airflow_kstreams.batch.protocol.evidence import refuse_foreign_progress
 from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.task_share import TaskShare, spans_of

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.streams.settings import ApplicationSettings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from dev.flight_demo import oracle
 from dev.flight_demo.data import Stretch, records

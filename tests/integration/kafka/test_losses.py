@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
-from airflow_kstreams.batch.protocol.ledger_records import ASSIGNMENT_KEY
+from airflow_kstreams.batch.ledger.ledger import read_ledger
+from airflow_kstreams.batch.ledger.records import ASSIGNMENT_KEY
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata import read_metadata
 from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.batch.run.session import CoordinatorSession

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.gated_scene import APPLICATION, Scene, reached
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
-from airflow_kstreams.batch.protocol.ledger_records import (
+from airflow_kstreams.batch.ledger.ledger import read_ledger
+from airflow_kstreams.batch.ledger.records import (
     ASSIGNMENT_KEY,
     CHANGELOGS_KEY,
     CONTINUOUS_KEY,

@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.lease_look import LeaseOf, Standing, last_lease
-from airflow_kstreams.batch.protocol.ledger_records import lease_record
+from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, last_lease
+from airflow_kstreams.batch.ledger.records import lease_record
 from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
 from airflow_kstreams.batch.protocol.metadata_records import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.ledger_writes import LedgerChange
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.model import FrozenPartition, Lease, RunSummary, TaskReport
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.run.session import CoordinatorSession

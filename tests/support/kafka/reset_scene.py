@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.metadata import read_metadata
 from airflow_kstreams.batch.protocol.model import RunState, RunSummary, Slice, TaskReport
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata

@@ -19,7 +19,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol import ledger, metadata
+from airflow_kstreams.batch.ledger import ledger
+from airflow_kstreams.batch.protocol import metadata
 from airflow_kstreams.batch.protocol.log_read import read_log
 from airflow_kstreams.batch.protocol.model import BeginResult, RunPlan, RunSummary, Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator

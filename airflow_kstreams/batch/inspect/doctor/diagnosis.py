@@ -9,7 +9,7 @@ from importlib import import_module
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, not_permitted, ok
 from airflow_kstreams.batch.inspect.doctor.seen import Seen, Subject
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.streams.errors import KafkaClientError

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
+from airflow_kstreams.batch.evidence import find_contradictions, refuse_foreign_progress
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, Level, duration, error, ok, warning
 from airflow_kstreams.batch.inspect.doctor.seen import Seen
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss
-from airflow_kstreams.batch.protocol.evidence import find_contradictions, refuse_foreign_progress
-from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata

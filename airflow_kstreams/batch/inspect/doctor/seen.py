@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from airflow_kstreams.batch.protocol.ledger import Ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, TopicDescription

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger_records import check_run_id
+from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.protocol.offset_metadata import LIMIT_BYTES, OffsetMetadata
 from airflow_kstreams.streams.errors import ConfigError
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.offset_metadata import LIMIT_BYTES, OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
 from airflow_kstreams.streams.errors import ConfigError, DataLossError

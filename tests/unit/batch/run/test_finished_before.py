@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.model import BeginResult, RunSummary
 from airflow_kstreams.batch.report.results import result_of_summary
 from airflow_kstreams.batch.run.finished_before import nothing_processed

@@ -14,8 +14,8 @@ from unittest import mock
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import RunFinished
 from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol import pieces
-from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.protocol.pieces import PIECE_BYTES
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.ports import Headers

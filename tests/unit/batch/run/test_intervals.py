@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.model import RunSummary, Slice
 from airflow_kstreams.streams import (
     KStreamBuilder,

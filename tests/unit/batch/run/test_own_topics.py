@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.batch.protocol.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
-from airflow_kstreams.batch.protocol.ledger import read_ledger
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes

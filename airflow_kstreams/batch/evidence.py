@@ -62,6 +62,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import (
     Loss,
     data_loss,
@@ -70,7 +71,6 @@ from airflow_kstreams.batch.protocol.data_loss import (
     rolled_back,
     taken_back,
 )
-from airflow_kstreams.batch.protocol.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState, RunSummary, Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata

@@ -39,14 +39,16 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.ledger_fold import (
+from airflow_kstreams.batch.ledger.archive import Everything, LogSpan, RunArchive
+from airflow_kstreams.batch.ledger.fold import (
     FoldedLedger,
     TornCheckpointError,
     checkpoint_span,
     fold_ledger,
     last_checkpoint,
 )
-from airflow_kstreams.batch.protocol.ledger_records import LEASE_KEY, Span, key_of, lease_seen
+from airflow_kstreams.batch.ledger.past_runs import PastRuns, TopicLeft
+from airflow_kstreams.batch.ledger.records import LEASE_KEY, Span, key_of, lease_seen
 from airflow_kstreams.batch.protocol.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
@@ -63,8 +65,6 @@ from airflow_kstreams.batch.protocol.model import (
     ResetStage,
     RunSummary,
 )
-from airflow_kstreams.batch.protocol.past_runs import PastRuns, TopicLeft
-from airflow_kstreams.batch.protocol.run_archive import Everything, LogSpan, RunArchive
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 

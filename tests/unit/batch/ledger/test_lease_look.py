@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.lease_look import WINDOW, LeaseOf, Standing, last_lease
-from airflow_kstreams.batch.protocol.ledger_records import LEASE_KEY
+from airflow_kstreams.batch.ledger.lease_look import WINDOW, LeaseOf, Standing, last_lease
+from airflow_kstreams.batch.ledger.records import LEASE_KEY
 from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.streams.ports import TopicPartition, WriterPort
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics

@@ -14,21 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger import Ledger
-from airflow_kstreams.batch.protocol.ledger_records import (
-    CHECKPOINT_KEY,
-    LEASE_KEY,
-    Checkpoint,
-    LeaseSeen,
-    Span,
-)
-from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
-from airflow_kstreams.batch.protocol.model import RunSummary
-from airflow_kstreams.batch.protocol.past_runs import PastRuns, left_without, shown
-from airflow_kstreams.batch.protocol.pieces import cut, piece_key
-from airflow_kstreams.batch.protocol.run_archive import Located, WrongHintError
-from airflow_kstreams.batch.protocol.run_details import DETAILS_KEY, details_of, entry_of
-from airflow_kstreams.batch.protocol.run_index import (
+from airflow_kstreams.batch.ledger.archive import Located, WrongHintError
+from airflow_kstreams.batch.ledger.details import DETAILS_KEY, details_of, entry_of
+from airflow_kstreams.batch.ledger.index import (
     INDEX_KEY,
     Change,
     IndexPage,
@@ -36,6 +24,12 @@ from airflow_kstreams.batch.protocol.run_index import (
     digest_of_interval,
     updated,
 )
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, shown
+from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY, Checkpoint, LeaseSeen, Span
+from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
+from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.protocol.pieces import cut, piece_key
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 

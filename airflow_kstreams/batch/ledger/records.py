@@ -1,5 +1,5 @@
 """Records of the ledger: their keys, and what a checkpoint holds. What they mean together is in
-:mod:`airflow_kstreams.batch.protocol.ledger`.
+:mod:`airflow_kstreams.batch.ledger.ledger`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from airflow_kstreams.batch.ledger.past_runs import PastRuns
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.model import (
     Assignment,
@@ -18,7 +19,6 @@ from airflow_kstreams.batch.protocol.model import (
     ResetRecord,
     RunSummary,
 )
-from airflow_kstreams.batch.protocol.past_runs import PastRuns
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics

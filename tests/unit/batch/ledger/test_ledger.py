@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol import ledger_writes, pieces, run_archive
-from airflow_kstreams.batch.protocol.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.ledger_records import CHECKPOINT_KEY, LEASE_KEY
-from airflow_kstreams.batch.protocol.run_details import DETAILS_KEY
-from airflow_kstreams.batch.protocol.run_index import INDEX_KEY, LEAF_ENTRIES, digest_of
+from airflow_kstreams.batch.ledger import archive, writes
+from airflow_kstreams.batch.ledger.details import DETAILS_KEY
+from airflow_kstreams.batch.ledger.index import INDEX_KEY, LEAF_ENTRIES, digest_of
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY
+from airflow_kstreams.batch.protocol import pieces
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
@@ -182,7 +183,7 @@ def test_runs_are_found_all_the_same_when_another_program_writes_between_reading
     """Every offset that is written points too low; the next run mends it."""
     for number in range(LEAF_ENTRIES + 20):
         history.finish(f"r{number}")
-    change = ledger_writes.LedgerChange(ledger=history.claimed(), finished=history.summary("late"))
+    change = writes.LedgerChange(ledger=history.claimed(), finished=history.summary("late"))
     for _ in range(strays):
         history.foreign(b"x", b"__stray__")
     history.session.write((), ledger=change)
@@ -207,8 +208,8 @@ def test_runs_are_told_apart_when_their_hashes_are_equal(
     def weak(text: str) -> str:
         return digest_of(str(sum(text.encode()) % hashes))
 
-    monkeypatch.setattr(ledger_writes, "digest_of", weak)
-    monkeypatch.setattr(run_archive, "digest_of", weak)
+    monkeypatch.setattr(writes, "digest_of", weak)
+    monkeypatch.setattr(archive, "digest_of", weak)
     for number in range(30):
         history.finish(f"r{number}")
     ledger = history.read()

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from airflow_kstreams.batch.ledger.details import by_topic, entry_of, times_by_topic
+from airflow_kstreams.batch.ledger.index import IndexPage
 from airflow_kstreams.batch.protocol.model import FrozenPartition, RunSummary
-from airflow_kstreams.batch.protocol.run_details import by_topic, entry_of, times_by_topic
-from airflow_kstreams.batch.protocol.run_index import IndexPage
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 

@@ -7,7 +7,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.ledger_records import (
+from airflow_kstreams.batch.ledger.archive import Entries, Everything, Located
+from airflow_kstreams.batch.ledger.details import DETAILS_KEY, entry_of
+from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, past_of
+from airflow_kstreams.batch.ledger.records import (
     ASSIGNMENT_KEY,
     CHANGELOGS_KEY,
     CHECKPOINT_KEY,
@@ -33,10 +36,7 @@ from airflow_kstreams.batch.protocol.model import (
     ResetRecord,
     RunSummary,
 )
-from airflow_kstreams.batch.protocol.past_runs import PastRuns, left_without, past_of
 from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
-from airflow_kstreams.batch.protocol.run_archive import Entries, Everything, Located
-from airflow_kstreams.batch.protocol.run_details import DETAILS_KEY, entry_of
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Record
 
