@@ -63,6 +63,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.data_loss import (
     Loss,
     data_loss,
@@ -71,9 +72,9 @@ from airflow_kstreams.batch.protocol.data_loss import (
     rolled_back,
     taken_back,
 )
-from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState, RunSummary, Slice
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.protocol.stops import slice_starts
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics

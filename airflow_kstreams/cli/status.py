@@ -14,7 +14,7 @@ from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.inspect.status import RunStatus
-    from airflow_kstreams.batch.protocol.model import RunSummary
+    from airflow_kstreams.batch.ledger.run_summary import RunSummary
     from airflow_kstreams.explore.tables import Table
 
 

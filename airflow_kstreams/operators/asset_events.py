@@ -17,7 +17,7 @@ from airflow_kstreams.streams.errors import ConfigError
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kstreams.batch.protocol.model import RunSummary
+    from airflow_kstreams.batch.ledger.run_summary import RunSummary
     from airflow_kstreams.streams.settings import ApplicationSettings
 
 

@@ -20,7 +20,7 @@ from airflow_kstreams.operators.lineage import ReportsLineage
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kstreams.batch.protocol.model import BeginResult
+    from airflow_kstreams.batch.run.slice_request import BeginResult
 
 __all__ = ["CaptureStopOffsetsOperator"]
 

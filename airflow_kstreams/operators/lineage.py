@@ -15,7 +15,8 @@ from airflow_kstreams.batch.report.lineage import RunLineage, TopicUse, lineage_
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    from airflow_kstreams.batch.protocol.model import RunSummary, Slice
+    from airflow_kstreams.batch.ledger.run_summary import RunSummary
+    from airflow_kstreams.batch.protocol.slice import Slice
     from airflow_kstreams.streams.ports import ClusterPort
 
 #: Names of the facets that only this package has.

@@ -7,7 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.protocol.model import RunState, RunSummary, Slice
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.metadata import RunState
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice
 from airflow_kstreams.streams.errors import ConfigError, RunError, UpstreamNotDoneError
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from airflow_kstreams.batch.protocol.model import RunSummary
+    from airflow_kstreams.batch.ledger.run_summary import RunSummary
     from airflow_kstreams.hooks.spark import TopologySubmitHook
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.plan import TopologyPlan

@@ -9,7 +9,7 @@ from rich import box
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.report.counts import count_rows, headline
 from dev.flight_demo.oracle import Verdict
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kstreams.batch.protocol.metadata import Folded, fold
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState, fold
 from airflow_kstreams.batch.protocol.metadata_records import (
     MetadataRecord,
     completed_record,
@@ -21,7 +21,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     finished_record,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.model import RunState, Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.metadata_log import (
     APP,

@@ -14,7 +14,7 @@ from functools import cache, partial
 from typing import Any, TypeVar
 from unittest import mock
 
-from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner

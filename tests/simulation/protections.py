@@ -16,7 +16,7 @@ from msgspec import structs
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol import log_bounds as logs
-from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.protocol.metadata import RunState
 from airflow_kstreams.batch.protocol.stops import frozen_at, slice_starts, to_freeze
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.intermediates import frozen_upstream

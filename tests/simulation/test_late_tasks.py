@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.continuous.start import begin_continuous
-from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError

@@ -29,12 +29,13 @@ import logging
 from collections.abc import Mapping
 
 from airflow_kstreams.batch.evidence import find_contradictions, refuse_foreign_progress
+from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
-from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import ContinuousRun, RunState, Slice
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import slice_starts
 from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
 from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment

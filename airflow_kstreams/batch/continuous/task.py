@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from airflow_kstreams.batch.continuous.work import ContinuousWork
-from airflow_kstreams.batch.protocol.model import TaskReport
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import OpenTask, TaskAttempt
 from airflow_kstreams.batch.task.work import TaskSetup

@@ -5,8 +5,9 @@ offsets on, without end.
 from __future__ import annotations
 
 from airflow_kstreams.batch.continuous.endless_end import EndlessEnd
+from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import task_partitions
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.task.task_slice import TaskSlice

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import RunState, Slice
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import stops_of, unfinished_groups
 from airflow_kstreams.batch.report.results import (
     NewDataResult,

@@ -26,7 +26,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.archive import LogSpan, details_in, read_details
 from airflow_kstreams.batch.ledger.details import DETAILS_KEY, with_details
 from airflow_kstreams.batch.ledger.records import decode_summary
-from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, Record, TopicPartition

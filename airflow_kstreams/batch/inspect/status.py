@@ -7,17 +7,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol.metadata import read_metadata_with_content
+from airflow_kstreams.batch.ledger.reset_record import ResetRecord
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata_with_content
 from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START, KIND_PIECE
-from airflow_kstreams.batch.protocol.model import (
-    ContinuousRun,
-    Lease,
-    ResetRecord,
-    RunState,
-    RunSummary,
-    Slice,
-)
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import partitions_of
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.streams.ports import (

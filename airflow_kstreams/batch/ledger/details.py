@@ -13,13 +13,10 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.model import (
-    FrozenPartition,
-    RunSummary,
-    SubtopologyTotals,
-    TaskReport,
-    partition_named,
-)
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.ledger.totals import SubtopologyTotals
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, partition_named
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 

@@ -8,7 +8,10 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from airflow_kstreams.batch.ledger.archive import Entries, Everything, Located
+from airflow_kstreams.batch.ledger.assignment import Assignment
+from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.details import DETAILS_KEY, entry_of
+from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds, OwnTopics
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, past_of
 from airflow_kstreams.batch.ledger.records import (
     ASSIGNMENT_KEY,
@@ -28,14 +31,8 @@ from airflow_kstreams.batch.ledger.records import (
     key_of,
     lease_seen,
 )
-from airflow_kstreams.batch.protocol.model import (
-    Assignment,
-    ChangelogEnds,
-    ContinuousRun,
-    OwnTopics,
-    ResetRecord,
-    RunSummary,
-)
+from airflow_kstreams.batch.ledger.reset_record import ResetRecord
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Record

@@ -12,7 +12,8 @@ import msgspec
 
 from airflow_kstreams.batch.ledger.details import by_topic, entry_of, times_by_topic
 from airflow_kstreams.batch.ledger.index import IndexPage
-from airflow_kstreams.batch.protocol.model import FrozenPartition, RunSummary
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.slice import FrozenPartition
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 

@@ -8,17 +8,14 @@ from typing import TypeVar
 
 import msgspec
 
+from airflow_kstreams.batch.ledger.assignment import Assignment
+from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds, OwnTopics
 from airflow_kstreams.batch.ledger.past_runs import PastRuns
+from airflow_kstreams.batch.ledger.reset_record import ResetRecord
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
-from airflow_kstreams.batch.protocol.model import (
-    Assignment,
-    ChangelogEnds,
-    ContinuousRun,
-    Lease,
-    OwnTopics,
-    ResetRecord,
-    RunSummary,
-)
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics

@@ -27,8 +27,8 @@ from airflow_kstreams.batch.ledger.index import (
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, shown
 from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY, Checkpoint, LeaseSeen, Span
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
-from airflow_kstreams.batch.protocol.model import RunSummary
 from airflow_kstreams.batch.protocol.pieces import cut, piece_key
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 

@@ -21,6 +21,7 @@ stops (no marker: NEW), all stops (NEW), marker (RUNNING).
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -58,8 +59,8 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     VERSION_IN_PIECES,
     stop_hash,
 )
-from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, RunState, Slice
 from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, RunPlan, Slice
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -72,6 +73,17 @@ _NUMBER = "(0|[1-9][0-9]{0,18})"
 
 #: (input partition, intermediate partition) -> offset.
 Notifications = Mapping[tuple[TopicPartition, TopicPartition], int]
+
+
+class RunState(enum.Enum):
+    """State of an application, folded from its metadata topic (KIP-95).
+
+    ``NEW -> RUNNING -> FINISHED -> RUNNING -> ...``: begin enters RUNNING, finish enters FINISHED.
+    """
+
+    NEW = "new"
+    RUNNING = "running"
+    FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice
 from airflow_kstreams.batch.protocol.pieces import cut
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers, TopicPartition

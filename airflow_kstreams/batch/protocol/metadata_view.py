@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, LogFacts, read_log
-from airflow_kstreams.batch.protocol.metadata import READS, Folded, LiveRecords, torn
-from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.protocol.metadata import READS, Folded, LiveRecords, RunState, torn
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 

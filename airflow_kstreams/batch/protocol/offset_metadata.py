@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.model import TaskReport
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes

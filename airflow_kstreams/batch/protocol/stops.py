@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice, partition_named
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice, partition_named
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition

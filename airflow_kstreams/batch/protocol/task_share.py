@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.protocol.stops import has_notified, slice_starts, stops_of, task_partitions
 from airflow_kstreams.streams.ports import TopicPartition
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
-from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 
 #: Largest extra in bytes of JSON: it lies in Airflow's database and travels with every event.
 MAX_EXTRA_BYTES = 8_000

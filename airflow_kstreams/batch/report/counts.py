@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams.record_counts import OTHER_NODES
 
 #: What a rule by which a record went no further is called.

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_kstreams.batch.protocol.model import FrozenPartition, RunSummary, Slice, SubtopologyTopics
+from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 
 
 class TopicUse(NamedTuple):

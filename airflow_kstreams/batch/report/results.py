@@ -10,14 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
-from airflow_kstreams.batch.protocol.model import (
-    FrozenPartition,
-    RunSummary,
-    Slice,
-    TaskReport,
-    ahead_in_all,
-)
-from airflow_kstreams.batch.protocol.totals import totals
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.ledger.totals import ahead_in_all, totals
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.run.finished_before import finished_at, short_hash, topology_of
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition

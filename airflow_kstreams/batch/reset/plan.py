@@ -8,16 +8,18 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
     OpenTransactionError,
     read_log,
 )
-from airflow_kstreams.batch.protocol.metadata import Folded, fold, live_keys
-from airflow_kstreams.batch.protocol.model import Lease, RunState, RunSummary, partition_named
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.slice import partition_named
 from airflow_kstreams.batch.protocol.stops import partitions_of
 from airflow_kstreams.batch.reset.scenario import Logs, Scenario, Span, ToEarliest, spans_of
 from airflow_kstreams.batch.reset.topics import (

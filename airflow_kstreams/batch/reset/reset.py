@@ -47,16 +47,12 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.own_topics import OwnTopics
+from airflow_kstreams.batch.ledger.reset_record import ResetRecord, ResetStage
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.metadata_records import tombstone
-from airflow_kstreams.batch.protocol.model import (
-    Assignment,
-    GroupedPartitions,
-    OwnTopics,
-    ResetRecord,
-    ResetStage,
-)
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.reset.plan import (

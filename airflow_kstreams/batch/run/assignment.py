@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.growth import keys_stay
 from airflow_kstreams.streams.partitioning.partition_groups import (

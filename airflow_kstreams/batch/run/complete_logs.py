@@ -20,7 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds, LoggedState
 from airflow_kstreams.batch.protocol.data_loss import (
     Loss,
     changelog_deleted,
@@ -31,15 +33,9 @@ from airflow_kstreams.batch.protocol.data_loss import (
 )
 from airflow_kstreams.batch.protocol.log_bounds import has_records
 from airflow_kstreams.batch.protocol.log_read import LogFacts
-from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import (
-    ChangelogEnds,
-    GroupedPartitions,
-    LedgerSeen,
-    LoggedState,
-    RunState,
-)
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice import LedgerSeen
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (

@@ -31,9 +31,10 @@ import msgspec
 from airflow_kstreams.batch.evidence import find_contradictions, find_foreign_progress
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.data_loss import Loss
-from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.metadata_records import (
     completed_record,
     finished_record,
@@ -41,7 +42,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     slice_records,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.model import BeginResult, RunState, RunSummary, Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import partitions_of, unfinished_groups
 from airflow_kstreams.batch.protocol.task_share import TaskShare, shares_of
 from airflow_kstreams.batch.protocol.topic_settings import refuse_harmful_settings
@@ -59,7 +60,7 @@ from airflow_kstreams.batch.run.new_slice import NewSlice, build_slice
 from airflow_kstreams.batch.run.own_topics import refuse_shared
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
+from airflow_kstreams.batch.run.slice_request import BeginResult, SliceRequest, refuse_losses
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import transactional_ids
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
+from airflow_kstreams.batch.protocol.slice import transactional_ids
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort
 

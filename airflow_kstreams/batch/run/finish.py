@@ -15,18 +15,13 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.evidence import refuse_foreign_progress
+from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds
+from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
 from airflow_kstreams.batch.protocol.data_loss import data_loss, progress_lost
 from airflow_kstreams.batch.protocol.log_bounds import has_records, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import (
-    ChangelogEnds,
-    RunPlan,
-    RunSummary,
-    Slice,
-    SubtopologyTopics,
-    partition_named,
-)
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice import RunPlan, Slice, partition_named
 from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
-from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.reset_command import reset_command

@@ -25,8 +25,8 @@ from airflow_kstreams.batch.evidence import find_contradictions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record, log_bounds
-from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import FrozenPartition, RunState
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice import FrozenPartition
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
 from airflow_kstreams.batch.run.groundwork import Groundwork, find_ahead
 from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time

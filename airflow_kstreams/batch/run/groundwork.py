@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss
-from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.metadata_records import check_keys
-from airflow_kstreams.batch.protocol.model import RunPlan, RunState, transactional_ids
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.slice import RunPlan, transactional_ids
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
 from airflow_kstreams.batch.run.fence import fence, last_tasks
 from airflow_kstreams.batch.run.offsets import find_vanished

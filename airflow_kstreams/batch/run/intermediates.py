@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 
-from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.metadata_records import intermediate_stop_record
-from airflow_kstreams.batch.protocol.model import RunState, Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import frozen_at, to_freeze
 from airflow_kstreams.batch.run.lease import CoordinatorLease
 from airflow_kstreams.batch.run.session import CoordinatorSession

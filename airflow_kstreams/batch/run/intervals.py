@@ -19,7 +19,7 @@ import msgspec
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, interval_deleted
 from airflow_kstreams.batch.protocol.log_bounds import LogBounds
-from airflow_kstreams.batch.protocol.model import FrozenPartition
+from airflow_kstreams.batch.protocol.slice import FrozenPartition
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError

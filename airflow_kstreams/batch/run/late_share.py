@@ -7,7 +7,7 @@ the marker.
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.protocol.totals import totals
+from airflow_kstreams.batch.ledger.totals import totals
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.record_counts import OTHER_NODES, RecordCounts

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.protocol.model import Lease, ResetRecord, Slice
+from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.reset_record import ResetRecord
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.streams.errors import ConfigError, RunBusyError, RunSupersededError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.reset_command import drop_slice_command

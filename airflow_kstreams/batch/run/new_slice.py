@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from airflow_kstreams.batch.ledger.assignment import Assignment
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.own_topics import OwnTopics
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import stop_hash
-from airflow_kstreams.batch.protocol.model import Assignment, FrozenPartition, OwnTopics, Slice
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.run.assignment import next_assignment
 from airflow_kstreams.batch.run.freeze import freeze
 from airflow_kstreams.batch.run.groundwork import lay_groundwork, run_plan, start_offsets

@@ -24,7 +24,7 @@ from airflow_kstreams.batch.protocol.data_loss import (
     vanished,
 )
 from airflow_kstreams.batch.protocol.log_bounds import LogBounds
-from airflow_kstreams.batch.protocol.model import FrozenPartition
+from airflow_kstreams.batch.protocol.slice import FrozenPartition
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics

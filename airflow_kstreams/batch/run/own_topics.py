@@ -20,10 +20,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.own_topics import OwnTopic, OwnTopics
 from airflow_kstreams.batch.protocol.data_loss import delete_topic
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.model import OwnTopic, OwnTopics, RunPlan
+from airflow_kstreams.batch.protocol.slice import RunPlan
 from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (

@@ -27,8 +27,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from airflow_kstreams.batch.protocol.model import FrozenPartition
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice import FrozenPartition
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.record_counts import DROPPING, RecordCounts, counts_in_all
 

@@ -16,15 +16,17 @@ from contextlib import contextmanager, nullcontext
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.records import lease_record
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange, ledger_records
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.batch.protocol.metadata_view import MetadataView
-from airflow_kstreams.batch.protocol.model import Lease, RunSummary, Slice
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.own_topics import Neighbours
 from airflow_kstreams.streams.errors import KafkaClientError

@@ -1,11 +1,15 @@
-"""What a start is asked for, and its refusal when something of that is lost."""
+"""What a start is asked for and what it answers, and its refusal when something of that is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.streams.plan import TopologyPlan
 
@@ -26,6 +30,18 @@ class SliceRequest:
     groups: AskGroups | None = None
     interval_ms: tuple[int, int] | None = None
     dag_id: str = ""
+
+
+class BeginResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What begin found or made.
+
+    Exactly one of ``finished`` and ``slice`` is set. ``slice.run_id`` differs from the run asked for when
+    another run's unfinished slice must be finished first.
+    """
+
+    slice: Slice | None = None
+    finished: RunSummary | None = None
+    created: bool = False
 
 
 def refuse_losses(losses: Sequence[Loss], request: SliceRequest) -> None:

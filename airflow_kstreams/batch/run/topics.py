@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.message_sizes import (
     ROOM_BYTES,
     largest_read,
@@ -16,7 +17,6 @@ from airflow_kstreams.batch.protocol.message_sizes import (
     small_topics,
     with_room,
 )
-from airflow_kstreams.batch.protocol.model import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.protocol.topic_settings import (
     REPARTITION,

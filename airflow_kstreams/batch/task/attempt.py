@@ -13,9 +13,10 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
-from airflow_kstreams.batch.protocol.model import Slice, TaskReport
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
+from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.retry_budget import RetryBudget
 from airflow_kstreams.batch.task.changelog_evidence import ChangelogEvidence

@@ -21,8 +21,8 @@ from airflow_kstreams.batch.protocol.data_loss import (
     data_loss,
     progress_taken_back,
 )
-from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 

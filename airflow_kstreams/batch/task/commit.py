@@ -27,10 +27,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, done_record
-from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 
 from airflow_kstreams.batch.protocol.data_loss import describe_producers
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST
-from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.open_transactions import ages
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.task.task_slice import refuse_slice_loss
 from airflow_kstreams.streams.errors import KafkaClientError, StopOffsetUnreachableError

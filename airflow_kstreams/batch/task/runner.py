@@ -29,7 +29,8 @@ from contextlib import ExitStack
 
 import tenacity
 
-from airflow_kstreams.batch.protocol.model import Slice, TaskReport
+from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import TaskAttempt, already_done, committed_progress
 from airflow_kstreams.batch.task.task_slice import TaskSlice

@@ -23,8 +23,8 @@ from airflow_kstreams.batch.protocol.data_loss import (
     deleted,
     progress_lost,
 )
-from airflow_kstreams.batch.protocol.model import Slice
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare, spans_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import TaskFencedError

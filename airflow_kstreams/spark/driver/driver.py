@@ -19,7 +19,10 @@ from functools import partial
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
 from airflow_kstreams.batch.continuous.start import begin_continuous, delete_metadata
-from airflow_kstreams.batch.protocol.model import ContinuousRun, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal

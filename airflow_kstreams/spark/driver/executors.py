@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice, TaskReport
+from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.spark.driver.failures import failure_of, first_line

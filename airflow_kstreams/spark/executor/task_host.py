@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.code_settings import AllowedSettings

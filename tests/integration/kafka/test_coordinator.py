@@ -14,8 +14,10 @@ from confluent_kafka.admin import AdminClient
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.protocol.model import BeginResult, RunState, Slice
+from airflow_kstreams.batch.protocol.metadata import RunState
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.streams import ports
 from airflow_kstreams.streams.errors import (
     ConfigError,

@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol.metadata import read_metadata
-from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams import (
     FixedGroups,

@@ -16,7 +16,7 @@ from airflow_kstreams.batch.ledger.records import (
     TOPICS_KEY,
 )
 from airflow_kstreams.batch.protocol.metadata_records import H_PLAN
-from airflow_kstreams.batch.protocol.model import RunPlan, transactional_ids
+from airflow_kstreams.batch.protocol.slice import RunPlan, transactional_ids
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 
 import msgspec
 
+from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, last_lease
 from airflow_kstreams.batch.ledger.records import lease_record
 from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
@@ -16,7 +17,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     MetadataRecord,
     intermediate_stop_record,
 )
-from airflow_kstreams.batch.protocol.model import Lease, Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import frozen_at, partitions_of, to_freeze
 from airflow_kstreams.batch.protocol.task_share import TaskShare, shares_of
 from airflow_kstreams.streams.ports import Clock, ClusterPort

@@ -24,7 +24,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     stop_hash,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, Slice
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, RunPlan, Slice
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.topology.records import FakeRecord

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from dev.proxy.kafka_proxy import KafkaProxy
 from tests.conftest import Row

@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.metadata import read_metadata
-from airflow_kstreams.batch.protocol.model import RunState, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.reset.plan import ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import Scenario, ToEarliest

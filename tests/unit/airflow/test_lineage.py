@@ -13,7 +13,7 @@ from airflow.providers.openlineage.extractors.base import DefaultExtractor
 from airflow.sdk import Context
 from openlineage.client.serde import Serde
 
-from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.report.lineage import RunLineage, TopicUse, lineage_of
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator

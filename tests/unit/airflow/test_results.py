@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.model import FrozenPartition, RunPlan, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.replay_records import Replay
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, RunPlan, Slice
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.report.results import (
     MAX_RESULT_BYTES,
     new_data_result,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.batch.protocol.model import RunState
+from airflow_kstreams.batch.protocol.metadata import RunState
 from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.settings import ApplicationSettings

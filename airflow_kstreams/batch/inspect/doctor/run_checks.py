@@ -14,9 +14,9 @@ from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss
 from airflow_kstreams.batch.protocol.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
-from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
-from airflow_kstreams.batch.protocol.model import RunState, Slice
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState, read_metadata
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics

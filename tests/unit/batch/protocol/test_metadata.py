@@ -3,14 +3,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata import Folded, fold
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState, fold
 from airflow_kstreams.batch.protocol.metadata_records import (
     MetadataRecord,
     completed_record,
     done_record,
     finished_record,
 )
-from airflow_kstreams.batch.protocol.model import RunState
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.metadata_log import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata import Folded, fold
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState, fold
 from airflow_kstreams.batch.protocol.metadata_records import (
     H_PLAN,
     H_VERSION,
@@ -16,8 +16,8 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     slice_records,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.model import RunState, Slice
 from airflow_kstreams.batch.protocol.pieces import PIECE_BYTES, cut, joined, piece_key
+from airflow_kstreams.batch.protocol.slice import Slice
 from tests.support.kafka.metadata_log import APP, a_slice, compacted, log_of, records_of
 
 

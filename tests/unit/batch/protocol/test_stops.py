@@ -7,7 +7,7 @@ import pytest
 
 from airflow_kstreams.batch.protocol.metadata import Folded, fold
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord, done_record
-from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import (
     all_stops,
     has_notified,

@@ -11,10 +11,10 @@ import pytest
 
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
+from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.records import ASSIGNMENT_KEY, LEASE_KEY
 from airflow_kstreams.batch.protocol.metadata import read_metadata
-from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset

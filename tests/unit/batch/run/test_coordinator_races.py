@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 
 from airflow_kstreams.batch.protocol.metadata_records import FINISHED
-from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import without_partitions
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner

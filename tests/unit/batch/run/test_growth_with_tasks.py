@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.model import ContinuousRun, Slice, TaskReport
+from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol.model import RunSummary, Slice
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.streams import (
     KStreamBuilder,
     Processor,

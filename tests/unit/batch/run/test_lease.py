@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
+from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.records import LEASE_KEY
-from airflow_kstreams.batch.protocol.model import Lease
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import RunBusyError

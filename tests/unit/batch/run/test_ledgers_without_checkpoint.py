@@ -11,7 +11,7 @@ from airflow_kstreams.batch.inspect.conditions import RunFinished
 from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.model import RunSummary
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.report.asset_events import event_extra
 from airflow_kstreams.batch.report.reading import finished_run
 from airflow_kstreams.batch.reset.plan import ResetRequest

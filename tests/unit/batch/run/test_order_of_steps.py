@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION
-from airflow_kstreams.batch.protocol.model import RunSummary, TaskReport
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.spark.driver.jobs import RunJobs
 from airflow_kstreams.streams import KStreamBuilder, Topology

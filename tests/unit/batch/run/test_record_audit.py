@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.protocol.model import (
-    FrozenPartition,
-    RunSummary,
-    SubtopologyTopics,
-    TaskReport,
-)
+from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
+from airflow_kstreams.batch.protocol.slice import FrozenPartition
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.report.counts import count_rows, headline
 from airflow_kstreams.batch.run.record_audit import audit
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes

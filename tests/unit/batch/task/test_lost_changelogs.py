@@ -9,7 +9,7 @@ import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.protocol.metadata_records import H_PLAN
-from airflow_kstreams.batch.protocol.model import Slice
+from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams.errors import DataLossError

@@ -7,7 +7,7 @@ from typing import Any, Self
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from airflow_kstreams.batch.protocol.model import RunPlan, Slice
+from airflow_kstreams.batch.protocol.slice import RunPlan, Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.spark.driver import executors
 from airflow_kstreams.spark.driver.executors import SparkExecutors

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from airflow_kstreams.batch.protocol.model import ContinuousRun, RunSummary, Slice, TaskReport
+from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.protocol.task_share import TaskShare
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver

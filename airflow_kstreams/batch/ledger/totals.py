@@ -8,9 +8,12 @@ subtopology all of whose sources (sinks) are of one kind; else the number is unk
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
+
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.streams.record_counts import RecordCounts
 
 
@@ -39,6 +42,42 @@ class Totals(NamedTuple):
     records_out: int | None
 
 
+class SubtopologyTotals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the tasks of one subtopology did, added up; see ``TaskReport``.
+
+    :param id: of the subtopology.
+    :param tasks: how many there were.
+    """
+
+    id: int
+    tasks: int
+    records_in: int = 0
+    records_out: int = 0
+    records_dropped: int = 0
+    records_dead_lettered: int = 0
+    records_skipped: int = 0
+    records_ahead: int | None = None
+
+    @property
+    def task_id(self) -> str:
+        """What the ids of its tasks begin with."""
+        return f"{self.id}_"
+
+    @classmethod
+    def of(cls, subtopology_id: int, reports: Sequence[TaskReport]) -> SubtopologyTotals:
+        """Add up."""
+        return cls(
+            id=subtopology_id,
+            tasks=len(reports),
+            records_in=sum(report.records_in for report in reports),
+            records_out=sum(report.records_out for report in reports),
+            records_dropped=sum(report.records_dropped for report in reports),
+            records_dead_lettered=sum(report.records_dead_lettered for report in reports),
+            records_skipped=sum(report.records_skipped for report in reports),
+            records_ahead=ahead_in_all(reports),
+        )
+
+
 def totals(
     subtopologies: Collection[_Subtopology], counts: RecordCounts | None, reports: Iterable[_Report] = ()
 ) -> Totals:
@@ -62,6 +101,13 @@ def totals(
         inward.append(_of_one_kind(sum(task.records_in for task in own), sub.sources, written))
         outward.append(_of_one_kind(sum(task.records_out for task in own), sub.sinks, read))
     return Totals(_sum(inward), _sum(outward))
+
+
+def ahead_in_all(reports: Iterable[TaskReport | SubtopologyTotals]) -> int | None:
+    """Add up the records dated too far ahead; None when a report does not say."""
+    counts = [report.records_ahead for report in reports]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _of_one_kind(total: int, topics: Collection[str], between: Collection[str]) -> int | None:

@@ -1,0 +1,203 @@
+"""What a finished run did: its entry in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from airflow_kstreams.batch.ledger.totals import SubtopologyTotals, Totals, ahead_in_all, totals
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, partition_named
+from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.record_counts import RecordCounts
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
+
+
+class SubtopologyTopics(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What one subtopology of a finished run read and wrote.
+
+    :param id: of the subtopology.
+    :param sources: topics it read.
+    :param sinks: topics it wrote, changelogs excluded.
+    """
+
+    id: int
+    sources: tuple[str, ...]
+    sinks: tuple[str, ...]
+
+
+class TopicRead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What a run read of an input topic, its partitions added up.
+
+    :param topic: its name.
+    :param partitions: how many it had.
+    :param start: sum of their start offsets.
+    :param stop: sum of their stop offsets.
+    """
+
+    topic: str
+    partitions: int
+    start: int
+    stop: int
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a finished run did. The ledger's entry, kept under the run id, has what identifies it and its
+    totals; what it has per task and partition is kept apart, and for a while only, see
+    :mod:`airflow_kstreams.batch.ledger.details`. Entries of earlier versions have everything.
+
+    :param run_id: the run.
+    :param application_id: the application.
+    :param begun_ms: when the slice was frozen, epoch milliseconds.
+    :param finished_ms: when the finished marker was written, epoch milliseconds.
+    :param generation: of the slice at the end: 1 + number of takeovers.
+    :param empty: whether there was nothing new.
+    :param inputs: every input partition's start and stop; a detail.
+    :param intermediate_stops: stop offset of every intermediate partition, past the transaction markers that
+        follow it: ``topic-partition`` -> offset; a detail.
+    :param tasks: what each task did; a detail.
+    :param topology_hash: of the topology that ran.
+    :param topic_ids: topic id of every source topic, so that a topic that is created again is noticed even
+        when the metadata topic is gone; a detail.
+    :param partition_times: what of each source partition's time survives: ``topic-partition`` -> partition
+        time, largest timestamp, stream time; a detail. They travel with the committed offsets, too, which may
+        expire.
+    :param warnings: what a person should look at, one line each, the first few.
+    :param taken_back_ms: when a reset took back what it processed, epoch milliseconds; 0 = never. Such
+        a run is not finished any more: it may run again under its id.
+    :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
+    :param topics: what each subtopology read and wrote; empty in entries of earlier versions.
+    :param dag_id: the DAG whose run it was; empty if none, and in entries of earlier versions.
+    :param autostop_at: the setting by which the stop offsets were frozen; empty in entries of earlier
+        versions.
+    :param counts: what became of the records, by topic and node; None if an earlier version counted a part of
+        it: unknown.
+    :param read: what it read of each input topic; empty in entries of earlier versions.
+    :param totals: what the tasks of each subtopology did; empty of an empty run, and in entries of earlier
+        versions.
+    :param previous: offset of the entry of the run that finished before it, -1 if none did; None in entries
+        of earlier versions.
+    :param details: where in the ledger its details were written, from and to offset; None in entries of
+        earlier versions.
+    """
+
+    run_id: str
+    application_id: str
+    begun_ms: int
+    finished_ms: int
+    generation: int
+    empty: bool
+    inputs: tuple[FrozenPartition, ...]
+    intermediate_stops: dict[str, int] = {}
+    tasks: tuple[TaskReport, ...] = ()
+    topology_hash: str = ""
+    topic_ids: dict[str, str] = {}
+    partition_times: dict[str, PartitionTimes] = {}
+    warnings: tuple[str, ...] = ()
+    taken_back_ms: int = 0
+    interval_ms: tuple[int, int] | None = None
+    topics: tuple[SubtopologyTopics, ...] = ()
+    dag_id: str = ""
+    autostop_at: str = ""
+    counts: RecordCounts | None = msgspec.field(default=None, name="record_counts")
+    read: tuple[TopicRead, ...] = ()
+    totals: tuple[SubtopologyTotals, ...] = ()
+    previous: int | None = None
+    details: tuple[int, int] | None = None
+
+    @property
+    def without_details(self) -> bool:
+        """Whether its details are not here: they are kept apart, or have expired."""
+        return bool(self.read) and not self.inputs
+
+    @property
+    def reads(self) -> tuple[TopicRead, ...]:
+        """What it read of each input topic, sorted."""
+        if self.read:
+            return self.read
+        parts: dict[str, list[FrozenPartition]] = {}
+        for part in self.inputs:
+            parts.setdefault(part.topic, []).append(part)
+        return tuple(
+            TopicRead(
+                topic=topic,
+                partitions=len(of_topic),
+                start=sum(part.start_offset for part in of_topic),
+                stop=sum(part.stop_offset for part in of_topic),
+            )
+            for topic, of_topic in sorted(parts.items())
+        )
+
+    @property
+    def input_topics(self) -> set[str]:
+        """Topics that it read and did not write."""
+        return {read.topic for read in self.reads}
+
+    @property
+    def source_topics(self) -> set[str]:
+        """Topics that it read, as far as the entry says."""
+        read = {topic for sub in self.topics for topic in sub.sources}
+        return self.input_topics | read | {partition_named(name).topic for name in self.intermediate_stops}
+
+    @property
+    def task_count(self) -> int:
+        """How many tasks it had."""
+        return sum(sub.tasks for sub in self.totals) if self.totals else len(self.tasks)
+
+    @property
+    def outputs(self) -> set[str]:
+        """Topics that it wrote and did not read; empty where the entry does not say."""
+        read = {topic for sub in self.topics for topic in sub.sources}
+        return {topic for sub in self.topics for topic in sub.sinks} - read
+
+    @property
+    def stops(self) -> dict[TopicPartition, int]:
+        """Where the next run starts: the stop offset of every partition, inputs and intermediates."""
+        stops = {part.topic_partition: part.stop_offset for part in self.inputs}
+        return stops | {partition_named(name): stop for name, stop in self.intermediate_stops.items()}
+
+    def totals_of(self, subtopology_id: int) -> SubtopologyTotals:
+        """Return what the tasks of a subtopology did; nothing if it had none."""
+        for sub in self.totals:
+            if sub.id == subtopology_id:
+                return sub
+        reports = [task for task in self.tasks if task.task_id.startswith(f"{subtopology_id}_")]
+        return SubtopologyTotals.of(subtopology_id, reports)
+
+    @property
+    def _counted(self) -> Sequence[SubtopologyTotals | TaskReport]:
+        return self.totals or self.tasks
+
+    @property
+    def records_in(self) -> int | None:
+        """Records consumed from input topics; None if an earlier version's entry does not say."""
+        return self._totals.records_in
+
+    @property
+    def records_out(self) -> int | None:
+        """Records written to topics that the run did not read; None if an earlier version's entry does not
+        say.
+        """
+        return self._totals.records_out
+
+    @property
+    def _totals(self) -> Totals:
+        if self.topics or self.counts is not None:
+            return totals(self.topics, self.counts, self._counted)
+        if self.intermediate_stops:
+            return Totals(None, None)
+        return Totals(
+            sum(counted.records_in for counted in self._counted),
+            sum(counted.records_out for counted in self._counted),
+        )
+
+    @property
+    def records_skipped(self) -> int:
+        """Records left out because they are dated outside the interval that the run kept to."""
+        return sum(counted.records_skipped for counted in self._counted)
+
+    @property
+    def records_ahead(self) -> int | None:
+        """Records dated too far ahead that were processed; None when an earlier version ran a task."""
+        return ahead_in_all(self._counted)

@@ -1,0 +1,134 @@
+"""What a run processes: the slice that begin froze, and the plan that travels with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import TopicPartition
+
+#: Of the hash of a stop set; enough to tell the slices of one run id apart.
+_STOP_SET_DIGITS = 12
+
+
+def partition_named(name: str) -> TopicPartition:
+    """Return the partition that ``topic-partition`` names."""
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def transactional_ids(application_id: str, tasks: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the transactional ids that tasks use: ``<app>-<subtopology>_<group>``.
+
+    :param tasks: number of tasks per subtopology id, which is text.
+    """
+    return tuple(f"{application_id}-{sub}_{group}" for sub, count in tasks.items() for group in range(count))
+
+
+class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """One input partition's share of a slice: ``[start_offset, stop_offset)``, frozen by begin."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    stop_offset: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the ledger was when a run began.
+
+    :param topic_id: of its topic.
+    :param end: its high watermark.
+    """
+
+    topic_id: str
+    end: int
+
+
+class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What begin froze; travels with both markers, because compaction may keep only one of them.
+
+    :param topology: the topology's plan.
+    :param partitions: partition count of every source topic, inputs and intermediates.
+    :param topic_ids: topic id of every source topic.
+    :param tasks: number of tasks of each subtopology (subtopology id as text -> count).
+    :param stop_hash: hash over the stop set, so that a torn stop set is noticed.
+    :param begun_ms: when the slice was frozen, epoch milliseconds.
+    :param empty: whether there was nothing new, so that no task ever runs.
+    :param groups: partition groups of each subtopology whose partitions are grouped in another way than by
+        equal ids (subtopology id as text -> groups).
+    :param intermediate_starts: where the slice starts in every intermediate partition: ``topic-partition`` ->
+        offset. Begin commits these and the inputs' starts, so that a partition without a committed offset is
+        one whose progress was lost.
+    :param warnings: what a person should look at, one line each, the first few.
+    :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
+    :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
+        processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
+    :param changelog_ids: topic id of every changelog; empty in plans of earlier versions.
+    :param dag_id: the DAG whose run it is; empty if none, and in plans of earlier versions.
+    :param autostop_at: the setting by which the stop offsets were frozen; empty in plans of earlier versions.
+    :param ledger: the ledger that the run began with; None in plans of earlier versions.
+    :param moved_starts: input partitions that do not start where the ledger says that the last run, or a
+        reset, left them, because a person or a run without an end has moved them: ``topic-partition`` ->
+        where that was; None in plans of earlier versions.
+    :param transactional_ids: of plans of earlier versions, which had them written out.
+    """
+
+    topology: TopologyPlan
+    partitions: dict[str, int]
+    topic_ids: dict[str, str]
+    tasks: dict[str, int]
+    stop_hash: str
+    begun_ms: int
+    empty: bool = False
+    groups: dict[str, Groups] = {}
+    intermediate_starts: dict[str, int] = {}
+    warnings: tuple[str, ...] = ()
+    interval_ms: tuple[int, int] | None = None
+    kept_ms: tuple[int, int] | None = None
+    changelog_ids: dict[str, str] = {}
+    dag_id: str = ""
+    autostop_at: str = ""
+    ledger: LedgerSeen | None = None
+    moved_starts: dict[str, int] | None = None
+    transactional_ids: tuple[str, ...] = ()
+
+    @property
+    def task_ids(self) -> tuple[str, ...]:
+        """Every transactional id that tasks of this run may use."""
+        return self.transactional_ids or transactional_ids(self.topology.application_id, self.tasks)
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounded piece of the log that one run processes.
+
+    :param run_id: the run that owns it.
+    :param generation: grows by one each time a driver takes the slice over.
+    :param plan: what begin froze.
+    :param inputs: every input partition's start and stop.
+    """
+
+    run_id: str
+    generation: int
+    plan: RunPlan
+    inputs: tuple[FrozenPartition, ...]
+
+    @property
+    def stop_set(self) -> str:
+        """Name of its stop set, which stands beside every offset that is committed for it; empty when it has
+        none, as in a continuous run.
+        """
+        return self.plan.stop_hash[:_STOP_SET_DIGITS]
+
+    @property
+    def record_span(self) -> int:
+        """Sum of stop - start over the inputs: an upper bound of the records to read."""
+        return sum(p.stop_offset - p.start_offset for p in self.inputs)
