@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from airflow_kstreams.batch.inspect.conditions import RunFinished
 from airflow_kstreams.testing import InMemoryKafka
 from dev.benchmarks import scale, scale_case
 from dev.benchmarks.scale import BROKER, IN_MEMORY, Case, Cost, Measured
@@ -16,7 +17,7 @@ from dev.benchmarks.scale import BROKER, IN_MEMORY, Case, Cost, Measured
 
 def measured(case: Case, protocol: float = 1.0, memory_mb: float = 10.0) -> Measured:
     cost = Cost(
-        capture=protocol, drive=0.0, sense=0.0, tasks=0.0, fence=0.0, memory_mb=memory_mb, written=1, written_kb=1
+        capture=protocol, drive=0, sense=0, tasks=0, fence=0, memory_mb=memory_mb, written=1, written_kb=1
     )  # fmt: skip
     return Measured(case=case, cost=cost, machine="a machine")
 
@@ -38,7 +39,7 @@ def test_records_grow_with_tasks_and_not_with_past_runs_when_a_case_is_measured(
 
 
 def test_case_fails_when_a_sensor_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale_case.RunFinished, "evaluate", lambda *_: None)
+    monkeypatch.setattr(RunFinished, "evaluate", lambda *_: None)
 
     with pytest.raises(SystemExit, match="a sensor is wrong about 'run-0-0'"):
         cost_of(Case(cluster=IN_MEMORY, tasks=2, subtopologies=1, past=1))
