@@ -200,12 +200,16 @@ def intervals_cut_the_log(history: History, expected: Expectations) -> None:
 
 def leases_are_respected(history: History, expected: Expectations) -> None:
     """Nobody takes a lease that was renewed within its time, except a newer attempt of the same run. What its
-    record says of an end is by its owner's clock and counts for nothing, but for a release.
+    record says of an end is by its owner's clock and counts for nothing, but for a release; a forced reset
+    takes a lease from anybody.
     """
     held: dict[str, Any] = {}
     renewed_ms = 0
     for entry in history.topic(LEDGER).get(0, []):
-        if entry.key != "__lease__" or entry.value is None:
+        if entry.key != "__lease__":
+            continue
+        if entry.value is None:
+            held = {}  # a forced reset took it from its owner
             continue
         lease = json.loads(entry.value)
         same = held and lease["owner"] == held["owner"]
