@@ -199,6 +199,7 @@ class Coordinator:
         :raises UpstreamNotDoneError: done notifications are missing.
         :raises RunError: the run has no slice, or a partition is not at its stop offset.
         :raises DataLossError: a topic is not the one the run began with.
+        :raises RunSupersededError: another driver has taken the run over.
         """
         check_run_id(run_id)
         ledger = self.session.read_ledger(wait_ms=0)
@@ -211,12 +212,15 @@ class Coordinator:
         except TaskFencedError:
             if self.lease.held is None:
                 raise self.lease.lost_race(caller) from None
-        except KafkaClientError as error:
-            # Another coordinator may have finished the run meanwhile, and purged what was being read here.
+        except (DataLossError, KafkaClientError) as error:
+            # Another coordinator may have finished the run meanwhile, purged what was being read here, and
+            # begun the next run, whose offsets are none of this one.
             done = None if error.is_retriable else _finished_run(self.session.read_ledger(), run_id)
-            if done is None:
-                raise
-            return done
+            if done is not None:
+                return done
+            if isinstance(error, DataLossError) and self.lease.held is not None:
+                self.lease.renew()  # nothing that a driver finds after it was superseded is to be believed
+            raise
         # The coordinator that fenced the owner of the lease was refused, has taken over, or has finished the
         # run itself; the ledger says which.
         self.lease.reclaim()

@@ -11,6 +11,8 @@ import pytest
 from airflow_kstreams.batch.protocol.metadata_records import FINISHED
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import without_partitions
+from airflow_kstreams.batch.reset.plan import ResetRequest
+from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
@@ -169,6 +171,92 @@ def test_begin_is_told_to_wait_when_what_looks_like_lost_records_is_another_run_
     with pytest.raises(RunBusyError):
         late.begin("run", topology.plan(APP), hold_lease=False)
     assert not steps.left
+
+
+@pytest.mark.parametrize("holds_lease", [True, False])
+def test_finish_loses_no_record_when_the_next_run_has_moved_the_offsets_it_reads(
+    kafka: InMemoryKafka, topology: Topology, holds_lease: bool
+) -> None:
+    steps = Steps()
+    cluster = FaultyCluster(kafka, steps)
+    stalled = Coordinator(cluster, SETTINGS, clock=kafka.clock)
+    begun = stalled.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock)
+    if not holds_lease:
+        stalled.close()
+        stalled = Coordinator(cluster, SETTINGS, clock=kafka.clock)
+    other = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+
+    def overtake() -> None:
+        other.begin("run", topology.plan(APP), order=(0, 2), hold_lease=True)
+        other.finish("run")
+        kafka.append("in", b"v", b"k")
+        following = other.begin("next", topology.plan(APP), hold_lease=True)
+        assert following.slice is not None
+        run_tasks(kafka, topology, following.slice, kafka.clock)
+
+    steps.left.append(Step("reader.committed", "in", overtake))
+
+    assert stalled.finish("run").run_id == "run"
+
+    assert not steps.left
+    other.finish("next")
+
+
+def test_driver_that_slept_is_told_who_took_its_run_over_when_a_reset_has_moved_the_offsets_it_reads(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    steps = Steps()
+    stalled = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    begun = stalled.begin("run", topology.plan(APP), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock)
+    other = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+
+    def overtake() -> None:
+        request = ResetRequest(application_id=APP, delete_stop_offsets=True, force=True)
+        with ApplicationReset(kafka, request, clock=kafka.clock) as reset:
+            reset.run()
+        kafka.append("in", b"v", b"k")
+        following = other.begin("next", topology.plan(APP), hold_lease=True)
+        assert following.slice is not None
+        run_tasks(kafka, topology, following.slice, kafka.clock)
+
+    steps.left.append(Step("reader.committed", "in", overtake))
+
+    with pytest.raises(RunSupersededError, match="next"):
+        stalled.finish("run")
+
+    assert not steps.left
+    other.finish("next")
+
+
+def test_begin_is_told_to_wait_when_the_slice_it_would_resume_was_finished_and_the_next_is_at_work(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    other = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    begun = other.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock)
+
+    def overtake() -> None:
+        other.lease.reclaim()
+        other.finish("run")
+        kafka.append("in", b"v", b"k")
+        following = other.begin("next", topology.plan(APP), hold_lease=True)
+        assert following.slice is not None
+        run_tasks(kafka, topology, following.slice, kafka.clock)
+
+    steps = Steps()
+    steps.left.append(Step("reader.committed", "in", overtake))
+    late = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+
+    with pytest.raises(RunBusyError):
+        late.begin("run", topology.plan(APP), order=(0, 2), hold_lease=True)
+
+    assert not steps.left
+    other.finish("next")
 
 
 def test_lease_stays_with_its_new_owner_when_the_old_one_cannot_read_whose_it_is(
