@@ -20,6 +20,7 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.support.crash import Crash
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
+from tests.support.kafka.launches import lease_held, share_of
 from tests.support.kafka.word_counts import APP, EXACT, WORDS, counting, counts, kafka_with_words
 
 T = TypeVar("T")
@@ -89,11 +90,14 @@ def test_results_are_exact_when_the_process_died_with_the_brokers(
     app: Application, kafka: InMemoryKafka, number: int
 ) -> None:
     slice_ = app.begin("run")
-    app.interceptor = DyingWithTheBrokers(kafka, number)
-    with pytest.raises(Crash):
-        app.task(slice_, 0, 0)
-    app.interceptor = None
-    app.task(slice_, 0, 0)
+    with lease_held(kafka, slice_, kafka.clock):
+        # The driver has launched the task before: it looks at nothing, and so waits for nothing, in between.
+        share = share_of(kafka, slice_, 0, 0, kafka.clock)
+        app.interceptor = DyingWithTheBrokers(kafka, number)
+        with pytest.raises(Crash):
+            app.launched(slice_, share)
+        app.interceptor = None
+        app.launched(slice_, share)
     app.finish("run")
     assert counts(kafka) == EXACT
     assert open_partitions(kafka) == []
