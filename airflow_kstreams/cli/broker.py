@@ -32,13 +32,18 @@ def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object]
 
 
 def cluster(
-    bootstrap: str | None, file: Path | None, settings: ApplicationSettings | None = None
+    bootstrap: str | None,
+    file: Path | None,
+    settings: ApplicationSettings | None = None,
+    *,
+    look_ms: int | None = None,
 ) -> KafkaCluster:
     """Return the cluster that options or environment name; touches no network yet.
 
     :param settings: the application's settings, as for ``KafkaCluster``.
+    :param look_ms: as for ``KafkaCluster``.
     :raises ConfigError: as :func:`client_config`, or nothing names a broker.
     """
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
-    return KafkaCluster(client_config(bootstrap, file) or {}, settings=settings)
+    return KafkaCluster(client_config(bootstrap, file) or {}, settings=settings, look_ms=look_ms)

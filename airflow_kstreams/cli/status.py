@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.ledger.run_summary import RunSummary
     from airflow_kstreams.explore.tables import Table
 
+#: Leaves a part of 10 s to the start of the command and to its end.
+_TIMEOUT_SECONDS = 8.0
+
 
 def status(
     application_id: ApplicationId,
@@ -26,16 +29,22 @@ def status(
     records: Annotated[
         bool, typer.Option("--records", help="Show the records of the metadata topic, too.")
     ] = False,
+    timeout: Annotated[
+        float,
+        typer.Option(min=2, metavar="SECONDS", help="How long to wait for all answers."),
+    ] = _TIMEOUT_SECONDS,
 ) -> None:
     """Show an application's unfinished run, lease, offsets with their lag, and finished runs.
 
-    A broker that does not answer is an error within 10 seconds.
+    A broker that does not answer, or falls silent meanwhile, is an error within 10 seconds.
     """
     from airflow_kstreams.batch.inspect.status import read_status
-    from airflow_kstreams.streams.settings import LOOK_TIMEOUT_MS, ApplicationSettings
+    from airflow_kstreams.streams.settings import ApplicationSettings
 
-    settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": LOOK_TIMEOUT_MS})
-    found = read_status(cluster(bootstrap_server, config_file, settings), application_id)
+    look_ms = round(timeout * 1000)
+    # Half of it for each: a broker that never answers is told from one that answers late.
+    settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": look_ms // 2})
+    found = read_status(cluster(bootstrap_server, config_file, settings, look_ms=look_ms), application_id)
     show(_tables(found, runs), notes=[*_records(found)] if records else ())
 
 

@@ -15,11 +15,13 @@ from airflow_kstreams.explore.sampling import Last, take_sample
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
-from airflow_kstreams.streams.settings import LOOK_TIMEOUT_MS, ApplicationSettings, nearest
+from airflow_kstreams.streams.settings import ApplicationSettings, nearest
 from airflow_kstreams.streams.topology.topology import Topology
 
 #: Names internal topics unless the caller does; nothing of that name is made.
 APPLICATION_ID = "explore"
+#: ``client.timeout.ms`` while a person sits and waits.
+_TIMEOUT_MS = 4_000
 
 
 def explore(
@@ -85,7 +87,7 @@ def _sample(
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
-    settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": LOOK_TIMEOUT_MS})
+    settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": _TIMEOUT_MS})
     cluster = KafkaCluster(config, settings=settings)
     with shown_progress(show=progress) as show:
         taken = take_sample(cluster, topology.plan(application_id), last, show)

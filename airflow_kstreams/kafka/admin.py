@@ -17,6 +17,7 @@ from airflow_kstreams.kafka.code_settings import with_callback
 from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, await_connection, bootstrap_of
 from airflow_kstreams.kafka.errors import Access, attempt, convert, guarded, kafka_error_of, unreachable
 from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.kafka.request_time import RequestTime
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import GroupMember, Isolation, TopicDescription, TopicPartition, TopicSpec
@@ -48,21 +49,21 @@ class ClusterAdmin:
     """The port ``AdminPort`` on the real client.
 
     :param client_config: checked client settings.
-    :param timeout_ms: bound of every request.
+    :param request_time: bound of every request.
     """
 
-    def __init__(self, client_config: Mapping[str, str], *, timeout_ms: int) -> None:
+    def __init__(self, client_config: Mapping[str, str], *, request_time: RequestTime) -> None:
         self._config = client_config
         self._bootstrap = bootstrap_of(client_config)
         self._access = Access(client_config)
-        self._timeout_seconds = timeout_ms / 1000
+        self._time = request_time
         self._events = ClientEvents(client_config)
         self._admin: AdminClient | None = None
 
     def topic_names(self) -> set[str]:
         """Return the names of all topics that this user may see."""
         found = guarded(
-            "listing topics", self._bootstrap, self._client().list_topics, timeout=self._timeout_seconds
+            "listing topics", self._bootstrap, self._client().list_topics, timeout=self._time.left()
         )
         return set(found.topics)
 
@@ -110,7 +111,7 @@ class ClusterAdmin:
             self._bootstrap,
             self._client().list_topics,
             NO_SUCH_TOPIC,
-            timeout=self._timeout_seconds,
+            timeout=self._time.left(),
         )
         broker = str(min(metadata.brokers))
         return self._configs(
@@ -182,7 +183,7 @@ class ClusterAdmin:
 
     def group_members(self, group_id: str) -> tuple[GroupMember, ...]:
         """Return the members of a consumer group; a group that does not exist has none."""
-        deadline = time.monotonic() + self._timeout_seconds
+        deadline = time.monotonic() + self._time.left()
         while self._groups().get(group_id) not in (None, *_MEMBERLESS):
             (future,) = self._ask("describing groups", "describe_consumer_groups", [group_id]).values()
             try:
@@ -226,7 +227,7 @@ class ClusterAdmin:
             "listing groups",
             self._bootstrap,
             self._client().list_consumer_groups,
-            request_timeout=self._timeout_seconds,
+            request_timeout=self._time.left(),
         )
         listed = self._result(future, "listing groups")
         for error in listed.errors:
@@ -257,21 +258,21 @@ class ClusterAdmin:
                 AdminClient,
                 {
                     "reconnect.backoff.max.ms": "2000",
-                    "socket.timeout.ms": str(round(self._timeout_seconds * 1000)),
+                    "socket.timeout.ms": str(self._time.request_ms),
                     **with_callback(self._config),
                     "allow.auto.create.topics": "false",
                     **callbacks,
                 },
                 logger=logger,
             )
-            await_connection(admin, self._events, config=self._config, timeout_seconds=self._timeout_seconds)
+            await_connection(admin, self._events, config=self._config, timeout_seconds=self._time.left())
             self._admin = admin
         return self._admin
 
     def _ask(self, what: str, method: str, *args: Any, **kwargs: Any) -> dict[Any, Future[Any]]:
         call = getattr(self._client(), method)
         futures: dict[Any, Future[Any]] = guarded(
-            what, self._bootstrap, call, *args, request_timeout=self._timeout_seconds, **kwargs
+            what, self._bootstrap, call, *args, request_timeout=self._time.left(), **kwargs
         )
         return futures
 
@@ -283,7 +284,7 @@ class ClusterAdmin:
         The client keeps metadata in which a partition has no leader for minutes, so a new client is needed to
         see that it has one by now.
         """
-        deadline = time.monotonic() + self._timeout_seconds
+        deadline = time.monotonic() + self._time.left()
         while True:
             futures = self._ask(what, method, *args, **kwargs)
             try:
@@ -330,7 +331,7 @@ class ClusterAdmin:
         # The client's own request timeout ends the future; the margin only guards against a client that does
         # not.
         outcome: list[Any] = []
-        error = attempt(lambda: outcome.append(future.result(self._timeout_seconds + 5)))
+        error = attempt(lambda: outcome.append(future.result(self._time.request_seconds + 5)))
         if error is None:
             return outcome[0]
         kafka_error = kafka_error_of(error)
@@ -338,7 +339,7 @@ class ClusterAdmin:
             return None
         if isinstance(error, FutureTimeoutError):
             raise unreachable(
-                self._bootstrap, f"{what}: no answer in {self._timeout_seconds:g} s", code="_TIMED_OUT"
+                self._bootstrap, f"{what}: no answer in {self._time.request_seconds:g} s", code="_TIMED_OUT"
             )
         refused = None
         if needs is not None and kafka_error is not None:
@@ -364,11 +365,11 @@ class ClusterAdmin:
         )
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + self._timeout_seconds
+        deadline = time.monotonic() + self._time.left()
         while not condition():
             if time.monotonic() >= deadline:
                 raise unreachable(
-                    self._bootstrap, f"waited {self._timeout_seconds:g} s for {what}", code="_TIMED_OUT"
+                    self._bootstrap, f"waited {self._time.request_seconds:g} s for {what}", code="_TIMED_OUT"
                 )
             time.sleep(_POLL_SECONDS)
 

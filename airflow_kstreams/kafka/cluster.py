@@ -8,6 +8,7 @@ from airflow_kstreams.kafka.admin import ClusterAdmin
 from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.kafka.reader import BoundedReader
 from airflow_kstreams.kafka.record_limits import sized, warn_of_small_limit
+from airflow_kstreams.kafka.request_time import RequestTime
 from airflow_kstreams.kafka.secrets import redact
 from airflow_kstreams.kafka.settings import check_client_settings, without_registry
 from airflow_kstreams.kafka.writer import IdempotentWriter, TransactionalWriter
@@ -22,10 +23,12 @@ class KafkaCluster:
         left aside.
     :param settings: the application's settings; only ``client.timeout.ms`` is used here.
     :param allowed: settings that run code and may; what the environment allows unless given.
+    :param look_ms: for one that only looks: bound of all requests of its readers and admin clients together,
+        from here on.
     :raises ConfigError: a client setting is missing, unknown, owned by the engine or malformed.
     """
 
-    __slots__ = ("_client_config", "_timeout_ms")
+    __slots__ = ("_client_config", "_time")
 
     def __init__(
         self,
@@ -33,10 +36,13 @@ class KafkaCluster:
         *,
         settings: ApplicationSettings | None = None,
         allowed: AllowedSettings | None = None,
+        look_ms: int | None = None,
     ) -> None:
         self._client_config = without_registry(check_client_settings(client_config, allowed=allowed))
-        self._timeout_ms: int = (
-            settings.client_timeout_ms if settings else SETTINGS["client.timeout.ms"].default
+        self._time = RequestTime(
+            self.bootstrap,
+            request_ms=settings.client_timeout_ms if settings else SETTINGS["client.timeout.ms"].default,
+            look_ms=look_ms,
         )
 
     def __repr__(self) -> str:
@@ -50,7 +56,7 @@ class KafkaCluster:
     def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
         """Make a reader."""
         return BoundedReader(
-            self._client_config, group_id=group_id, isolation=isolation, timeout_ms=self._timeout_ms
+            self._client_config, group_id=group_id, isolation=isolation, request_time=self._time
         )
 
     def writer(
@@ -68,15 +74,15 @@ class KafkaCluster:
         config = {**sized(limits), **self._client_config}
         warn_of_small_limit(config, limits)
         if transactional_id is None:
-            return IdempotentWriter(config, timeout_ms=self._timeout_ms, max_message_bytes=limits)
+            return IdempotentWriter(config, timeout_ms=self._time.request_ms, max_message_bytes=limits)
         return TransactionalWriter(
             config,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._time.request_ms,
             max_message_bytes=limits,
         )
 
     def admin(self) -> AdminPort:
         """Make an admin client."""
-        return ClusterAdmin(self._client_config, timeout_ms=self._timeout_ms)
+        return ClusterAdmin(self._client_config, request_time=self._time)

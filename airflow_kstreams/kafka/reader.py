@@ -28,6 +28,7 @@ from airflow_kstreams.kafka.errors import (
     unreachable,
 )
 from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.kafka.request_time import RequestTime
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
 from airflow_kstreams.streams.offset_portions import partition_portions, portions
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource
@@ -68,23 +69,29 @@ class BoundedReader:
     :param client_config: checked client settings.
     :param group_id: whose committed offsets to read and write.
     :param isolation: what to see.
-    :param timeout_ms: bound of every request.
+    :param request_time: bound of every request, and of a read where all of them together have one.
     """
 
     def __init__(
-        self, client_config: Mapping[str, str], *, group_id: str, isolation: Isolation, timeout_ms: int
+        self,
+        client_config: Mapping[str, str],
+        *,
+        group_id: str,
+        isolation: Isolation,
+        request_time: RequestTime,
     ) -> None:
         self._bootstrap = bootstrap_of(client_config)
         self._config = client_config
         self._access = Access(client_config)
         self._group_id = group_id
-        self._timeout_seconds = timeout_ms / 1000
+        self._time = request_time
+        timeout_ms = request_time.request_ms
         self._events = ClientEvents(client_config)
         self._assigned: tuple[TopicPartition, ...] = ()
         self._paused: set[TopicPartition] = set()
         self._connected = False
         self._known_topics: set[str] = set()
-        self._caller = BoundedCaller(f"commits-of-{group_id}", timeout_seconds=self._timeout_seconds)
+        self._caller = BoundedCaller(f"commits-of-{group_id}", timeout_seconds=request_time.request_seconds)
         self._consumer: Consumer = guarded(
             "creating a consumer",
             self._bootstrap,
@@ -127,9 +134,7 @@ class BoundedReader:
         for topic in sorted({tp.topic for tp in starts} - self._known_topics):
             # Without this the client looks for the partitions' leaders in its own time, which can be half a
             # second.
-            guarded(
-                "reading metadata", self._bootstrap, self._consumer.list_topics, topic, self._timeout_seconds
-            )
+            guarded("reading metadata", self._bootstrap, self._consumer.list_topics, topic, self._time.left())
             self._known_topics.add(topic)
         guarded(
             "assigning partitions",
@@ -141,10 +146,12 @@ class BoundedReader:
     def poll(self, *, max_records: int, timeout_seconds: float) -> Fetched:
         """Return what has arrived, waiting up to the timeout only if nothing has.
 
-        :raises KafkaClientError: a partition cannot be read, or every broker has been gone for the client
-            timeout.
+        :raises KafkaClientError: a partition cannot be read, every broker has been gone for the client
+            timeout, or the time of all requests together is over.
         """
         messages = self._consume(max_records, 0)
+        # Also where records come: what waits for its end waits for more than one answer.
+        timeout_seconds = self._time.left(timeout_seconds)
         if not messages and timeout_seconds > 0:
             # One record ends the wait; whatever came with it is taken without waiting again.
             messages = self._consume(_SERVED_AT_ONCE, timeout_seconds)
@@ -244,8 +251,9 @@ class BoundedReader:
         :param call: takes the seconds it may last.
         :param attempt: makes a call and returns its error, None if none.
         """
-        deadline = time.monotonic() + self._timeout_seconds
-        seconds = min(_FIRST_TRY_SECONDS, self._timeout_seconds)
+        patience = self._time.left()
+        deadline = time.monotonic() + patience
+        seconds = min(_FIRST_TRY_SECONDS, patience)
         while True:
             outcome: list[list[ClientPartition]] = []
             error = attempt(lambda: outcome.append(call(seconds)))  # noqa: B023 - called at once
@@ -257,8 +265,8 @@ class BoundedReader:
             passing = kafka_error is not None and kafka_error.name() in _COORDINATOR_MOVING
             if not passing or time.monotonic() >= deadline:
                 raise self._refused(kafka_error, what) or convert(error, what=what, where=self._bootstrap)
-            seconds = max(deadline - time.monotonic(), _FIRST_TRY_SECONDS)
             time.sleep(_COORDINATOR_PAUSE_SECONDS)
+            seconds = self._time.left(max(deadline - time.monotonic(), _FIRST_TRY_SECONDS))
 
     def _refuse_group(self, what: str) -> None:
         """Raise if the broker has refused the user the group: the client reports that once, in a poll."""
@@ -272,7 +280,7 @@ class BoundedReader:
     def _connect(self) -> None:
         if not self._connected:
             await_connection(
-                self._consumer, self._events, config=self._config, timeout_seconds=self._timeout_seconds
+                self._consumer, self._events, config=self._config, timeout_seconds=self._time.left()
             )
             self._connected = True
 
@@ -312,7 +320,7 @@ class BoundedReader:
         The client reports when the last connection is lost but not when one is back, so a request decides.
         """
         lost = self._events.all_down_since
-        if lost is None or not self._assigned or time.monotonic() - lost < self._timeout_seconds:
+        if lost is None or not self._assigned or time.monotonic() - lost < self._time.request_seconds:
             return
         try:
             first = self._assigned[0]
@@ -321,11 +329,11 @@ class BoundedReader:
                 self._bootstrap,
                 self._consumer.get_watermark_offsets,
                 ClientPartition(first.topic, first.partition),
-                1.0,
+                self._time.left(1.0),
             )
         except KafkaClientError:
             detail = self._events.last_error or "all brokers are down"
-            raise unreachable(self._bootstrap, f"{detail} (for {self._timeout_seconds:g} s)") from None
+            raise unreachable(self._bootstrap, f"{detail} (for {self._time.request_seconds:g} s)") from None
         self._events.seen_connected()
 
     def _raise_for(self, partition: ClientPartition, what: str) -> None:

@@ -42,10 +42,6 @@ def _setting(default: T, *, doc: str, minimum: int = 0, maximum: int | None = No
     return field(default=default, metadata={"doc": doc, "minimum": minimum, "maximum": maximum})
 
 
-#: ``client.timeout.ms`` of what only looks while a person sits and waits: the first contact and one more
-#: request that is not answered still end within 10 s.
-LOOK_TIMEOUT_MS = 4_000
-
 _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 
 

@@ -51,7 +51,7 @@ def application(kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch) -> Applic
     monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: kafka)
     monkeypatch.setattr(SystemClock, "now_ms", lambda self: kafka.clock.now_ms())
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
-    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, settings: kafka)
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, **_: kafka)
     settings = {"autostop.at": "eol", "buffered.records.per.partition": 1}
     return Application(
         on=kafka, clock=kafka.clock, application_id="app", topology=_topology(), settings=settings

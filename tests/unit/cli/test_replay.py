@@ -14,7 +14,7 @@ OPTIONS = ("--application-id", "app", "--bootstrap-server", "in-memory:9092")
 def kafka(monkeypatch: pytest.MonkeyPatch) -> InMemoryKafka:
     """Two letters from ``in`` and one of a timer; the command's cluster is this one."""
     kafka = InMemoryKafka()
-    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, settings: kafka)
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, **_: kafka)
     kafka.create_topic("in")
     for topic in ("app-dead-letter", "named"):
         kafka.create_topic(topic)

@@ -30,7 +30,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> ResetScene:
     scene.run("r1")
     scene.send("c")
     scene.run("r2")
-    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, settings: scene.kafka)
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, **_: scene.kafka)
     return scene
 
 
@@ -199,7 +199,7 @@ def test_unreachable_broker_is_one_line(
     impatient = ApplicationSettings.parse(APP, {"client.timeout.ms": 1_000})
     monkeypatch.setattr(
         "airflow_kstreams.kafka.cluster.KafkaCluster",
-        lambda config, settings: KafkaCluster(config, settings=impatient),
+        lambda config, **_: KafkaCluster(config, settings=impatient),
     )
     settings = tmp_path / "client.properties"
     settings.write_text("sasl.password=hunter2\nsasl.username=me\nsecurity.protocol=PLAINTEXT\n")
@@ -243,19 +243,21 @@ def test_status_ends_within_ten_seconds_when_a_broker_accepts_and_never_answers(
     assert capfd.readouterr() == ("", "")
 
 
-def test_status_bounds_every_request_by_the_time_for_looking(
+def test_status_bounds_every_request_and_all_together_by_the_time_for_looking(
     scene: ResetScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bounds: list[int] = []
+    bounds: list[tuple[int, int]] = []
 
-    def made(config: object, settings: ApplicationSettings) -> object:
-        bounds.append(settings.client_timeout_ms)
+    def made(config: object, settings: ApplicationSettings, look_ms: int) -> object:
+        bounds.append((settings.client_timeout_ms, look_ms))
         return scene.kafka
 
     monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", made)
-    assert invoke("status", "--application-id", APP, *BROKER).exit_code == 0
-    # The first contact and one more request may each take this long.
-    assert bounds and max(bounds) * 2 < 10_000
+    for more in ((), ("--timeout", "60")):
+        assert invoke("status", "--application-id", APP, *BROKER, *more).exit_code == 0
+    (each, together), asked_for = bounds
+    assert each < together < 10_000
+    assert asked_for == (30_000, 60_000)
 
 
 def test_status_says_what_the_topics_say_and_changes_nothing(scene: ResetScene) -> None:
@@ -292,7 +294,7 @@ def test_status_shows_lag_and_the_lease_that_is_not_held(scene: ResetScene) -> N
 def test_status_of_an_application_that_never_ran_is_new() -> None:
     scene = ResetScene()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, settings: scene.kafka)
+        patch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, **_: scene.kafka)
         result = invoke("status", "--application-id", APP, *BROKER)
     assert result.exit_code == 0
     assert ["state", "new"] in lines(result.stdout)
