@@ -167,6 +167,11 @@ class ClusterAdmin:
         """Return the last stable offset under read_committed, else the high watermark."""
         return self._offsets(dict.fromkeys(partitions, _LATEST), isolation)
 
+    def end_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the leader epoch at the end of each log, -1 when the broker does not say."""
+        found = self._listed(dict.fromkeys(partitions, _LATEST), "read_uncommitted")
+        return {tp: -1 if info.leader_epoch is None else info.leader_epoch for tp, info in found.items()}
+
     def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition's log."""
         return self._offsets(dict.fromkeys(partitions, _EARLIEST), "read_uncommitted")
@@ -237,6 +242,12 @@ class ClusterAdmin:
     def _offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec], isolation: Isolation
     ) -> dict[TopicPartition, int]:
+        return {tp: info.offset for tp, info in self._listed(specs, isolation).items()}
+
+    def _listed(
+        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: Isolation
+    ) -> dict[TopicPartition, Any]:
+        """Return what the broker says of offsets, in the client's own form."""
         if not specs:
             return {}
         request = {ClientPartition(tp.topic, tp.partition): spec for tp, spec in specs.items()}
@@ -246,7 +257,7 @@ class ClusterAdmin:
             request,
             isolation_level=_ISOLATION[isolation],
         )
-        return {TopicPartition(tp.topic, tp.partition): info.offset for tp, info in answers.items()}
+        return {TopicPartition(tp.topic, tp.partition): info for tp, info in answers.items()}
 
     def _client(self) -> AdminClient:
         if self._admin is None:

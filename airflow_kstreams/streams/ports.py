@@ -175,6 +175,12 @@ class AdminPort(Protocol):
         """Return the last stable offset under read_committed, else the high watermark."""
         ...
 
+    def end_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the leader epoch at the end of each log, -1 when the broker does not say: no record in it is
+        of a later one.
+        """
+        ...
+
     def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the first offset that is dated at or after a time, epoch milliseconds, whether committed or

@@ -234,6 +234,11 @@ class FaultyAdmin:
         effect = partial(self.inner.end_offsets, partitions, isolation=isolation)
         return self._call("admin.end_offsets", self.inner, effect, (sorted(partitions), isolation))
 
+    def end_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See ``AdminPort``."""
+        effect = partial(self.inner.end_epochs, partitions)
+        return self._call("admin.end_epochs", self.inner, effect, (sorted(partitions),))
+
     def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See ``AdminPort``."""
         effect = partial(self.inner.start_offsets, partitions)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 import pytest
 
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition, TopicSpec
+from airflow_kstreams.streams.ports import CommittedOffset, Record, TopicPartition, TopicSpec
 from tests.contract.conftest import Contract
 
 
@@ -38,6 +39,20 @@ def test_topic_has_another_id_when_it_is_created_again(contract: Contract) -> No
     ids.add(admin.describe_topics([topic])[topic].topic_id)
     assert len(ids) == 2
     assert contract.ends(TopicPartition(topic, 0)) == (0, 0)
+
+
+def test_end_of_a_log_is_of_no_earlier_epoch_than_its_records(contract: Contract) -> None:
+    tp = TopicPartition(contract.topic(), 0)
+    assert contract.admin.end_epochs([]) == {}
+    writer = contract.writer(None)
+    writer.produce(tp.topic, b"v", b"k", 0)
+    writer.flush()
+    reader = contract.reader()
+    reader.assign({tp: 0})
+    records: Sequence[Record] = ()
+    while not records:
+        records = reader.poll(max_records=1, timeout_seconds=1).records.get(tp, ())
+    assert contract.admin.end_epochs([tp]) == {tp: records[0].leader_epoch()}
 
 
 def test_settings_are_told_with_the_defaults(contract: Contract) -> None:

@@ -136,9 +136,9 @@ def _freeze_the_stable_offset() -> SwitchedOff:
 def _freeze_before_looking() -> SwitchedOff:
     """The stop of an intermediate partition is where it ended before its writers were launched."""
 
-    def early(slice_: Any, ends: Any) -> Any:
+    def early(slice_: Any, ends: Any, epochs: Any) -> Any:
         starts = slice_starts(slice_)
-        return frozen_at(slice_, {tp: starts[tp] for tp in ends})
+        return frozen_at(slice_, {tp: starts[tp] for tp in ends}, epochs)
 
     return mock.patch("airflow_kstreams.batch.run.intermediates.frozen_at", early)
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 from airflow_kstreams.batch.continuous.endless_end import EndlessEnd
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.protocol.data_loss import data_loss
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import task_partitions
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
+from airflow_kstreams.batch.run.rewritten import find_other_records
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams.errors import DataLossError, TaskFencedError
-from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, ReaderPort, TopicPartition
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 
@@ -29,7 +32,7 @@ class ContinuousWork:
         """
         ledger = read_ledger(setup.cluster, setup.settings.application_id, admin=admin, clock=setup.clock)
         run = current_run(ledger, setup.assignment)
-        return run.slice, continuous_share(run, setup.assignment.task_id, reader, admin)
+        return run.slice, continuous_share(run, setup.assignment.task_id, reader, admin, clock=setup.clock)
 
     def end(self, task: StreamTask, admin: AdminPort) -> EndlessEnd:
         """Return where the task's reading ends: nowhere."""
@@ -54,10 +57,14 @@ def current_run(ledger: Ledger, assignment: TaskAssignment) -> ContinuousRun:
     return run
 
 
-def continuous_share(run: ContinuousRun, task_id: TaskId, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
+def continuous_share(
+    run: ContinuousRun, task_id: TaskId, reader: ReaderPort, admin: AdminPort, *, clock: Clock
+) -> TaskSlice:
     """Work out what a task of a continuous run reads: everything from its committed offsets on.
 
-    :raises DataLossError: records it must read are gone, or its committed offsets are.
+    :param reader: of the application's group; what it was assigned before is lost.
+    :raises DataLossError: records it must read are gone, its committed offsets are, or the log was truncated
+        before them and has grown again.
     """
     partitions = task_partitions(run.slice, task_id.subtopology, task_id.group)
     refuse_other_topics(admin, run.slice, {partition.topic for partition in partitions})
@@ -68,6 +75,16 @@ def continuous_share(run: ContinuousRun, task_id: TaskId, reader: ReaderPort, ad
         _refuse_gap(
             partition, committed.get(partition), starts[partition], ends[partition], run_id=run.run_id
         )
+    others = find_other_records(
+        admin,
+        reader,
+        {tp: OffsetMetadata.decode(at.metadata).last_record for tp, at in committed.items()},
+        committed={tp: at.offset for tp, at in committed.items()},
+        logs={tp: (starts[tp], ends[tp]) for tp in partitions},
+        clock=clock,
+    )
+    if others:
+        raise data_loss(others, run.plan.topology.application_id, run_id=run.run_id)
     return TaskSlice(
         bounds={partition: (committed[partition].offset, UNBOUNDED) for partition in partitions},
         committed=committed,

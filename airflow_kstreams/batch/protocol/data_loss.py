@@ -112,6 +112,26 @@ def rewritten(
     )
 
 
+def rewritten_under_way(
+    partition: TopicPartition, *, stop: tuple[int, int], found: tuple[int, int], run: tuple[str, str]
+) -> Loss:
+    """Describe a log that was truncated before the stop offset of the slice under way, and has grown again.
+
+    :param stop: stop offset, and the leader epoch at the log's end when it was frozen.
+    :param found: offset and leader epoch of a record before the stop.
+    :param run: application id and run id.
+    """
+    return Loss(
+        partitions=(),
+        text=f"{partition}: run {run[1]!r} stops at {stop[0]}, where the log was of leader epoch {stop[1]} "
+        f"when the stop was frozen, but now the record at offset {found[0]} is of leader epoch {found[1]}: "
+        "the log was truncated and has grown again, so that records of the slice are gone, and others took "
+        "their offsets; how many cannot be known",
+        advice="this drops the slice, and the next run goes on where this one has committed",
+        first=(drop_slice_command(run[0]),),
+    )
+
+
 def cut_off(partition: TopicPartition, *, span: tuple[int, int], log_end: int, run: str, drop: str) -> Loss:
     """Describe a log that ends before the stop offset of the slice that is under way.
 

@@ -38,6 +38,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     COMPLETED,
     DONE,
     FINISHED,
+    H_END_EPOCH,
     H_GENERATION,
     H_GROUP,
     H_INTERMEDIATE,
@@ -97,6 +98,7 @@ class Folded:
     :param done: tasks of this slice that have notified, by subtopology and group, whatever generation they
         were of.
     :param intermediate_stops: what a coordinator froze of this slice, whatever its generation.
+    :param intermediate_epochs: the leader epoch at the end of each of those logs then, -1 when not known.
     :param notifications: of pairs of partitions: by an earlier version's tasks for this slice, or by a
         foreign writer.
     :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known then.
@@ -112,6 +114,7 @@ class Folded:
     owner: str = ""
     done: frozenset[tuple[int, int]] = frozenset()
     intermediate_stops: Mapping[TopicPartition, int] = field(default_factory=dict)
+    intermediate_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     notifications: Notifications = field(default_factory=dict)
     foreign_stops: Mapping[TopicPartition, int] = field(default_factory=dict)
     live_keys: tuple[bytes, ...] = ()
@@ -192,6 +195,7 @@ class LiveRecords:
             return _foreign(state, entries, keys, topics)
         ours = [entry for entry in entries if entry.ours and entry.run_id == marker.run_id]
         inputs = tuple(sorted(_stops(ours, KIND_STOP), key=lambda p: p.topic_partition))
+        between = tuple(_stops(ours, KIND_INTERMEDIATE_STOP))
         return Folded(
             state=state,
             slice=Slice(
@@ -202,9 +206,8 @@ class LiveRecords:
             ),
             owner=marker.headers.get(H_OWNER, b"").decode(),
             done=_done(ours),
-            intermediate_stops={
-                part.topic_partition: part.stop_offset for part in _stops(ours, KIND_INTERMEDIATE_STOP)
-            },
+            intermediate_stops={part.topic_partition: part.stop_offset for part in between},
+            intermediate_epochs={part.topic_partition: part.end_epoch for part in between},
             notifications=_notifications(ours),
             live_keys=keys,
             torn=stop_hash(inputs) != plan.stop_hash,
@@ -330,6 +333,7 @@ def _stops(entries: Iterable[_Entry], kind: bytes) -> Iterable[FrozenPartition]:
                 partition=int(entry.headers[H_PARTITION]),
                 start_offset=int(entry.headers[H_START]),
                 stop_offset=int(entry.value),
+                end_epoch=int(entry.headers.get(H_END_EPOCH, b"-1")),
             )
 
 

@@ -40,6 +40,7 @@ H_TOPIC = "kstreams.topic"
 H_PARTITION = "kstreams.partition"
 H_TOPIC_ID = "kstreams.topic.id"
 H_START = "kstreams.start.offset"
+H_END_EPOCH = "kstreams.end.epoch"
 H_INTERMEDIATE = "kstreams.intermediate.topic"
 H_INTERMEDIATE_PARTITION = "kstreams.intermediate.partition"
 H_SUBTOPOLOGY = "kstreams.subtopology"
@@ -200,6 +201,7 @@ def _stop_record(slice_: Slice, frozen: FrozenPartition, kind: bytes) -> Metadat
         (H_PARTITION, str(frozen.partition).encode()),
         (H_TOPIC_ID, slice_.plan.topic_ids[frozen.topic].encode()),
         (H_START, str(frozen.start_offset).encode()),
+        *([(H_END_EPOCH, str(frozen.end_epoch).encode())] if frozen.end_epoch >= 0 else []),
     ]
     key = stop_key(frozen.topic_partition).encode()
     return MetadataRecord(_topic(slice_), str(frozen.stop_offset).encode(), key, headers)

@@ -28,13 +28,18 @@ def transactional_ids(application_id: str, tasks: Mapping[str, int]) -> tuple[st
     return tuple(f"{application_id}-{sub}_{group}" for sub, count in tasks.items() for group in range(count))
 
 
-class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """One input partition's share of a slice: ``[start_offset, stop_offset)``, frozen by begin."""
+class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One partition's share of a slice: ``[start_offset, stop_offset)``, frozen once.
+
+    :param end_epoch: the leader epoch at the log's end when the stop was frozen, -1 when it is not known: no
+        record below the stop is of a later one, unless the log is another one since.
+    """
 
     topic: str
     partition: int
     start_offset: int
     stop_offset: int
+    end_epoch: int = -1
 
     @property
     def topic_partition(self) -> TopicPartition:

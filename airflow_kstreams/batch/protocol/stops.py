@@ -145,18 +145,30 @@ def to_freeze(folded: Folded, slice_: Slice, subtopology_id: int) -> list[TopicP
     ]
 
 
-def frozen_at(slice_: Slice, ends: Mapping[TopicPartition, int]) -> list[FrozenPartition]:
+def frozen_at(
+    slice_: Slice, ends: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
+) -> list[FrozenPartition]:
     """Return the stops of intermediate partitions.
 
     :param ends: their high watermarks, asked for after all notifications were seen.
+    :param epochs: leader epochs at the ends of their logs, asked for after that.
     """
     starts = slice_starts(slice_)
     return [
         FrozenPartition(
-            topic=tp.topic, partition=tp.partition, start_offset=starts.get(tp, 0), stop_offset=end
+            topic=tp.topic,
+            partition=tp.partition,
+            start_offset=starts.get(tp, 0),
+            stop_offset=end,
+            end_epoch=epochs.get(tp, -1),
         )
         for tp, end in sorted(ends.items())
     ]
+
+
+def end_epochs_of(folded: Folded, slice_: Slice) -> dict[TopicPartition, int]:
+    """Return the leader epoch at the end of each log when its stop was frozen, -1 when not known."""
+    return {part.topic_partition: part.end_epoch for part in slice_.inputs} | dict(folded.intermediate_epochs)
 
 
 def stops_of(folded: Folded, slice_: Slice, topics: Collection[str]) -> dict[TopicPartition, int]:

@@ -12,7 +12,13 @@ import msgspec
 
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
-from airflow_kstreams.batch.protocol.stops import has_notified, slice_starts, stops_of, task_partitions
+from airflow_kstreams.batch.protocol.stops import (
+    end_epochs_of,
+    has_notified,
+    slice_starts,
+    stops_of,
+    task_partitions,
+)
 from airflow_kstreams.streams.ports import TopicPartition
 
 
@@ -23,12 +29,14 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     :param partition: its number.
     :param start_offset: where the slice begins in it.
     :param stop_offset: where it ends, of an input as of an intermediate topic.
+    :param end_epoch: as ``FrozenPartition`` has it.
     """
 
     source: int
     partition: int
     start_offset: int
     stop_offset: int
+    end_epoch: int = -1
 
 
 class TaskShare(msgspec.Struct, frozen=True, array_like=True):
@@ -59,13 +67,14 @@ def shares_of(
     """
     sources = slice_.plan.topology.subtopology(subtopology_id).sources
     stops, starts = stops_of(folded, slice_, sources), slice_starts(slice_)
+    epochs = end_epochs_of(folded, slice_)
     number = {topic: at for at, topic in enumerate(sources)}
     return [
         TaskShare(
             subtopology_id,
             group,
             tuple(
-                Span(number[tp.topic], tp.partition, starts.get(tp, 0), stops[tp])
+                Span(number[tp.topic], tp.partition, starts.get(tp, 0), stops[tp], epochs.get(tp, -1))
                 for tp in sorted(task_partitions(slice_, subtopology_id, group))
             ),
             not has_notified(folded, slice_, subtopology_id, group),
@@ -89,21 +98,34 @@ def slice_of(common: Slice, share: TaskShare) -> Slice:
     read = set(common.plan.topology.inputs)
     inputs: list[FrozenPartition] = []
     begun: dict[str, int] = {}
-    for tp, (start, stop) in spans_of(common, share).items():
+    for tp, span in _partitions(common, share).items():
         if tp.topic in read:
             inputs.append(
-                FrozenPartition(topic=tp.topic, partition=tp.partition, start_offset=start, stop_offset=stop)
+                FrozenPartition(
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    start_offset=span.start_offset,
+                    stop_offset=span.stop_offset,
+                    end_epoch=span.end_epoch,
+                )
             )
         else:
-            begun[str(tp)] = start
+            begun[str(tp)] = span.start_offset
     plan = msgspec.structs.replace(common.plan, intermediate_starts=begun)
     return msgspec.structs.replace(common, plan=plan, inputs=tuple(inputs))
 
 
 def spans_of(common: Slice, share: TaskShare) -> dict[TopicPartition, tuple[int, int]]:
     """Return (start offset, stop offset) of each partition of a share."""
+    return {tp: (span.start_offset, span.stop_offset) for tp, span in _partitions(common, share).items()}
+
+
+def end_epochs(common: Slice, share: TaskShare) -> dict[TopicPartition, int]:
+    """Return the leader epoch at each log's end when its stop was frozen, of those of which it is known."""
+    found = {tp: span.end_epoch for tp, span in _partitions(common, share).items()}
+    return {tp: epoch for tp, epoch in found.items() if epoch >= 0}
+
+
+def _partitions(common: Slice, share: TaskShare) -> dict[TopicPartition, Span]:
     sources = common.plan.topology.subtopology(share.subtopology).sources
-    return {
-        TopicPartition(sources[span.source], span.partition): (span.start_offset, span.stop_offset)
-        for span in share.spans
-    }
+    return {TopicPartition(sources[span.source], span.partition): span for span in share.spans}

@@ -80,7 +80,8 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
             stops[tp] = max(stops.get(tp, 0), committed[tp].offset)
     _refuse_unfinished(slice_, stops, committed)
     inputs = tuple(
-        msgspec.structs.replace(part, stop_offset=stops[part.topic_partition]) for part in slice_.inputs
+        msgspec.structs.replace(part, stop_offset=stops[part.topic_partition], end_epoch=-1)
+        for part in slice_.inputs
     )
     tasks = task_metadata(slice_, committed)
     # A partition that no task committed has what begin committed; what another tool did hides counts.

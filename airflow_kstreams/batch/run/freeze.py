@@ -21,6 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import msgspec
+
 from airflow_kstreams.batch.evidence import find_contradictions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
@@ -82,6 +84,8 @@ def freeze(
     """
     plan, settings, prior, topic_ids = request.plan, session.settings, ground.prior, ground.topics.topic_ids
     bounds = log_bounds(session.admin, ground.partitions, settle_ms=settings.settle_ms, clock=session.clock)
+    # Not before the bounds: what comes into a log by then is of these epochs, too.
+    epochs = session.admin.end_epochs([tp for tp in bounds if tp.topic not in plan.intermediates])
     inside = {tp: log_of for tp, log_of in bounds.items() if tp.topic in plan.intermediates}
     outside = {tp: log_of for tp, log_of in bounds.items() if tp not in inside}
     warnings: tuple[str, ...] = ()
@@ -106,7 +110,9 @@ def freeze(
     with _reading(session, spans, request):
         empty = not any_record(session.reader, spans, clock=session.clock)
     return Frozen(
-        inputs=inputs,
+        inputs=tuple(
+            msgspec.structs.replace(part, end_epoch=epochs[part.topic_partition]) for part in inputs
+        ),
         # The ends are as good as the starts when nothing but markers and aborted records lies between them.
         begun={tp: max(start, stop) if empty else start for tp, (start, stop) in spans.items()},
         empty=empty,

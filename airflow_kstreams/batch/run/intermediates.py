@@ -48,7 +48,8 @@ def frozen_upstream(
             break
         ends = session.admin.end_offsets(waiting, isolation="read_uncommitted")
         try:
-            lease.write([intermediate_stop_record(slice_, stop) for stop in frozen_at(slice_, ends)])
+            stops = frozen_at(slice_, ends, session.admin.end_epochs(waiting))
+            lease.write([intermediate_stop_record(slice_, stop) for stop in stops])
         except KStreamsError as error:
             doubtful = isinstance(error, _DOUBTFUL) and error.is_retriable
             if not writes_left or not doubtful:

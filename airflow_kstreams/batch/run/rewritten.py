@@ -39,11 +39,34 @@ def find_rewritten(
     :param reader: read_committed; what it was assigned before is lost.
     :param bounds: of partitions of which :func:`~airflow_kstreams.batch.run.offsets.find_losses` found none.
     """
-    known = {tp: prior.last_record(tp) for tp, log_of in sorted(bounds.items()) if prior.remembered(tp)}
-    known = {tp: last for tp, last in known.items() if last.known and last.offset >= bounds[tp].start}
-    spans = {
-        tp: (last.offset, min(prior.committed[tp].offset, bounds[tp].stable)) for tp, last in known.items()
-    }
+    return find_other_records(
+        admin,
+        reader,
+        {tp: prior.last_record(tp) for tp in bounds if prior.remembered(tp)},
+        committed={tp: at.offset for tp, at in prior.committed.items()},
+        logs={tp: (log_of.start, log_of.stable) for tp, log_of in bounds.items()},
+        clock=clock,
+    )
+
+
+def find_other_records(
+    admin: AdminPort,
+    reader: ReaderPort,
+    last: Mapping[TopicPartition, LastRecord],
+    *,
+    committed: Mapping[TopicPartition, int],
+    logs: Spans,
+    clock: Clock,
+) -> list[Loss]:
+    """Return the partitions that hold other records before their committed offset than those that were read.
+
+    :param reader: read_committed; what it was assigned before is lost.
+    :param last: the last record before each committed offset; nothing is read where it is not known.
+    :param committed: the committed offsets.
+    :param logs: first offset and last stable offset of each log.
+    """
+    known = {tp: of for tp, of in sorted(last.items()) if of.known and of.offset >= logs[tp][0]}
+    spans = {tp: (of.offset, min(committed[tp], logs[tp][1])) for tp, of in known.items()}
     found = _read(admin, reader, spans, clock=clock)
     compacted = _compacted(admin, {tp.topic for tp, records in found.items() if not records})
     losses: list[Loss] = []
@@ -51,7 +74,7 @@ def find_rewritten(
         other = next((record for record in records if record != known[tp]), None)
         if other is None and (records or tp.topic in compacted):
             continue
-        losses.append(rewritten(tp, position=prior.committed[tp].offset, expected=known[tp], found=other))
+        losses.append(rewritten(tp, position=committed[tp], expected=known[tp], found=other))
     return losses
 
 

@@ -166,6 +166,7 @@ class TaskAttempt:
             task=str(self._task_id),
             settings=self._settings,
             clock=self._clock,
+            end_epochs=share.end_epochs,
         )
         evidence = ChangelogEvidence(slice_, task, share.committed)
         restored = self._restore(task, state_files, admin, failures, evidence)  # step 4

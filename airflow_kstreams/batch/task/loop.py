@@ -162,6 +162,7 @@ class TaskLoop:
             fetched = self._clients.reader.poll(max_records=_FETCH_RECORDS, timeout_seconds=wait_seconds)
         except KafkaClientError as error:
             raise self._failures.explain(error, self._end.unread(self._positions)) from error
+        self._failures.refuse_rewritten(fetched.records, self._task.group.stops())
         self._end.take(fetched)
         if self._skipping and fetched.records:
             self._progressed_at = self._clock.monotonic_seconds()

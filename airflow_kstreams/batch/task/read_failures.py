@@ -6,21 +6,24 @@ makes it fail; a log that ends before the stop offset just gives nothing more. B
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
+from operator import methodcaller
 
-from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.batch.protocol.data_loss import data_loss, describe_producers, rewritten_under_way
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST
 from airflow_kstreams.batch.protocol.open_transactions import ages
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.task.task_slice import refuse_slice_loss
 from airflow_kstreams.streams.errors import KafkaClientError, StopOffsetUnreachableError
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Record, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: Partition -> (offset to read next, stop offset).
 Spans = Mapping[TopicPartition, tuple[int, int]]
 
+_offset_of = methodcaller("offset")
 
 #: Codes of a client whose topic is not there, or not the one it was.
 TOPIC_LOST = frozenset(
@@ -38,6 +41,7 @@ class ReadFailures:
     """Explains what one task meets.
 
     :param task: in words, for messages.
+    :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class ReadFailures:
         task: str,
         settings: ApplicationSettings,
         clock: Clock,
+        end_epochs: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         self._cluster = cluster
         self._admin = admin
@@ -56,6 +61,7 @@ class ReadFailures:
         self._task = task
         self._settings = settings
         self._clock = clock
+        self._end_epochs = end_epochs or {}
 
     def refuse_replaced(self, topics: Collection[str]) -> None:
         """Look whether the topics are still those that the run began with.
@@ -72,6 +78,35 @@ class ReadFailures:
         """
         if spans:
             refuse_slice_loss(self._admin, self._slice, spans)
+
+    def refuse_rewritten(
+        self, fetched: Mapping[TopicPartition, Sequence[Record]], stops: Mapping[TopicPartition, int]
+    ) -> None:
+        """Look whether what was fetched was in the log when its stop was frozen. Epochs only grow along a
+        log, so the last record below the stop tells it of all.
+
+        :param fetched: by partition, in offset order.
+        :raises DataLossError: it was not: the log was truncated below the stop, and has grown again.
+        """
+        for partition, records in fetched.items():
+            known = self._end_epochs.get(partition)
+            if known is None or _epoch(records[-1]) <= known:
+                continue
+            below = bisect_left(records, stops[partition], key=_offset_of)
+            if below and _epoch(records[below - 1]) > known:
+                found = next(record for record in records if _epoch(record) > known)
+                raise data_loss(
+                    [
+                        rewritten_under_way(
+                            partition,
+                            stop=(stops[partition], known),
+                            found=(found.offset(), _epoch(found)),
+                            run=(self._slice.plan.topology.application_id, self._slice.run_id),
+                        )
+                    ],
+                    self._slice.plan.topology.application_id,
+                    run_id=self._slice.run_id,
+                )
 
     def explain(self, error: KafkaClientError, spans: Spans) -> KafkaClientError:
         """Return the error to raise for one of the reader.
@@ -113,3 +148,8 @@ class ReadFailures:
             fix=f"{look}; then retry the run: its slice is kept",
             run_id=self._slice.run_id,
         )
+
+
+def _epoch(record: Record) -> int:
+    epoch = record.leader_epoch()
+    return -1 if epoch is None else epoch

@@ -25,7 +25,7 @@ from airflow_kstreams.batch.protocol.data_loss import (
 )
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_share import TaskShare, spans_of
+from airflow_kstreams.batch.protocol.task_share import TaskShare, end_epochs, spans_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import TaskFencedError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
@@ -42,6 +42,7 @@ class TaskSlice:
     :param notify: whether its done notification is to be written, with the last commit or, if that is made,
         alone.
     :param kept_ms: the interval in which records are processed, of each partition that has one.
+    :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
     """
 
     bounds: Mapping[TopicPartition, tuple[int, int]]
@@ -49,6 +50,7 @@ class TaskSlice:
     processed: bool = False
     notify: bool = False
     kept_ms: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    end_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
@@ -83,6 +85,7 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
         processed=at_stops and (complete or not share.notify),
         notify=share.notify,
         kept_ms={} if kept is None else {part.topic_partition: kept for part in slice_.inputs},
+        end_epochs=end_epochs(slice_, share),
     )
 
 

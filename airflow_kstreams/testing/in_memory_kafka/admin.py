@@ -85,6 +85,10 @@ class InMemoryAdmin:
         """Return the last stable offset under read_committed, else the high watermark."""
         return {tp: log.end(isolation) for tp, log in self._led(partitions).items()}
 
+    def end_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the leader epoch at the end of each log."""
+        return {tp: log.epoch for tp, log in self._led(partitions).items()}
+
     def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition's log."""
         return {tp: log.start for tp, log in self._led(partitions).items()}

@@ -58,7 +58,8 @@ def share_of(cluster: ClusterPort, slice_: Slice, subtopology: int, group: int, 
     if waiting:
         with closing(cluster.admin()) as admin:
             ends = admin.end_offsets(waiting, isolation="read_uncommitted")
-        _write(cluster, [intermediate_stop_record(slice_, stop) for stop in frozen_at(slice_, ends)])
+            stops = frozen_at(slice_, ends, admin.end_epochs(waiting))
+        _write(cluster, [intermediate_stop_record(slice_, stop) for stop in stops])
         folded = _folded(cluster, slice_, clock)
     (share,) = shares_of(slice_, subtopology, [group], folded=folded)
     return share

@@ -457,6 +457,27 @@ def test_loss_is_told_when_retention_overtook_a_continuous_run(scene: Scene) -> 
         scene.application.run_continuously("c-2")
 
 
+@pytest.mark.parametrize("grown", [0, 1, 5])
+def test_task_is_refused_when_its_log_was_rewritten_before_it_starts_again(scene: Scene, grown: int) -> None:
+    running = scene.application.run_continuously("c-1")
+    scene.publish(8)
+    running.rounds(6)
+    scene.wait(1)
+    running.rounds(6)
+    at, committed = next((tp, at) for tp, at in scene.committed("in").items() if at > 1)
+    scene.kafka.truncate(at, committed - 1)
+    for _ in range(1 + grown):
+        scene.kafka.append("in", b"other", b"0", partition=at.partition)
+    again = scene.application.continuous_task(running.run, TaskId(subtopology=0, group=at.partition))
+    with pytest.raises(DataLossError) as caught:
+        again.step(0)
+    assert f"{at}: runs have read the record at offset {committed - 1} under leader epoch 0" in (
+        caught.value.cause
+    )
+    assert f"--to-offset {committed}" in caught.value.fix
+    again.close()
+
+
 def test_run_is_refused_when_its_changelog_is_created_again(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -109,6 +109,9 @@ class FakeFailures:
     def refuse_replaced(self, topics: Collection[str]) -> None:
         self.topics.append(set(topics))
 
+    def refuse_rewritten(self, fetched: object, stops: object) -> None:
+        """Every log is the one it was."""
+
     def refuse_loss(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
         self.looked.append(dict(spans))
 
