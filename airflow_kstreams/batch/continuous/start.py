@@ -7,8 +7,8 @@ plan, and a generation. Its start writes, in one transaction of the coordinator,
     the lease - that record - the start offset of every partition, as a committed offset - partition groups
 
 and then deletes the metadata topic, as the holder of the lease, and before any task may start. What comes
-before that transaction (a wait for the lease, the claim, another look) is the same for every run: see
-:mod:`airflow_kstreams.batch.run.coordinator`.
+before that transaction (a wait for the lease, the claim, another look, the end of a dead owner's lease before
+its tasks are fenced) is the same for every run: see :mod:`airflow_kstreams.batch.run.coordinator`.
 
 Rule: a record under ``__continuous__`` makes void what the metadata topic holds; the begin of a batch
 reads it so, and marks the record as over in the transaction of its completed marker.
@@ -124,6 +124,7 @@ def _begin_claimed(
         refuse_other_topics(session.admin, folded.slice, topics)
     contradicted = find_contradictions(app, ledger, folded)
     refuse_losses([*find_cut_ledger(app, ledger, folded), *contradicted], request)
+    coordinator.lease.end_former(ledger)
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
     offsets = _starts(session, request, folded, ledger, ground)
     run = ContinuousRun(

@@ -15,8 +15,8 @@ The order in ``begin``, where each line may be the last one that runs:
 2. Claim; read ledger and metadata again, to their ends. Repeat 0 and 1 on what is now certain.
 3. RUNNING -> keep every frozen fact; a driver takes it over with generation + 1 and its lease, renewed
    while it fences.
-4. NEW or FINISHED -> fence, freeze, and write tombstones, stop offsets, completed marker (and partition
-   groups, and lease).
+4. NEW or FINISHED -> let a dead owner's lease go, fence, freeze, and write tombstones, stop offsets,
+   completed marker (and partition groups, and lease).
 """
 
 from __future__ import annotations
@@ -270,6 +270,7 @@ class Coordinator:
             ]
             refuse_losses(losses or self._foreign_progress(folded.slice), request)
             return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
+        self.lease.end_former(ledger)
         try:
             new = build_slice(self.session, request=request, folded=folded, ledger=ledger)
         except (DataLossError, TopologyError) as error:

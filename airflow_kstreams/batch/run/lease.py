@@ -78,6 +78,19 @@ class CoordinatorLease:
         """Hold a lease that was just written, or None: it was given up, or never asked for."""
         self._held = lease
 
+    def end_former(self, ledger: Ledger) -> None:
+        """Let the lease go that a former owner has left, before its tasks are fenced for a new start.
+
+        A start writes its own lease, and the offsets that it has read, only after that fence. An attempt that
+        claims its id in between would go on by the former lease, and what it commits would be taken back.
+
+        :param ledger: as read under the claim, by which the former owner is none any more.
+        :raises TaskFencedError: another coordinator claimed the transactional id.
+        """
+        former = ledger.held_lease
+        if former is not None and self._held is None:
+            self._session.write((), lease=msgspec.structs.replace(former, expires_ms=0))
+
     def keep(self, *, on_superseded: Callable[[], None] | None = None) -> LeaseRenewal:
         """Return a context manager that renews the lease that ``begin`` took, and gives it up at the end.
 

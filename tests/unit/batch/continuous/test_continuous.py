@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,
+    KStreamsError,
     RunBusyError,
     RunSupersededError,
     TaskFencedError,
@@ -41,6 +43,7 @@ from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.continuous_scene import APP, Running, SwitchingApplication
 from tests.support.kafka.in_process import tasks_of
+from tests.support.kafka.launches import share_of
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.support.kafka.waiting import WaitingClock
 
@@ -455,6 +458,67 @@ def test_loss_is_told_when_retention_overtook_a_continuous_run(scene: Scene) -> 
     scene.kafka.expire(dict.fromkeys(scene.kafka.partitions("in"), 2))
     with pytest.raises(DataLossError, match="records from offset 0 to 2 are gone"):
         scene.application.run_continuously("c-2")
+
+
+def between_look_and_write(scene: Scene, late: Callable[[], object]) -> list[BaseException | None]:
+    """Let an attempt of the last driver's task start when the next start has read the committed offsets, and
+    has yet to write what it made of them; return how that ended.
+    """
+    ended: list[BaseException | None] = []
+
+    def before(name: str, arguments: tuple[Any, ...]) -> None:
+        if name != "writer.send_offsets" or ended:
+            return
+        ended.append(None)
+        try:
+            late()
+        except KStreamsError as error:
+            ended[0] = error
+
+    scene.calls.before = before
+    return ended
+
+
+def test_attempt_of_a_dead_driver_commits_nothing_when_a_continuous_run_takes_its_batch_over(
+    scene: Scene,
+) -> None:
+    scene.publish(8)
+    slice_ = scene.application.begin("b-1", release=False)
+    share = share_of(scene.kafka, slice_, 0, 0, scene.kafka.clock)
+    late = dataclasses.replace(scene.application, cluster=scene.kafka).batches
+    ended = between_look_and_write(scene, lambda: late.launched(slice_, share))
+    running = scene.application.run_continuously("c-1")
+    assert len(ended) == 1
+    for _ in range(4):
+        scene.wait(1)
+        running.rounds(4)
+    running.stop()
+    scene.check()
+    assert isinstance(ended[0], TaskFencedError)
+
+
+def test_attempt_of_a_dead_driver_commits_nothing_when_a_batch_follows_its_continuous_run(
+    scene: Scene,
+) -> None:
+    scene.publish(4)
+    running = scene.application.run_continuously("c-1")
+    running.rounds(4, renew=False)
+    scene.publish(8)
+
+    def late() -> None:
+        direct = dataclasses.replace(scene.application, cluster=scene.kafka)
+        task = direct.continuous_task(running.run, FIRST)
+        for _ in range(6):
+            task.step(0)
+            scene.wait(1)
+        task.commit()
+        task.close()
+
+    ended = between_look_and_write(scene, late)
+    scene.application.batch("b-1")
+    assert len(ended) == 1
+    scene.check()
+    assert isinstance(ended[0], TaskFencedError)
 
 
 @pytest.mark.parametrize("grown", [0, 1, 5])
