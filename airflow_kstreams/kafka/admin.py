@@ -20,7 +20,14 @@ from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.request_time import RequestTime
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource
-from airflow_kstreams.streams.ports import GroupMember, Isolation, TopicDescription, TopicPartition, TopicSpec
+from airflow_kstreams.streams.ports import (
+    GroupMember,
+    Isolation,
+    TopicConfigs,
+    TopicDescription,
+    TopicPartition,
+    TopicSpec,
+)
 
 _POLL_SECONDS = 0.02
 #: Codes of requests about partitions that have no leader at the moment, or one that does not know so yet; a
@@ -90,16 +97,28 @@ class ClusterAdmin:
                 )
         return found
 
-    def topic_configs(self, name: str) -> dict[str, str]:
-        """Return the settings of a topic as they are in force, defaults included.
+    def topic_configs(self, names: Collection[str]) -> TopicConfigs:
+        """Return the settings of topics as they are in force, defaults included, in one request.
 
-        :raises KafkaClientError: there is no such topic, or this user may not see its settings.
+        :raises KafkaClientError: the broker did not answer, or could not for now.
         """
-        return self._configs(
-            ConfigResource(ConfigResource.Type.TOPIC, name),
-            f"describing the settings of topic {name}",
-            _on_topic(Operation.DESCRIBE_CONFIGS, name),
-        )
+        found: dict[str, dict[str, str]] = {}
+        refused: dict[str, KafkaClientError] = {}
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in sorted(set(names))]
+        futures = self._ask("describing settings", "describe_configs", resources) if resources else {}
+        for resource, future in futures.items():
+            name = resource.name
+            try:
+                found[name] = self._settings(
+                    future,
+                    f"describing the settings of topic {name}",
+                    _on_topic(Operation.DESCRIBE_CONFIGS, name),
+                )
+            except KafkaClientError as error:
+                if error.is_retriable:
+                    raise
+                refused[name] = error
+        return TopicConfigs(found, refused)
 
     def broker_configs(self) -> dict[str, str]:
         """Return the settings of the broker with the smallest id as they are in force, defaults included.
@@ -114,8 +133,11 @@ class ClusterAdmin:
             timeout=self._time.left(),
         )
         broker = str(min(metadata.brokers))
-        return self._configs(
-            ConfigResource(ConfigResource.Type.BROKER, broker),
+        (future,) = self._ask(
+            "describing settings", "describe_configs", [ConfigResource(ConfigResource.Type.BROKER, broker)]
+        ).values()
+        return self._settings(
+            future,
             f"describing the settings of broker {broker}",
             Permission(operation=Operation.DESCRIBE_CONFIGS, resource=Resource.CLUSTER),
         )
@@ -221,8 +243,7 @@ class ClusterAdmin:
         """Let go of the client. Closing twice is harmless."""
         self._admin = None
 
-    def _configs(self, resource: ConfigResource, what: str, needs: Permission) -> dict[str, str]:
-        (future,) = self._ask("describing settings", "describe_configs", [resource]).values()
+    def _settings(self, future: Future[Any], what: str, needs: Permission) -> dict[str, str]:
         entries = self._result(future, what, needs=needs)
         return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
 

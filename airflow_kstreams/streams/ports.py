@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from airflow_kstreams.streams.errors import KafkaClientError
+
 #: What a reader may see: every record, or only those of committed transactions.
 Isolation = Literal["read_uncommitted", "read_committed"]
 
@@ -89,6 +91,15 @@ class GroupMember:
         return f"{self.client_id} at {self.host.lstrip('/')}"
 
 
+class TopicConfigs(NamedTuple):
+    """Settings of topics, and why those of others are not known: there is no such topic, or this user may not
+    see them.
+    """
+
+    found: Mapping[str, Mapping[str, str]]
+    refused: Mapping[str, KafkaClientError]
+
+
 class Fetched(NamedTuple):
     """One poll's worth: records per partition in offset order, and the partitions found at their end.
 
@@ -153,8 +164,11 @@ class AdminPort(Protocol):
         """Describe topics; missing ones are absent from the result."""
         ...
 
-    def topic_configs(self, name: str) -> dict[str, str]:
-        """Return the settings of a topic as they are in force, by Kafka's names."""
+    def topic_configs(self, names: Collection[str]) -> TopicConfigs:
+        """Return the settings of topics as they are in force, by Kafka's names, in one request.
+
+        :raises KafkaClientError: the broker did not answer, or could not for now.
+        """
         ...
 
     def broker_configs(self) -> dict[str, str]:

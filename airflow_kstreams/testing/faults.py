@@ -19,6 +19,7 @@ from airflow_kstreams.streams.ports import (
     GroupMember,
     Isolation,
     ReaderPort,
+    TopicConfigs,
     TopicDescription,
     TopicPartition,
     TopicSpec,
@@ -209,9 +210,10 @@ class FaultyAdmin:
         effect = partial(self.inner.describe_topics, names)
         return self._call("admin.describe_topics", self.inner, effect, (sorted(names),))
 
-    def topic_configs(self, name: str) -> dict[str, str]:
+    def topic_configs(self, names: Collection[str]) -> TopicConfigs:
         """See ``AdminPort``."""
-        return self._call("admin.topic_configs", self.inner, partial(self.inner.topic_configs, name), (name,))
+        effect = partial(self.inner.topic_configs, names)
+        return self._call("admin.topic_configs", self.inner, effect, (sorted(names),))
 
     def broker_configs(self) -> dict[str, str]:
         """See ``AdminPort``."""

@@ -58,7 +58,10 @@ def test_end_of_a_log_is_of_no_earlier_epoch_than_its_records(contract: Contract
 def test_settings_are_told_with_the_defaults(contract: Contract) -> None:
     topic = contract.topic(cleanup_policy="compact", delete_retention_ms="1234")
     given = {"cleanup.policy": "compact", "delete.retention.ms": "1234"}
-    assert contract.admin.topic_configs(topic).items() >= given.items()
+    other, missing = contract.topic(), f"missing-{uuid.uuid4().hex}"
+    found, refused = contract.admin.topic_configs([topic, missing, other])
+    assert {*found} == {topic, other}
+    assert found[topic].items() >= given.items()
     defaults = {
         "cleanup.policy": "delete",
         "delete.retention.ms": "86400000",
@@ -71,10 +74,9 @@ def test_settings_are_told_with_the_defaults(contract: Contract) -> None:
         "retention.ms": "604800000",
         "unclean.leader.election.enable": "false",
     }
-    assert contract.admin.topic_configs(contract.topic()).items() >= defaults.items()
-    with pytest.raises(KafkaClientError) as caught:
-        contract.admin.topic_configs(f"missing-{uuid.uuid4().hex}")
-    assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
+    assert found[other].items() >= defaults.items()
+    assert {name: error.code for name, error in refused.items()} == {missing: "UNKNOWN_TOPIC_OR_PART"}
+    assert contract.admin.topic_configs([]) == ({}, {})
 
 
 def test_settings_of_the_broker_are_told_with_the_defaults(contract: Contract) -> None:

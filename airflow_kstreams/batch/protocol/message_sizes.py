@@ -16,7 +16,6 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from airflow_kstreams.batch.protocol.topic_settings import alter_command
-from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
@@ -32,21 +31,16 @@ _LARGEST = 2**31 - 1
 
 
 def max_message_bytes(admin: AdminPort, topics: Iterable[str]) -> dict[str, int]:
-    """Return ``max.message.bytes`` of topics.
+    """Return ``max.message.bytes`` of topics, asked for in one request.
 
     A topic that does not exist, or whose settings this user may not see, is taken to have the broker's
     default, with a line in the log.
     """
-    found: dict[str, int] = {}
-    for topic in sorted({*topics}):
-        try:
-            found[topic] = int(admin.topic_configs(topic).get(MAX_BYTES, BROKER_MAX_BYTES))
-        except KafkaClientError as error:
-            if error.is_retriable:
-                raise
-            log.info("%s of %s is taken to be %d: %s", MAX_BYTES, topic, BROKER_MAX_BYTES, error.cause)
-            found[topic] = BROKER_MAX_BYTES
-    return found
+    configs = admin.topic_configs({*topics})
+    for topic, error in sorted(configs.refused.items()):
+        log.info("%s of %s is taken to be %d: %s", MAX_BYTES, topic, BROKER_MAX_BYTES, error.cause)
+    limits = {topic: int(of.get(MAX_BYTES, BROKER_MAX_BYTES)) for topic, of in configs.found.items()}
+    return limits | dict.fromkeys(configs.refused, BROKER_MAX_BYTES)
 
 
 def with_room(limit_bytes: int) -> dict[str, str]:

@@ -91,14 +91,14 @@ def refuse_harmful_settings(admin: AdminPort, plan: TopologyPlan) -> None:
     causes: list[str] = []
     commands: list[str] = []
     internal = internal_settings(plan)
-    for topic in admin.describe_topics(internal):
-        wanted = internal[topic]
-        try:
-            found = admin.topic_configs(topic)
-        except AccessDeniedError as refused:
+    configs = admin.topic_configs(admin.describe_topics(internal))
+    for refused in configs.refused.values():
+        if isinstance(refused, AccessDeniedError):
             log.warning("the settings of internal topics are not checked: %s", refused)
             return
-        mended = harmful(wanted, found)
+        raise refused
+    for topic, found in sorted(configs.found.items()):
+        mended = harmful(internal[topic], found)
         causes += [
             f"{topic} has {name}={found[name]}, it must be {value}: {_LOSSES[name]}"
             for name, value in mended.items()

@@ -103,4 +103,9 @@ def _still_there(admin: AdminPort, spans: Spans) -> Spans:
 
 
 def _compacted(admin: AdminPort, topics: Collection[str]) -> set[str]:
-    return {topic for topic in topics if "compact" in admin.topic_configs(topic).get("cleanup.policy", "")}
+    if not topics:
+        return set()
+    configs = admin.topic_configs(topics)
+    for refused in configs.refused.values():
+        raise refused
+    return {topic for topic, found in configs.found.items() if "compact" in found.get("cleanup.policy", "")}

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from airflow_kstreams.streams.errors import KafkaClientError, StateStoreError
+from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.ports import AdminPort, Clock, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -155,12 +155,13 @@ class TaskState:
 
     def _delete_retention_ms(self, topic: str) -> int:
         """Return how long the changelog keeps tombstones; 0 if the broker does not say."""
-        try:
-            return int(self._admin.topic_configs(topic)[_DELETE_RETENTION])
-        except KafkaClientError as error:
-            if error.is_retriable:
-                raise
-            log.warning(
-                "the local checkpoint is not used, %s of %s is unknown: %s", _DELETE_RETENTION, topic, error
-            )
-            return 0
+        configs = self._admin.topic_configs([topic])
+        if topic in configs.found:
+            return int(configs.found[topic][_DELETE_RETENTION])
+        log.warning(
+            "the local checkpoint is not used, %s of %s is unknown: %s",
+            _DELETE_RETENTION,
+            topic,
+            configs.refused[topic],
+        )
+        return 0

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import GroupMember, Isolation, TopicDescription, TopicPartition, TopicSpec
+from airflow_kstreams.streams.ports import (
+    GroupMember,
+    Isolation,
+    TopicConfigs,
+    TopicDescription,
+    TopicPartition,
+    TopicSpec,
+)
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker
 from airflow_kstreams.testing.in_memory_kafka.log import PartitionLog
 
@@ -46,20 +53,22 @@ class InMemoryAdmin:
         self._broker.catch_up()
         return self._broker.describe(names)
 
-    def topic_configs(self, name: str) -> dict[str, str]:
-        """Return the settings of a topic as they are in force, those that the engine asks for.
-
-        :raises KafkaClientError: there is no such topic.
-        """
+    def topic_configs(self, names: Collection[str]) -> TopicConfigs:
+        """Return the settings of topics as they are in force, those that the engine asks for."""
         self._broker.catch_up()
-        topic = self._broker.topics.get(name)
-        if topic is None:
-            raise KafkaClientError(
-                f"describing the settings of topic {name}: no such topic or partition: {name}",
-                fix="create the topic, or correct its name",
-                code="UNKNOWN_TOPIC_OR_PART",
-            )
-        return self._broker.configs_of(topic)
+        topics = self._broker.topics
+        return TopicConfigs(
+            {name: self._broker.configs_of(topics[name]) for name in names if name in topics},
+            {
+                name: KafkaClientError(
+                    f"describing the settings of topic {name}: no such topic or partition: {name}",
+                    fix="create the topic, or correct its name",
+                    code="UNKNOWN_TOPIC_OR_PART",
+                )
+                for name in names
+                if name not in topics
+            },
+        )
 
     def broker_configs(self) -> dict[str, str]:
         """Return the broker's settings, those that the engine asks for."""

@@ -174,7 +174,8 @@ def test_age_is_judged_by_the_changelogs_own_setting_when_the_user_gave_one(
     scene = make_scene(changelog_configs={"delete.retention.ms": "0"})
     assert scene.restored("ab") == 0
     admin = scene.application.cluster.admin()
-    configs = admin.topic_configs(f"{scene.application.application_id}-counts-changelog")
+    changelog = f"{scene.application.application_id}-counts-changelog"
+    configs = admin.topic_configs([changelog]).found[changelog]
     admin.close()
     assert (configs["delete.retention.ms"], configs["cleanup.policy"]) == ("0", "compact")
     assert scene.restored() == 2

@@ -1,4 +1,4 @@
-"""Interceptors of port calls: one that does something at a call, and one that dies there.
+"""Interceptors of port calls: one does something at a call, one dies there, one forbids a look.
 
 ``Application(interceptor=...)`` puts one between an application and its cluster; ``CrashingAt.cluster`` gives
 a cluster to what takes one.
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from airflow_kstreams.streams.ports import ClusterPort
+from airflow_kstreams.streams.errors import AccessDeniedError
+from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.ports import ClusterPort, TopicConfigs
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.crash import Crash
 
@@ -32,6 +34,26 @@ class Once:
             if self.left == 0:
                 self.action()
         return effect()
+
+
+class ConfigsForbidden:
+    """Lets this user see the settings of no topic, as a broker with ACLs does."""
+
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        """Make the call, see ``Interceptor``."""
+        if name != "admin.topic_configs":
+            return effect()
+        (topics,) = arguments
+        return TopicConfigs({}, {topic: self._refused(topic) for topic in topics})
+
+    def _refused(self, topic: str) -> AccessDeniedError:
+        return AccessDeniedError(
+            what=f"describing the settings of topic {topic}",
+            where="b:1",
+            permission=Permission(operation=Operation.DESCRIBE_CONFIGS, resource=Resource.TOPIC, name=topic),
+            principal="",
+            code="TOPIC_AUTHORIZATION_FAILED",
+        )
 
 
 class CrashingAt:

@@ -179,7 +179,7 @@ class ResetScene:
         names = sorted({*self.kafka.topics()} - {*without})
         return {
             "topics": admin.describe_topics(names),
-            "configs": {name: admin.topic_configs(name) for name in names},
+            "configs": admin.topic_configs(names).found,
             "logs": {
                 name: [
                     (r.partition(), r.offset(), r.key(), r.value(), r.timestamp(), r.headers())

@@ -106,16 +106,8 @@ def check(seen: Seen) -> Iterator[Finding]:
 
 def _configs(seen: Seen) -> tuple[Mapping[str, Mapping[str, str]], list[KafkaClientError]]:
     """Return the settings of topics, and why some are missing."""
-    configs: dict[str, Mapping[str, str]] = {}
-    unseen: list[KafkaClientError] = []
-    for name in sorted(seen.topics):
-        try:
-            configs[name] = seen.admin.topic_configs(name)
-        except KafkaClientError as refused:
-            if refused.is_retriable:
-                raise
-            unseen.append(refused)
-    return configs, unseen
+    configs = seen.admin.topic_configs(seen.topics)
+    return configs.found, [refused for _, refused in sorted(configs.refused.items())]
 
 
 def _record_times(seen: Seen) -> RecordTimes:

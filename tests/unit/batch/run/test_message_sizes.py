@@ -19,12 +19,11 @@ from airflow_kstreams.streams import (
     TopologyBuilder,
     serdes,
 )
-from airflow_kstreams.streams.errors import AccessDeniedError, RecordError
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import Interceptor
 from tests.support.kafka.in_process import Application
-from tests.support.kafka.interception import Once
+from tests.support.kafka.interception import ConfigsForbidden
 
 APP = "sizes"
 DEAD, CHANGELOG, REPARTITION = f"{APP}-dead-letter", f"{APP}-last-changelog", f"{APP}-moved-repartition"
@@ -73,7 +72,7 @@ def application(
 
 
 def limit_of(kafka: InMemoryKafka, topic: str) -> int:
-    return int(kafka.admin().topic_configs(topic)["max.message.bytes"])
+    return int(kafka.admin().topic_configs([topic]).found[topic]["max.message.bytes"])
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
@@ -224,20 +223,10 @@ def test_begin_names_every_topic_that_takes_less_than_an_input_holds(
 
 
 def test_run_goes_on_when_limits_may_not_be_seen(kafka: InMemoryKafka) -> None:
-    def refuse() -> None:
-        raise AccessDeniedError(
-            what="describing settings",
-            where="b:1",
-            permission=Permission(operation=Operation.DESCRIBE_CONFIGS, resource=Resource.TOPIC, name="out"),
-            principal="",
-            code="TOPIC_AUTHORIZATION_FAILED",
-        )
-
     kafka.append("in", LARGE, b"k")
     slice_ = application(kafka, copied()).begin("run-1")
-    denied = Once("admin.topic_configs", 1, refuse)
 
-    application(kafka, copied(), interceptor=denied).tasks(slice_)
+    application(kafka, copied(), interceptor=ConfigsForbidden()).tasks(slice_)
 
     assert kafka.values("out") == [LARGE]
 
@@ -258,3 +247,36 @@ def test_changelog_takes_what_its_store_says_when_it_says_something(kafka: InMem
     application(kafka, builder.build()).begin("run-1")
 
     assert limit_of(kafka, CHANGELOG) == 7_000_000
+
+
+class Asked:
+    """Notes of which topics the settings are asked for."""
+
+    def __init__(self) -> None:
+        self.topics: list[list[str]] = []
+
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        if name == "admin.topic_configs":
+            self.topics.append(list(arguments[0]))
+        return effect()
+
+
+@pytest.mark.parametrize("outputs", [1, 12])
+def test_attempt_asks_for_the_settings_of_all_topics_that_it_writes_at_once(
+    kafka: InMemoryKafka, outputs: int
+) -> None:
+    names = [f"out-{number}" for number in range(outputs)]
+    builder = TopologyBuilder().add_source("source", "in", **BYTES)
+    for name in names:
+        kafka.create_topic(name)
+        builder.add_sink(f"sink-{name}", name, "source", **BYTES)
+    kafka.append("in", b"v", b"k")
+    asked = Asked()
+    slice_ = application(kafka, builder.build()).begin("run-1")
+    application(kafka, builder.build(), interceptor=asked).task(slice_, 0, 0)
+    assert asked.topics == [sorted(names)]
+    asked.topics.clear()
+    application(kafka, builder.build()).finish("run-1")
+    # Of inputs and outputs, and of the internal topics, of which there are none.
+    application(kafka, builder.build(), interceptor=asked).begin("run-2")
+    assert len(asked.topics) <= 2

@@ -6,11 +6,10 @@ import pytest
 
 from airflow_kstreams.batch.protocol.topic_settings import alter_command
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
-from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
-from tests.support.kafka.interception import Once
+from tests.support.kafka.interception import ConfigsForbidden
 
 APP = "sums"
 CHANGELOG, REPARTITION = f"{APP}-totals-changelog", f"{APP}-totals-repartition"
@@ -129,21 +128,11 @@ def test_every_topic_is_named_when_several_settings_were_changed(
 def test_run_goes_on_with_a_line_in_the_log_when_settings_may_not_be_seen(
     kafka: InMemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    permission = Permission(operation=Operation.DESCRIBE_CONFIGS, resource=Resource.TOPIC, name=METADATA)
-
-    def refuse() -> None:
-        raise AccessDeniedError(
-            what="describing settings",
-            where="b:1",
-            permission=permission,
-            principal="",
-            code="TOPIC_AUTHORIZATION_FAILED",
-        )
-
     _append(kafka, 1)
     Application(application_id=APP, topology=_topology(), on=kafka).run("run-1")
-    once = Once("admin.topic_configs", 1, refuse)
-    application = Application(application_id=APP, topology=_topology(), on=FaultyCluster(kafka, once))
+    application = Application(
+        application_id=APP, topology=_topology(), on=FaultyCluster(kafka, ConfigsForbidden())
+    )
     _append(kafka, 3)
 
     application.run("run-2")

@@ -12,7 +12,7 @@ from airflow_kstreams.batch.run.topics import ensure_topics
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.ports import TopicDescription, TopicPartition, TopicSpec
+from airflow_kstreams.streams.ports import TopicConfigs, TopicDescription, TopicPartition, TopicSpec
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 SETTINGS = ApplicationSettings.parse("app")
@@ -32,8 +32,8 @@ class Topics:
             if name in self.partitions
         }
 
-    def topic_configs(self, name: str) -> dict[str, str]:
-        return {}
+    def topic_configs(self, names: Collection[str]) -> TopicConfigs:
+        return TopicConfigs({name: {} for name in names}, {})
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         assert not any(before.values())

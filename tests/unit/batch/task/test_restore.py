@@ -17,7 +17,7 @@ from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams import StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError, StateStoreError
 from airflow_kstreams.streams.graph.store_specs import Storage
-from airflow_kstreams.streams.ports import Fetched, TopicDescription, TopicPartition
+from airflow_kstreams.streams.ports import Fetched, TopicConfigs, TopicDescription, TopicPartition
 from airflow_kstreams.streams.processor.processor import Processor
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -103,10 +103,13 @@ class Logs:
     def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
         return {name: TopicDescription(name=name, topic_id=f"id-{name}", partitions=4) for name in names}
 
-    def topic_configs(self, name: str) -> dict[str, str]:
-        if self.configs_error is not None:
-            raise self.configs_error
-        return {"delete.retention.ms": "600000"}
+    def topic_configs(self, names: Collection[str]) -> TopicConfigs:
+        error = self.configs_error
+        if error is None:
+            return TopicConfigs({name: {"delete.retention.ms": "600000"} for name in names}, {})
+        if error.is_retriable:
+            raise error
+        return TopicConfigs({}, dict.fromkeys(names, error))
 
     def close(self) -> None:
         self.closed += 1

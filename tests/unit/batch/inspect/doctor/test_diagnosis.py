@@ -19,6 +19,7 @@ from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka.clock import ManualClock
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import ConfigsForbidden
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.support.kafka.waiting import WaitingClock
 
@@ -360,7 +361,9 @@ class Forbidding:
     def __init__(self, *names: str) -> None:
         self.names = names
 
-    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        if name in self.names and name == "admin.topic_configs":
+            return ConfigsForbidden().call(name, client, effect, arguments)
         if name in self.names:
             raise KafkaClientError("not authorized", fix="ask", code="TOPIC_AUTHORIZATION_FAILED")
         return effect()
