@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
+from weakref import WeakSet
 
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -60,6 +61,7 @@ class InMemoryKafka:
         self._timeout_seconds = timeout_seconds
         self._broker = Broker(self.clock, random)
         self._writers: list[InMemoryTransactionalWriter] = []
+        self._readers: WeakSet[InMemoryReader] = WeakSet()
 
     # == the port
 
@@ -69,9 +71,11 @@ class InMemoryKafka:
         :param group_id: whose committed offsets it reads and writes.
         :param isolation: what it sees.
         """
-        return InMemoryReader(
+        reader = InMemoryReader(
             self._broker, group_id=group_id, isolation=isolation, timeout_seconds=self._timeout_seconds
         )
+        self._readers.add(reader)
+        return reader
 
     def writer(
         self,
@@ -204,11 +208,12 @@ class InMemoryKafka:
         """Let the log cleaner run over a topic.
 
         :param topic: which one.
-        :param drop_tombstones: whether their time to stay is over.
+        :param drop_tombstones: whether their time to stay is over. Those that a reader is yet to pass stay:
+            ``delete.retention.ms`` leaves it the time.
         """
         self._broker.catch_up()
         for log in self._logs(topic):
-            log.compact(drop_tombstones=drop_tombstones)
+            log.compact(drop_tombstones_below=self._passed_by_readers(log) if drop_tombstones else 0)
 
     def compacted_topics(self) -> Sequence[str]:
         """Return the topics of which only the last record of each key is kept."""
@@ -290,6 +295,10 @@ class InMemoryKafka:
         """Return the transactional ids with a transaction that is open or not completed yet."""
         self._broker.catch_up()
         return self._broker.transactions.hanging()
+
+    def _passed_by_readers(self, log: PartitionLog) -> int:
+        positions = (reader.position(log.at) for reader in self._readers)
+        return min((at for at in positions if at is not None), default=log.end("read_uncommitted"))
 
     def _logs(self, topic: str) -> Sequence[PartitionLog]:
         return self._broker.topics[topic].logs

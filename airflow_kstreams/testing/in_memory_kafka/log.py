@@ -206,10 +206,10 @@ class PartitionLog:
         self.high_watermark = min(self.high_watermark, end)
         del self._entries[bisect_left(self._entries, end, key=_position) :]
 
-    def compact(self, *, drop_tombstones: bool = False) -> None:
+    def compact(self, *, drop_tombstones_below: int = 0) -> None:
         """Keep the last committed record of each key below the last stable offset, drop aborted ones.
 
-        Markers stay, and so do tombstones unless they are to be dropped: the broker keeps them for a while.
+        Markers stay, and so do tombstones from an offset on: the broker keeps them for a while.
         """
         stable = self.end("read_committed")
         last = {
@@ -223,6 +223,6 @@ class PartitionLog:
                 return True
             if entry.aborted or last[entry.key()] != entry.position:
                 return False
-            return not (drop_tombstones and entry.value() is None)
+            return entry.value() is not None or entry.position >= drop_tombstones_below
 
         self._entries = [entry for entry in self._entries if keep(entry)]

@@ -32,6 +32,10 @@ class InMemoryReader:
         self._told: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
 
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the offset to read next, None where the partition is not assigned."""
+        return self._positions.get(partition)
+
     def group_metadata(self) -> str:
         """Return the group for which a transaction commits this reader's offsets."""
         return self._group
