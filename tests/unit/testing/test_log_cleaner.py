@@ -1,4 +1,4 @@
-"""The cleaner of the in-memory Kafka does not take from a reader what ``delete.retention.ms`` keeps for it."""
+"""The cleaner of the in-memory Kafka leaves a reader what ``delete.retention.ms`` keeps for it."""
 
 from __future__ import annotations
 
