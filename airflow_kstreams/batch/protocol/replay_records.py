@@ -1,6 +1,7 @@
-"""What is known of replays of one dead-letter topic: a record for each in ``<dead-letter topic>-replays``.
+"""What is known of replays of one dead-letter topic: a record for each in ``<dead-letter topic>-replays``,
+and marks of the letters that came back although others before them did not (``replay_marks.py``).
 
-The topic is compacted, its key is the replay's id, and only replays write it, under the transactional id
+The topic is compacted, a replay's key is its id, and only replays write it, under the transactional id
 ``<dead-letter topic>-replay``, in the same transactions as the records they bring back. So a replay that
 claims that id and reads the topic to its end knows exactly what was brought back. The group of the same name
 gets the same positions, for Kafka's own tools; they decide nothing, because committed offsets that are not
@@ -9,11 +10,12 @@ renewed expire, and replays may be rare.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
+from airflow_kstreams.batch.protocol.replay_marks import MarkBlock, Marks, block_of, is_mark
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -33,11 +35,15 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param begun_ms: when its end was frozen, epoch milliseconds.
     :param finished_ms: when it was at its end, epoch milliseconds; 0 = it is not.
     :param stops: where it ends in each partition, by number; frozen when it began.
-    :param positions: how far all replays are in each partition.
+    :param positions: how far all replays are in each partition: no letter before is brought back any more.
+    :param where: field -> text that the letters of this replay have there; all letters when empty.
+    :param limit: records that it brings back, at most; 0 = no bound.
+    :param scanned: how far this replay has read the partitions in which it has left letters to later ones.
     :param records_per_topic: records brought back, by the topic they came from.
     :param without_origin: letters that belong to no consumed record, as those of timers; they stay.
     :param left_out: letters that do not hold their whole record, because it did not fit; they stay.
     :param expired: offsets that were deleted before they were replayed.
+    :param unselected: letters that it has seen and left to later replays, because ``where`` does not fit.
     """
 
     replay_id: str
@@ -47,10 +53,14 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finished_ms: int = 0
     stops: dict[int, int]
     positions: dict[int, int] = {}
+    where: dict[str, str] = {}
+    limit: int = 0
+    scanned: dict[int, int] = {}
     records_per_topic: dict[str, int] = {}
     without_origin: int = 0
     left_out: int = 0
     expired: int = 0
+    unselected: int = 0
 
     @property
     def records(self) -> int:
@@ -58,34 +68,24 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(self.records_per_topic.values())
 
     @property
-    def left(self) -> dict[int, tuple[int, int]]:
-        """Partition -> (position, stop) where they differ."""
-        return {
-            partition: (self.positions[partition], stop)
-            for partition, stop in self.stops.items()
-            if self.positions[partition] < stop
-        }
+    def at_limit(self) -> bool:
+        """Whether it may bring back no more."""
+        return bool(self.limit) and self.records >= self.limit
 
-    def after(
-        self,
-        positions: Mapping[int, int],
-        records_per_topic: Mapping[str, int],
-        *,
-        without_origin: int,
-        left_out: int,
-    ) -> Replay:
-        """Return the replay with more done."""
-        topics = sorted({*self.records_per_topic, *records_per_topic})
-        return msgspec.structs.replace(
-            self,
-            positions=self.positions | dict(positions),
-            records_per_topic={
-                topic: self.records_per_topic.get(topic, 0) + records_per_topic.get(topic, 0)
-                for topic in topics
-            },
-            without_origin=self.without_origin + without_origin,
-            left_out=self.left_out + left_out,
-        )
+    def reached(self, partition: int) -> int:
+        """Return how far this replay is in a partition."""
+        return max(self.positions[partition], self.scanned.get(partition, 0))
+
+    @property
+    def left(self) -> dict[int, tuple[int, int]]:
+        """Partition -> (where to go on, stop), of what it has to read."""
+        if self.at_limit:
+            return {}
+        return {
+            partition: (self.reached(partition), stop)
+            for partition, stop in self.stops.items()
+            if self.reached(partition) < stop
+        }
 
 
 class Replays(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,10 +93,20 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
 
     :param by_id: every replay.
     :param last: the one that was written last: its positions are where the next one starts.
+    :param blocks: marks of letters.
     """
 
     by_id: dict[str, Replay] = {}
     last: Replay | None = None
+    blocks: tuple[MarkBlock, ...] = ()
+
+    def positions(self, topic_id: str) -> dict[int, int]:
+        """Return how far replays are in each partition of the dead-letter topic with this id."""
+        return dict(self.last.positions) if self.last is not None and self.last.topic_id == topic_id else {}
+
+    def marks(self, topic_id: str) -> Marks:
+        """Return the marks of letters of the dead-letter topic with this id."""
+        return Marks(topic_id, self.blocks)
 
 
 def encode_replay(replay: Replay) -> MetadataRecord:
@@ -111,13 +121,18 @@ def decode_replays(records: Iterable[Record]) -> Replays:
     :raises KafkaClientError: another version of this package wrote one.
     """
     by_id: dict[str, Replay] = {}
+    blocks: dict[bytes, MarkBlock] = {}
     last: Replay | None = None
     for record in records:
-        key, value = (record.key() or b"").decode(errors="replace"), record.value()
+        key, value = record.key() or b"", record.value()
         if value is None:
+            blocks.pop(key, None)
             continue
         try:
-            last = by_id[key] = msgspec.json.decode(value, type=Replay)
+            if is_mark(key):
+                blocks[key] = block_of(value)
+            else:
+                last = by_id[key.decode(errors="replace")] = msgspec.json.decode(value, type=Replay)
         except msgspec.MsgspecError as error:
             raise KafkaClientError(
                 f"{record.topic()}-{record.partition()}@{record.offset()} is not a replay's record that this "
@@ -125,4 +140,4 @@ def decode_replays(records: Iterable[Record]) -> Replays:
                 fix="install the airflow_kstreams version that wrote it",
                 code="BAD_REPLAY",
             ) from None
-    return Replays(by_id=by_id, last=last)
+    return Replays(by_id=by_id, last=last, blocks=tuple(blocks.values()))

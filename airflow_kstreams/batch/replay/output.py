@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-from airflow_kstreams.batch.protocol.metadata_records import PARTITION
+from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.replay_records import Replay, encode_replay
+from airflow_kstreams.batch.replay.letters import Letter
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TransactionAbortedError
 from airflow_kstreams.streams.ports import (
     AdminPort,
     CommittedOffset,
     ReaderPort,
-    Record,
     TopicPartition,
     WriterPort,
 )
 from airflow_kstreams.streams.records.dead_letters import DeadLetterOrigin
-
-#: A letter, and where it was consumed.
-Letter = tuple[Record, DeadLetterOrigin]
 
 
 class ReplayOutput:
@@ -36,17 +33,19 @@ class ReplayOutput:
         self._admin = admin
         self._targets = _Targets(admin)
 
-    def write(self, replay: Replay, letters: Sequence[Letter]) -> None:
+    def write(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
         """Bring letters back, and say so, in one transaction.
 
         :param replay: as it is after this transaction.
+        :param letters: whole ones.
+        :param marks: what has changed of them.
         :raises ConfigError: the topic of a letter does not exist any more.
         :raises TransactionAbortedError: this writer must not be used again; the transaction may be committed.
         """
         self._targets.look_up(letters)
         self._writer.begin()
         try:
-            self._produce(replay, letters)
+            self._produce(replay, letters, marks)
             self._writer.commit()
         except BaseException:
             # Readers of the topics must not wait until the broker times it out.
@@ -54,7 +53,7 @@ class ReplayOutput:
                 await_leaders(self._admin, self._targets.known)
                 self._writer.abort()
             raise
-        if replay.left and self._writer.suspect:
+        if not replay.finished_ms and self._writer.suspect:
             raise TransactionAbortedError(
                 f"a commit of replay {replay.replay_id!r} was slow or repeated, its producer is not used "
                 "again",
@@ -62,14 +61,16 @@ class ReplayOutput:
                 task_id=replay.replay_id,
             )
 
-    def _produce(self, replay: Replay, letters: Sequence[Letter]) -> None:
+    def _produce(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
         produce = self._writer.produce
-        for record, origin in letters:
-            time_ms = max(record.timestamp()[1], 0)
-            partition = self._targets.partition(origin)
-            produce(origin.topic, record.value(), record.key(), partition, time_ms, origin.headers or None)
-        state = encode_replay(replay)
-        produce(state.topic, state.value, state.key, PARTITION, None, state.headers)
+        for record, _, origin in letters:
+            if origin is not None:
+                time_ms = max(record.timestamp()[1], 0)
+                partition = self._targets.partition(origin)
+                headers = origin.headers or None
+                produce(origin.topic, record.value(), record.key(), partition, time_ms, headers)
+        for state in (*marks, encode_replay(replay)):
+            produce(state.topic, state.value, state.key, PARTITION, None, state.headers)
         offsets = {
             TopicPartition(replay.dead_letter_topic, partition): CommittedOffset(offset)
             for partition, offset in replay.positions.items()
@@ -94,13 +95,12 @@ class _Targets:
 
         :raises ConfigError: one does not exist.
         """
-        asked = {origin.topic for _, origin in letters} - set(self._counts)
+        firsts = {letter.origin.topic: letter for letter in reversed(letters) if letter.origin is not None}
+        asked = set(firsts) - set(self._counts)
         found = self._admin.describe_topics(asked) if asked else {}
         for topic in sorted(asked - set(found)):
-            record = next(record for record, origin in letters if origin.topic == topic)
             raise ConfigError(
-                f"{record.topic()}-{record.partition()}@{record.offset()} came from topic {topic!r}, which "
-                "does not exist any more",
+                f"{firsts[topic].place} came from topic {topic!r}, which does not exist any more",
                 fix="create the topic, then run the replay again: it goes on where it stopped",
             )
         self._counts |= {topic: description.partitions for topic, description in found.items()}

@@ -162,17 +162,28 @@ class DeadLetterOrigin(NamedTuple):
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 
-def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
-    """Undo :func:`dead_letter_headers`; None for a letter without record, as a timer's, and for no letter.
+def facts_of(headers: Headers | None) -> tuple[dict[str, str], Headers]:
+    """Undo :func:`dead_letter_headers`.
 
     The newest letter's headers stand last, and each name once. What stands before them is the record's own,
     though it may be called the same: of a letter of another application, say, that became one again.
+
+    :return: what a letter says of itself, by the names of its headers without their common start, empty for
+        no letter; and the record's own headers.
     """
     own = list(headers or [])
     facts: dict[str, str] = {}
     while own and own[-1][0].startswith(_PREFIX) and own[-1][0].removeprefix(_PREFIX) not in facts:
         name, value = own.pop()
         facts[name.removeprefix(_PREFIX)] = (value or b"").decode(errors="replace")
+    return facts, own
+
+
+def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
+    """Return where a letter's record was consumed; None for a letter without record, as a timer's, and for no
+    letter.
+    """
+    facts, own = facts_of(headers)
     topic, partition, offset = facts.get("topic", ""), facts.get("partition", ""), facts.get("offset", "")
     if not topic or not partition.isdecimal():
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from airflow_kstreams.streams.errors import AccessDeniedError
+from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import ClusterPort, TopicConfigs
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
@@ -54,6 +54,35 @@ class ConfigsForbidden:
             principal="",
             code="TOPIC_AUTHORIZATION_FAILED",
         )
+
+
+class Meanwhile:
+    """An interceptor that does something once, before the n-th call, from 0."""
+
+    def __init__(self, number: int, action: Callable[[], object]) -> None:
+        self._left = number
+        self._action = action
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        self._left -= 1
+        if self._left == -1:
+            self._action()
+        return effect()
+
+
+class LosesAnswers:
+    """An interceptor under which a commit takes effect and its answer is lost, once, at the n-th, from 0."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        result = effect()
+        if name == "writer.commit":
+            self._left -= 1
+            if self._left == -1:
+                raise KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
+        return result
 
 
 class CrashingAt:

@@ -2,79 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.protocol.replay_records import Replay
-from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, RunBusyError, TaskFencedError
-from airflow_kstreams.streams.ports import ClusterPort, Headers, TopicPartition
+from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.records.dead_letters import dead_letter_headers, letters_of, origin_of
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
-from airflow_kstreams.testing.in_memory_kafka.log import LogRecord
+from airflow_kstreams.testing import FaultyCluster
 from tests.support.crash import Crash
-from tests.support.kafka.interception import CrashingAt
+from tests.support.kafka.dead_letter_scene import DEAD, OWN, SETTINGS, Scene
+from tests.support.kafka.interception import CrashingAt, LosesAnswers, Meanwhile
 
 T = TypeVar("T")
-
-DEAD = "app-dead-letter"
-SETTINGS = ApplicationSettings.parse("app", {"settle.ms": 100})
-OWN: Headers = [("trace", b"1"), ("trace", None)]
-
-
-class Scene:
-    """Two topics, ``in`` with three partitions and ``mid`` with one, and letters that came from them."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock(now_ms=1_700_000_000_000)
-        self.kafka = InMemoryKafka(clock=self.clock)
-        self.kafka.create_topic("in", partitions=3)
-        self.kafka.create_topic("mid")
-        self.kafka.create_topic("consumed", partitions=3)
-        self.kafka.create_topic(DEAD)
-
-    def letter(
-        self, value: str, topic: str = "in", partition: int = 2, headers: Headers | None = None
-    ) -> None:
-        """A record that was consumed from a topic becomes a dead letter."""
-        own = OWN if headers is None else headers
-        self.kafka.append(
-            "consumed", value.encode(), b"key", partition=partition, timestamp_ms=1_000, headers=own
-        )
-        record: Any = next(r for r in self.kafka.records("consumed") if r.value() == value.encode())
-        why = dead_letter_headers(record, ValueError(value), "node")
-        moved = [
-            (name, topic.encode() if name.endswith(".topic") else text) for name, text in why[len(own) :]
-        ]
-        self.kafka.append(DEAD, value.encode(), b"key", timestamp_ms=1_000, headers=[*own, *moved])
-
-    def replay(self, replay_id: str = "r1", cluster: ClusterPort | None = None) -> Replay:
-        return self.tool(replay_id, cluster).run()
-
-    def tool(self, replay_id: str = "r1", cluster: ClusterPort | None = None) -> DeadLetterReplay:
-        return DeadLetterReplay(cluster or self.kafka, SETTINGS, replay_id=replay_id, clock=self.clock)
-
-    def came_back(self) -> Counter[tuple[str, int, str]]:
-        return Counter(
-            (record.topic(), record.partition(), (record.value() or b"").decode())
-            for topic in ("in", "mid")
-            for record in self.kafka.records(topic)
-        )
-
-    def last(self, topic: str) -> LogRecord:
-        return self.kafka.records(topic)[-1]
-
-    def lag(self) -> int:
-        """As Kafka's own tools show it."""
-        partition = TopicPartition(DEAD, 0)
-        committed = self.kafka.reader(group_id=f"{DEAD}-replay").committed([partition])
-        end = self.kafka.admin().end_offsets([partition], isolation="read_committed")[partition]
-        return end - committed[partition].offset
 
 
 @pytest.fixture
@@ -347,20 +289,6 @@ def test_each_record_is_back_once_when_another_replay_came_between(calls: list[s
         assert scene.replay("r3").records == 0, (number, name)
 
 
-class Meanwhile:
-    """An interceptor that does something once, before the n-th call."""
-
-    def __init__(self, number: int, action: Callable[[], object]) -> None:
-        self._left = number
-        self._action = action
-
-    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
-        self._left -= 1
-        if self._left == -1:
-            self._action()
-        return effect()
-
-
 def test_each_record_is_back_once_when_two_replays_are_at_work(calls: list[str]) -> None:
     overtaken = 0
     for number, name in enumerate(calls):
@@ -375,21 +303,6 @@ def test_each_record_is_back_once_when_two_replays_are_at_work(calls: list[str])
         scene.replay("r1")
         assert scene.came_back() == EXPECTED, (number, name)
     assert overtaken > 5
-
-
-class LosesAnswers:
-    """An interceptor under which a commit takes effect and its answer is lost, once."""
-
-    def __init__(self, number: int) -> None:
-        self._left = number
-
-    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
-        result = effect()
-        if name == "writer.commit":
-            self._left -= 1
-            if self._left == -1:
-                raise KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
-        return result
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
