@@ -15,18 +15,22 @@ from typer.core import TyperGroup
 if TYPE_CHECKING:
     from airflow_kstreams.streams.errors import KStreamsError
 
-#: The commands in the order of the help text; each is the function of its module that has the same name.
+#: The commands in the order of the help text; each is the function, or the group of commands, of its module
+#: that has the same name.
 COMMANDS = (
     "acls",
     "describe",
     "explore",
     "pack",
     "prepare_spark",
+    "dead_letters",
     "doctor",
     "replay",
     "reset",
     "status",
 )
+#: Answer, and are not listed: they have another name.
+HIDDEN = ("replay",)
 
 FAILED = 1
 INTERRUPTED = 130
@@ -69,7 +73,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _name in COMMANDS:
-    app.command()(getattr(import_module(f"airflow_kstreams.cli.{_name}"), _name))
+    _command = getattr(import_module(f"airflow_kstreams.cli.{_name}"), _name)
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name.replace("_", "-"))
+    else:
+        app.command(hidden=_name in HIDDEN)(_command)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from airflow_kstreams.batch.report.results import ReplayResult, replay_result
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.operators.application_work import ApplicationWork
+from airflow_kstreams.operators.batch_settings import object_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,9 +25,13 @@ class ReplayDeadLettersOperator(BaseOperator):
 
     Each letter comes back once, with key, value, time and headers as they were, whatever dies on the way:
     what was brought back is written down in the same transactions. It replays what no replay has replayed
-    before, up to the topic's end as it is found first; a retry goes on to the same end.
+    before, up to the topic's end as it is found first; a retry goes on to the same end, and counts on to the
+    same limit. What ``where`` and ``limit`` leave stays for later replays.
 
     :param application_id: the application whose dead letters. (templated)
+    :param where: only letters whose fields are equal to these texts: ``topic``, ``partition``, ``offset``,
+        ``node``, ``exception``, ``message``, ``key``, ``value.NAME`` for a field of JSON values. (templated)
+    :param limit: records to bring back, at most. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names; ``errors.dead.letter.queue.topic.name`` says
         which topic, if the application names one. (templated)
@@ -35,36 +40,49 @@ class ReplayDeadLettersOperator(BaseOperator):
 
     >>> from airflow.sdk import DAG
     >>> with DAG("orders_replay", schedule=None) as dag:
-    ...     replay = ReplayDeadLettersOperator(task_id="replay", application_id="orders")
+    ...     replay = ReplayDeadLettersOperator(
+    ...         task_id="replay",
+    ...         application_id="orders",
+    ...         where={"exception": "TimeoutError", "value.country": "de"},
+    ...         limit=1_000,
+    ...     )
     >>> print(*dag.task_ids)
     replay
     """
 
-    template_fields: Sequence[str] = ("application_id", "kafka_conn_id", "settings")
-    template_fields_renderers = {"settings": "json"}
+    template_fields: Sequence[str] = ("application_id", "where", "limit", "kafka_conn_id", "settings")
+    template_fields_renderers = {"where": "json", "settings": "json"}
     ui_color = "#ead5f7"
 
     def __init__(
         self,
         *,
         application_id: str,
+        where: Mapping[str, Any] | str | None = None,
+        limit: int | str | None = None,
         kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
         settings: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.application_id = application_id
+        self.where = where
+        self.limit = limit
         self.kafka_conn_id = kafka_conn_id
         self.settings = settings
 
     def execute(self, context: Context) -> ReplayResult:
         """Replay."""
         from airflow_kstreams.batch.replay.replay import DeadLetterReplay
+        from airflow_kstreams.batch.replay.selection import Selection
 
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "brings dead letters back")
-            replay_id = work.identity.work_id
-            done = DeadLetterReplay(work.cluster(), work.settings, replay_id=replay_id).run()
+            selection = Selection.parse(object_of(self.where, "where"), self.limit)
+            self.log.info("%s: bringing back %s", work.settings.dead_letter_topic, selection)
+            done = DeadLetterReplay(
+                work.cluster(), work.settings, replay_id=work.identity.work_id, selection=selection
+            ).run()
         if done.left_out:
             self.log.warning(
                 "%s: %d letters were made without their records, which did not fit, and are not brought back",
@@ -77,5 +95,11 @@ class ReplayDeadLettersOperator(BaseOperator):
                 done.dead_letter_topic,
                 done.expired,
             )
-        self.log.info("%s: %d records brought back", done.dead_letter_topic, done.records)
+        self.log.info(
+            "%s: %d records brought back; left to later replays: %d letters that do not fit%s",
+            done.dead_letter_topic,
+            done.records,
+            done.unselected,
+            ", and what lies past the limit" if done.at_limit else "",
+        )
         return replay_result(self.application_id, done)

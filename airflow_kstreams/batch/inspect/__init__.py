@@ -1,6 +1,6 @@
-"""Looking at an application without touching it: status, doctor, and what sensors wait for.
+"""Looking at an application without touching it: status, doctor, dead letters, and what sensors wait for.
 
-Called by the command line, sensors and triggers. Imports ``run``, ``ledger``, ``protocol`` and ``report``.
-Writes nothing to the application's topics and claims nothing; a follower of finished runs commits to a group
-of its own.
+Called by the command line, sensors and triggers. Imports ``run``, ``replay``, ``ledger``, ``protocol`` and
+``report``. Writes nothing to the application's topics and claims nothing; a follower of finished runs commits
+to a group of its own.
 """

@@ -6,9 +6,9 @@ done with, and takes the marks that it passes with it.
 
 Marks lie in the topic of replays (``replay_records.py``), a bit for each offset in blocks of a fixed number
 of offsets. A block is one record with a key of its own, so a transaction writes only the few blocks that it
-changes. A block goes once the position is past it. Invariant: marks and positions are written in the
-transaction that brings the records back, so who reads the topic to its end, while no other replay may write,
-knows exactly which letters are done with, whatever died on the way.
+changes. A block goes with its last mark. Invariant: marks and positions are written in the transaction
+that brings the records back, so who reads the topic to its end, while no other replay may write, knows
+exactly which letters are done with, whatever died on the way.
 
 A version of this package that knows no marks cannot read them, and refuses rather than bring letters back
 twice.
@@ -98,12 +98,15 @@ class Marks:
         return found
 
     def forget_before(self, positions: Mapping[int, int]) -> None:
-        """Drop the blocks before positions, which say the same."""
-        for place in [*self._bits]:
+        """Drop the marks before positions, which say the same."""
+        for place, bits in [*self._bits.items()]:
             partition, block = place
-            if (block + 1) * BLOCK_OFFSETS <= positions.get(partition, 0):
-                del self._bits[place]
+            passed = positions.get(partition, 0) - block * BLOCK_OFFSETS
+            if passed > 0 and bits & (1 << min(passed, BLOCK_OFFSETS)) - 1:
+                self._bits[place] = bits >> passed << passed
                 self._changed.add(place)
+                if not self._bits[place]:
+                    del self._bits[place]
 
     def changes(self, dead_letter_topic: str) -> list[MetadataRecord]:
         """Return the records of what has changed since the last call."""

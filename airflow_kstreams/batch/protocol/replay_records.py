@@ -14,10 +14,11 @@ from collections.abc import Iterable
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.replay_marks import MarkBlock, Marks, block_of, is_mark
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 
@@ -113,6 +114,33 @@ def encode_replay(replay: Replay) -> MetadataRecord:
     """Return a replay's record."""
     topic = ProtocolTopics.replays(replay.dead_letter_topic)
     return MetadataRecord(topic, msgspec.json.encode(replay), replay.replay_id.encode(), None)
+
+
+def read_replays(
+    cluster: ClusterPort,
+    dead_letter_topic: str,
+    *,
+    admin: AdminPort,
+    reader: ReaderPort,
+    clock: Clock,
+    wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
+) -> Replays:
+    """Read what is known of all replays of a dead-letter topic.
+
+    :param reader: what it was assigned before is lost.
+    :param wait_ms: how long to wait for an open transaction; 0 takes what is committed.
+    :raises KafkaClientError: as :func:`decode_replays`, or the wait was in vain.
+    """
+    content = read_log(
+        cluster,
+        ProtocolTopics.replays(dead_letter_topic),
+        group_id=replay_owner(dead_letter_topic),
+        admin=admin,
+        reader=reader,
+        wait_ms=wait_ms,
+        clock=clock,
+    )
+    return decode_replays(content.records)
 
 
 def decode_replays(records: Iterable[Record]) -> Replays:

@@ -38,14 +38,14 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST
-from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
+from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.replay_marks import Marks
 from airflow_kstreams.batch.protocol.replay_records import (
     Replay,
     Replays,
-    decode_replays,
+    read_replays,
     replay_owner,
 )
 from airflow_kstreams.batch.protocol.topics import ensure_replays_topic
@@ -188,16 +188,14 @@ class DeadLetterReplay:
         return _Clients(admin=admin, reader=reader)
 
     def _read(self, clients: _Clients, *, wait_ms: int) -> Replays:
-        content = read_log(
+        return read_replays(
             self._cluster,
-            ProtocolTopics.replays(self._topic),
-            group_id=replay_owner(self._topic),
+            self._topic,
             admin=clients.admin,
             reader=clients.reader,
-            wait_ms=wait_ms,
             clock=self._clock,
+            wait_ms=wait_ms,
         )
-        return decode_replays(content.records)
 
     def _mine(self, replays: Replays) -> Replay | None:
         """Return this replay as an earlier call left it.

@@ -77,9 +77,8 @@ class Scan:
                 if self._full:
                     return
                 self._look_at(tp.partition, Letter.of(record))
-        if not self._full:
-            for tp, end in ends.items():
-                self._move(tp.partition, end, done=True)
+        for tp, end in ends.items():
+            self._move(tp.partition, end, done=True)
 
     def take(self) -> Found:
         """Move the replay behind all that was looked at, and return what is to be written with it."""

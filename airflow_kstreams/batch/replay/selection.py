@@ -64,10 +64,14 @@ class Selection:
         """Say whether a letter fits every condition."""
         return all(_fits(letter, name, wanted) for name, wanted in self.where.items())
 
-    def __str__(self) -> str:
+    @property
+    def which(self) -> str:
+        """The conditions in words."""
         conditions = " and ".join(f"{name}={wanted}" for name, wanted in self.where.items())
-        which = f"letters with {conditions}" if conditions else "letters"
-        return f"{which}, at most {self.limit:,}" if self.limit else f"all {which}"
+        return f"letters with {conditions}" if conditions else "letters"
+
+    def __str__(self) -> str:
+        return f"{self.which}, at most {self.limit:,}" if self.limit else f"all {self.which}"
 
 
 def _limit(given: object) -> int:

@@ -123,6 +123,8 @@ class ReplayResult(TypedDict):
     :param without_origin: letters that stayed because they belong to no consumed record, as those of timers.
     :param left_out: letters that stayed because they do not hold their whole record, which did not fit.
     :param expired: offsets that the topic's retention deleted before they were replayed.
+    :param unselected: letters that were left to later replays, because ``where`` does not fit them.
+    :param limit_reached: whether what lies past the limit was left to later replays, too.
     """
 
     replay_id: str
@@ -134,6 +136,8 @@ class ReplayResult(TypedDict):
     without_origin: int
     left_out: int
     expired: int
+    unselected: int
+    limit_reached: bool
 
 
 class ResetResult(TypedDict):
@@ -203,6 +207,8 @@ def replay_result(application_id: str, replay: Replay) -> ReplayResult:
         without_origin=replay.without_origin,
         left_out=replay.left_out,
         expired=replay.expired,
+        unselected=replay.unselected,
+        limit_reached=replay.at_limit,
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, replay.records_per_topic)
     return result

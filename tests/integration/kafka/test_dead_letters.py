@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from airflow_kstreams.batch.protocol.replay_records import Replay
@@ -13,6 +15,7 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, RecordError
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.in_process import Application
+from tests.unit.cli.test_app import invoke
 
 Produce = Callable[..., None]
 Consume = Callable[..., list[Any]]
@@ -124,6 +127,54 @@ def test_mended_application_processes_them_when_dead_letters_were_brought_back(
     )
     assert mended.run("run-2").records_in == 30
     assert sum(row.json() == -1 for row in consume_all(target)) == 30
+
+
+def test_letters_come_back_by_conditions_and_limits_when_the_command_asks_for_them(
+    kafka: str,
+    application_id: str,
+    source: str,
+    target: str,
+    produce: Produce,
+    consume_all: Consume,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Several transactions, and marks in several blocks.
+    monkeypatch.setattr("airflow_kstreams.batch.replay.replay._BATCH_RECORDS", 10)
+    monkeypatch.setattr("airflow_kstreams.batch.protocol.replay_marks.BLOCK_OFFSETS", 16)
+    airlines = ("UA", "AA", "DL")
+    produce(
+        source, [(f"k{n}", b'{"airline": "%s", "n": %d}' % (airlines[n % 3].encode(), n)) for n in range(60)]
+    )
+    application = Application(
+        bootstrap=kafka, application_id=application_id, topology=inverses(source, target), settings=DEAD
+    )
+    application.run("run-1")
+
+    def command(name: str, *options: str) -> str:
+        result = invoke(
+            "dead-letters", name, "--application-id", application_id, "--bootstrap-server", kafka, *options
+        )
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def back() -> list[int]:
+        return [msgspec.json.decode(row.value)["n"] for row in consume_all(source)[60:]]
+
+    assert "60 wait for a replay, 0 were replayed" in command("list")
+    command("replay", "--where", "value.airline=AA", "--limit", "15")
+    assert back() == [3 * n + 1 for n in range(15)]
+    command("replay", "--where", "value.airline=AA")
+    assert sorted(back()) == [3 * n + 1 for n in range(20)]
+    assert "40 wait for a replay, 20 were replayed" in command("list", "--limit", "0")
+    command("replay", "--limit", "7")
+    command("replay")
+    assert sorted(back()) == list(range(60))
+    letter = command("show", f"{source}-0@4", "--value-serde", "json")
+    assert "{'airline': 'AA', 'n': 4}" in letter
+    assert re.search(r"replay +replayed", letter)
+    # What came back fails again, and is new letters.
+    application.run("run-2")
+    assert "60 wait for a replay, 60 were replayed" in command("list")
 
 
 def test_dead_letter_is_not_there_when_its_transaction_was_aborted(

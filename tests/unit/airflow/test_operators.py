@@ -409,6 +409,45 @@ def test_letters_are_back_once_however_often_the_task_is_tried(scenes: Scenes) -
     assert kafka.values("in") == [b"a", b"b"]
 
 
+def test_task_brings_back_the_letters_that_fit_up_to_its_limit_and_the_rest_stays(scenes: Scenes) -> None:
+    kafka = scenes.scene.kafka
+    kafka.create_topic("app-dead-letter")
+    headers: Headers = [("__streams.errors.topic", b"in"), ("__streams.errors.partition", b"0")]
+    for value in (b'{"n": 1}', b'{"n": 2}', b'{"n": 1}', b'{"n": 1}'):
+        kafka.append("app-dead-letter", value, b"k", headers=headers)
+    # Both are templates, so they may come as text.
+    for number, (where, limit) in enumerate([({"value.n": 1}, 2), ('{"value.n": "1", "topic": "in"}', "2")]):
+        replay = ReplayDeadLettersOperator(
+            task_id=f"replay{number}", application_id=APP, where=where, limit=limit
+        )
+        done = scenes.execute(replay)
+        assert (done["records"], done["limit_reached"]) == [(2, True), (1, False)][number]
+        assert scenes.execute(replay, try_number=2) == done
+
+    assert done["unselected"] == 1
+    assert kafka.values("in") == [b'{"n": 1}'] * 3
+    rest = ReplayDeadLettersOperator(task_id="rest", application_id=APP)
+    assert scenes.execute(rest)["records"] == 1
+    nothing = ReplayDeadLettersOperator(task_id="none", application_id=APP, where={"node": "x"})
+    assert scenes.execute(nothing)["records"] == 0, "a schedule may find nothing"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"where": {"airline": "UA"}}, "no field 'airline'"),
+        ({"where": "node=x"}, "where is no object"),
+        ({"limit": "some"}, "whole number from 1"),
+    ],
+)
+def test_task_fails_without_retry_when_it_is_not_clear_which_letters_are_meant(
+    scenes: Scenes, arguments: dict[str, Any], said: str
+) -> None:
+    replay = ReplayDeadLettersOperator(task_id="replay", application_id=APP, **arguments)
+    with pytest.raises(AirflowFailException, match=said):
+        scenes.execute(replay)
+
+
 def _run_operator(subtopology: int | str | None) -> BaseOperator:
     return RunTopologyOperator(
         task_id="run",

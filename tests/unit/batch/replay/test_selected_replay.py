@@ -7,10 +7,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import partial
+from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.replay_records import Replay
+from airflow_kstreams.batch.protocol.replay_records import Replay, decode_replays
 from airflow_kstreams.streams.errors import ConfigError, RunBusyError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster
@@ -166,6 +167,8 @@ def test_marks_go_when_positions_have_passed_them(scene: Scene, monkeypatch: pyt
     assert marks(scene) == {b"__done/0/2", b"__done/0/3", b"__done/0/4"}
     assert scene.replay("r3").records == 4
     assert not marks(scene)
+    written: Any = scene.kafka.records(REPLAYS)
+    assert not decode_replays(written).blocks
     assert scene.values_back() == sorted(str(number) for number in range(40))
 
 
@@ -193,6 +196,14 @@ def test_expired_letters_that_came_back_before_are_not_missed(mixed: Scene) -> N
 
     assert (done.expired, done.records) == (2, 1), "a and c are gone, b and d had come back"
     assert mixed.values_back() == ["b", "d", "e", "f"]
+
+
+def test_marks_go_when_their_letters_have_expired(mixed: Scene) -> None:
+    mixed.replay("r1", where=MID)
+    mixed.kafka.expire({TopicPartition(DEAD, 0): 6})
+
+    assert mixed.replay("r2").expired == 3
+    assert not marks(mixed)
 
 
 def test_marks_do_not_count_when_the_topic_was_created_again(mixed: Scene) -> None:
@@ -268,6 +279,17 @@ def test_nothing_is_written_between_when_many_letters_do_not_fit(
     assert scene.values_back() == ["last"]
 
 
+def test_no_more_is_read_when_the_limit_is_reached(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_kstreams.batch.replay.replay._BATCH_RECORDS", 2)
+    for number in range(40):
+        scene.letter(str(number))
+    counting = CrashingAt()
+
+    scene.replay(cluster=counting.cluster(scene.kafka), limit=2)
+
+    assert counting.calls.count("reader.poll") == 1
+
+
 # == deaths
 
 SELECTED = [
@@ -311,12 +333,16 @@ def died(number: int, where: Where, limit: int | None, *, after: bool) -> Scene:
 def test_selected_letters_are_back_once_when_the_replay_died_anywhere(
     where: Where, limit: int | None, expected: list[str], after: bool
 ) -> None:
+    undisturbed = Scene()
+    fill(undisturbed)
+    unselected = undisturbed.replay("r1", None, where, limit).unselected
     for number, name in enumerate(calls_of(where, limit)):
         scene = died(number, where, limit, after=after)
 
         done = scene.replay("r1", None, where, limit)
 
         assert scene.values_back() == expected, (number, name)
+        assert done.unselected == unselected, (number, name)
         assert done.records == len(expected), (number, name)
         assert scene.replay("r1", None, where, limit) == done
         assert scene.replay("rest").records == len(ALL) - len(expected), (number, name)

@@ -1,0 +1,258 @@
+"""What lies in a dead-letter topic: counts of all letters, the newest of them, and single ones.
+
+Reads the committed letters up to the end that the topic has when the reading begins, and what replays have
+written of them. Memory is bounded by the kinds of failures and by the letters that are asked for, not by the
+topic.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.protocol.replay_marks import Marks
+from airflow_kstreams.batch.protocol.replay_records import read_replays, replay_owner
+from airflow_kstreams.batch.replay.letters import Letter, LetterLog
+from airflow_kstreams.batch.replay.selection import Selection
+from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, TopicPartition
+from airflow_kstreams.streams.records.error_handling import without_values
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+_FETCH_SECONDS = 0.5
+
+
+class Fate(StrEnum):
+    """What replays do with a letter."""
+
+    WAITING = "waiting"
+    REPLAYED = "replayed"
+    #: It belongs to no consumed record, or does not hold all of it.
+    STAYS = "stays"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLetter:
+    """A letter, and what becomes of it."""
+
+    letter: Letter
+    fate: Fate
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The time of the letter, which is its record's."""
+        return self.letter.record.timestamp()[1]
+
+    def facts(self, *, values: bool) -> dict[str, str]:
+        """Return what the letter says of the failure, by the names of its headers.
+
+        :param values: whether the exception's texts may quote the record; else what they quote of it, or
+            may quote where the letter does not hold it, is ``***``.
+        """
+        facts = dict(self.letter.facts)
+        # A traceback's lines of the program are indented.
+        program = "\n".join(line for line in facts.get("stacktrace", "").splitlines() if line[:2] == "  ")
+        record = self.letter.record if self.letter.whole else None
+        for name in () if values else ("message", "stacktrace"):
+            if name in facts:
+                facts[name] = without_values(facts[name], record, own=program)
+        return facts
+
+
+@dataclass(slots=True, kw_only=True)
+class LetterGroup:
+    """Letters that failed alike.
+
+    :param topic: where their records were consumed; empty for timers and for records that are no letters.
+    :param node: that failed.
+    :param exception: class of the exception.
+    :param first_ms: time of the earliest one; with the next, of their records.
+    """
+
+    topic: str
+    node: str
+    exception: str
+    letters: int = 0
+    waiting: int = 0
+    replayed: int = 0
+    first_ms: int
+    last_ms: int
+
+    def add(self, seen: SeenLetter) -> None:
+        """Count a letter."""
+        self.letters += 1
+        self.waiting += seen.fate is Fate.WAITING
+        self.replayed += seen.fate is Fate.REPLAYED
+        self.first_ms = min(self.first_ms, seen.timestamp_ms)
+        self.last_ms = max(self.last_ms, seen.timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LettersSeen:
+    """What was found.
+
+    :param topic: the dead-letter topic.
+    :param groups: the largest first.
+    :param newest: the letters with the latest times, the latest first.
+    """
+
+    topic: str
+    groups: tuple[LetterGroup, ...]
+    newest: tuple[SeenLetter, ...]
+
+    @property
+    def letters(self) -> int:
+        """How many there are."""
+        return sum(group.letters for group in self.groups)
+
+
+class DeadLetterTopic:
+    """Looks at the dead-letter topic of an application. Writes nothing and claims nothing.
+
+    :param settings: of the application; they name the topic.
+    """
+
+    def __init__(
+        self, cluster: ClusterPort, settings: ApplicationSettings, *, clock: Clock | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._topic = settings.dead_letter_topic
+        self._clock = clock or SystemClock()
+
+    def survey(self, selection: Selection, *, newest: int) -> LettersSeen:
+        """Count the letters.
+
+        :param selection: which; its limit does not count.
+        :param newest: how many to return one by one.
+        :raises ConfigError: there is no such topic.
+        """
+        groups: dict[tuple[str, str, str], LetterGroup] = {}
+        heap: list[tuple[int, int, int, SeenLetter]] = []
+        with ExitStack() as stack:
+            view = self._look(stack)
+            for seen in view.read(view.all):
+                if selection.fits(seen.letter):
+                    _count(groups, seen)
+                    _keep(heap, seen, newest)
+        return LettersSeen(
+            topic=self._topic,
+            groups=tuple(sorted(groups.values(), key=lambda g: (-g.letters, g.topic, g.node, g.exception))),
+            newest=tuple(seen for *_, seen in sorted(heap, key=lambda entry: entry[:3], reverse=True)),
+        )
+
+    def letters_at(self, partition: TopicPartition, offset: int) -> list[SeenLetter]:
+        """Return the letter that lies at a place of the dead-letter topic, or the letters of the record that
+        lies at a place of another topic: one for each node that failed on it.
+
+        :raises ConfigError: there is none, or no such dead-letter topic.
+        """
+        with ExitStack() as stack:
+            view = self._look(stack)
+            if partition.topic == self._topic:
+                found = list(view.read({partition: (offset, offset + 1)}))
+            else:
+                place = (*partition, offset)
+                found = [
+                    seen
+                    for seen in view.read(view.all)
+                    if (origin := seen.letter.origin) is not None
+                    and (origin.topic, origin.partition, origin.offset) == place
+                ]
+        if not found:
+            raise ConfigError(
+                f"there is no dead letter at {partition.topic}-{partition.partition}@{offset}: neither one "
+                f"that lies there nor one in {self._topic} whose record was consumed there",
+                fix="take the place of a letter, or of its record, as dead-letters list prints them; the "
+                "topic's retention deletes letters",
+            )
+        return found
+
+    def _look(self, stack: ExitStack) -> _View:
+        admin = self._cluster.admin()
+        stack.callback(admin.close)
+        reader = self._cluster.reader(group_id=replay_owner(self._topic))
+        stack.callback(reader.close)
+        log = LetterLog.look(admin, self._settings, self._clock)
+        replays = read_replays(
+            self._cluster, self._topic, admin=admin, reader=reader, clock=self._clock, wait_ms=0
+        )
+        return _View(
+            topic=self._topic,
+            log=log,
+            positions=replays.positions(log.topic_id),
+            marks=replays.marks(log.topic_id),
+            reader=reader,
+            clock=self._clock,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """The topic at one moment, with what replays had done by then."""
+
+    topic: str
+    log: LetterLog
+    positions: dict[int, int]
+    marks: Marks
+    reader: ReaderPort
+    clock: Clock
+
+    @property
+    def all(self) -> Spans:
+        return {
+            TopicPartition(self.topic, number): (self.log.starts[number], stop)
+            for number, stop in self.log.stops.items()
+        }
+
+    def read(self, spans: Spans) -> Iterator[SeenLetter]:
+        """Read the letters of some spans, as far as the topic has them."""
+        whole = self.all
+        within = {
+            tp: (max(start, whole[tp][0]), min(stop, whole[tp][1]))
+            for tp, (start, stop) in spans.items()
+            if tp in whole
+        }
+        read = BoundedRead(self.reader, within, clock=self.clock, poll_seconds=_FETCH_SECONDS)
+        for fetched in read:
+            for records in fetched.values():
+                for record in records:
+                    letter = Letter.of(record)
+                    yield SeenLetter(letter, self._fate(letter))
+
+    def _fate(self, letter: Letter) -> Fate:
+        if not letter.whole:
+            return Fate.STAYS
+        partition, offset = letter.record.partition(), letter.record.offset()
+        done = offset < self.positions.get(partition, 0) or self.marks.has(partition, offset)
+        return Fate.REPLAYED if done else Fate.WAITING
+
+
+def _count(groups: dict[tuple[str, str, str], LetterGroup], seen: SeenLetter) -> None:
+    facts = seen.letter.facts
+    kind = (facts.get("topic", ""), facts.get("node", ""), facts.get("exception", ""))
+    if kind not in groups:
+        topic, node, exception = kind
+        groups[kind] = LetterGroup(
+            topic=topic,
+            node=node,
+            exception=exception,
+            first_ms=seen.timestamp_ms,
+            last_ms=seen.timestamp_ms,
+        )
+    groups[kind].add(seen)
+
+
+def _keep(heap: list[tuple[int, int, int, SeenLetter]], seen: SeenLetter, newest: int) -> None:
+    """Keep a letter if it is among the newest; no two have one partition and offset."""
+    record = seen.letter.record
+    entry = (seen.timestamp_ms, record.partition(), record.offset(), seen)
+    if len(heap) < newest:
+        heapq.heappush(heap, entry)
+    elif newest:
+        heapq.heappushpop(heap, entry)
