@@ -416,7 +416,8 @@ def test_task_brings_back_the_letters_that_fit_up_to_its_limit_and_the_rest_stay
     for value in (b'{"n": 1}', b'{"n": 2}', b'{"n": 1}', b'{"n": 1}'):
         kafka.append("app-dead-letter", value, b"k", headers=headers)
     # Both are templates, so they may come as text.
-    for number, (where, limit) in enumerate([({"value.n": 1}, 2), ('{"value.n": "1", "topic": "in"}', "2")]):
+    given: list[Any] = [({"value.n": 1}, 2), ('{"value.n": "1", "topic": "in"}', "2")]
+    for number, (where, limit) in enumerate(given):
         replay = ReplayDeadLettersOperator(
             task_id=f"replay{number}", application_id=APP, where=where, limit=limit
         )
