@@ -166,17 +166,19 @@ class Driver:
         """
         finish = self._spec.finish or not own
         with coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+            reports: list[TaskReport] = []
             if slice_.plan.empty:
                 log.info("run %s has nothing new: Spark is not started", slice_.run_id)
             else:
-                self._run_jobs(slice_, coordinator, lease, only=self._spec.subtopology if own else None)
+                only = self._spec.subtopology if own else None
+                reports = self._run_jobs(slice_, coordinator, lease, only=only)
             lease.stop_renewing()
             lease.check()
-            return coordinator.finish(slice_.run_id) if finish else None
+            return coordinator.finish(slice_.run_id, reports=reports) if finish else None
 
     def _run_jobs(
         self, slice_: Slice, coordinator: Coordinator, lease: LeaseRenewal, *, only: int | None
-    ) -> None:
+    ) -> list[TaskReport]:
         self._executors.start()
         jobs = RunJobs(
             slice_=slice_,
@@ -187,7 +189,7 @@ class Driver:
             only=only,
         )
         with lease.outranking():
-            jobs.run()
+            return jobs.run()
 
     def _keep_running(
         self,
