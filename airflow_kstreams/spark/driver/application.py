@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from airflow_kstreams.batch.report.counts import finished_text
+from airflow_kstreams.batch.report.counts import finished_text, speed_lines
 from airflow_kstreams.batch.run.finished_before import nothing_processed
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.client_config_file import client_config_file
@@ -98,7 +98,9 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
     )
     driver = Driver(spec, topology, settings=settings, cluster=cluster, executors=executors)
     if settings.continuous:
-        return f"continuous run {spec.run_id} stopped: {len(driver.run_continuously())} tasks"
+        reports = driver.run_continuously()
+        first = f"continuous run {spec.run_id} stopped: {len(reports)} tasks"
+        return "\n".join([first, *(f"  {line}" for line in speed_lines(reports))])
     summary = driver.run()
     if summary is None:
         return ""

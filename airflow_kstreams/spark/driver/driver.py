@@ -23,6 +23,7 @@ from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.report.counts import speed_lines
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
@@ -174,7 +175,11 @@ class Driver:
                 reports = self._run_jobs(slice_, coordinator, lease, only=only)
             lease.stop_renewing()
             lease.check()
-            return coordinator.finish(slice_.run_id, reports=reports) if finish else None
+            if finish:
+                return coordinator.finish(slice_.run_id, reports=reports)
+            for line in speed_lines(reports):
+                log.info("%s", line)
+            return None
 
     def _run_jobs(
         self, slice_: Slice, coordinator: Coordinator, lease: LeaseRenewal, *, only: int | None

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.metrics.figures import figures
 from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
@@ -184,3 +185,31 @@ def test_each_record_counts_once_when_an_attempt_dies_in_a_commit(kafka: InMemor
     assert report.commits == 5
     # Of the first attempt, its second commit is not known: the one after it never came.
     assert report.metrics.commit.count == 4
+
+
+def test_a_task_says_it_in_one_line_of_the_log_at_its_end(
+    kafka: InMemoryKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(kafka)
+    with caplog.at_level("INFO", logger="airflow_kstreams.batch.task"):
+        tasks(application(kafka), "r", fails=frozenset({2}))
+    assert [message for message in caplog.messages if message.startswith("task 0_0 done")] == [
+        "task 0_0 done: 50 records in, 40 out, 10 dropped, 8 restored, 5 commits, process-rate 25.0/s, "
+        "process-latency p50 20.0 ms, p99 20.0 ms, commit-latency avg 250.0 ms, max 250.0 ms "
+        "(4 of 5 commits measured), restore-rate 4.0/s"
+    ]
+
+
+def test_lag_to_stop_is_seen_when_a_task_is_on_its_way(kafka: InMemoryKafka) -> None:
+    send(kafka)
+    app = application(kafka)
+    slice_ = app.begin("r")
+    app.interceptor = SlowBroker(kafka.clock, frozenset(range(3, 1_000)))
+    with pytest.raises(KafkaClientError):
+        app.tasks(slice_)
+    app.interceptor = None
+
+    (report,) = read_status(kafka, "app", clock=kafka.clock).tasks
+
+    assert report.records_in == 20
+    assert figures([report])["records-lag"] == 30
