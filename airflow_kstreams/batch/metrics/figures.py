@@ -40,8 +40,15 @@ UNITS = {
     "restore-rate": "records/s",
     "records-lag": "offsets",
 }
+#: What became of records, by topic or by node; see ``RecordCounts``.
+COUNTS = ("records-consumed-total", "records-produced-total", "records-left-out-total")
 
 _NS, _NS_PER_MS = 1e9, 1e6
+
+
+def airflow_name(name: str) -> str:
+    """Return a figure's name as Airflow's metrics are named, without their prefix."""
+    return f"kstreams.{name.replace('-', '_')}"
 
 
 def figures(reports: Sequence[TaskReport]) -> dict[str, float | None]:
