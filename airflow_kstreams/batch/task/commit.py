@@ -33,6 +33,7 @@ from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.task.task_slice import TaskSlice
+from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
 from airflow_kstreams.streams.record_counts import RecordCounts
@@ -87,12 +88,15 @@ def write_done(writer: WriterPort, slice_: Slice, task_id: TaskId) -> None:
     writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
 
 
-def lag(task: StreamTask) -> int | None:
-    """Return how many offsets lie between where a task stands and its stops; None if it has none."""
-    stops, positions = task.group.stops(), task.group.positions()
-    if UNBOUNDED in stops.values():
+def lag(bounds: Spans, task: StreamTask) -> int | None:
+    """Return how many offsets lie between where a task stands and its stops; None if it has none.
+
+    :param bounds: of the task. Its queues have a passing stop where an endless log ends for now.
+    """
+    positions = task.group.positions()
+    if any(stop == UNBOUNDED for _, stop in bounds.values()):
         return None
-    return sum(max(0, stop - positions[partition]) for partition, stop in stops.items())
+    return sum(max(0, stop - positions[partition]) for partition, (_, stop) in bounds.items())
 
 
 class TaskCommit:
@@ -201,7 +205,7 @@ class TaskCommit:
             seconds=round(now_seconds - self._basis.started, 3),
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             complete=last,
-            metrics=self.meter.metrics(now_seconds, lag=lag(task)),
+            metrics=self.meter.metrics(now_seconds, lag=lag(self._basis.share.bounds, task)),
         )
 
     def _packed(self, task: StreamTask, counts: RecordCounts | None) -> PackedCounts | None:

@@ -74,6 +74,7 @@ class TaskLoop:
         self._clock = clock
         self._patient = False
         self.grew_old = False
+        self._bounds: Spans = {}
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._chunk = _CHUNK_FIRST
@@ -122,6 +123,7 @@ class TaskLoop:
         :param bounds: each partition is read from the first of its two offsets on.
         :param kept_ms: the interval in which records are processed, of each partition that has one.
         """
+        self._bounds = bounds
         self._assigned = set(self._task.group.unfinished())
         self._positions = {p: bounds[p][0] for p in self._assigned}
         for partition, interval_ms in (kept_ms or {}).items():
@@ -160,7 +162,7 @@ class TaskLoop:
         self._task.close()
         self._refuse_replaced_topics(last=True)
         committed = self._commit_task(self._clock.monotonic_seconds(), last=True)
-        metrics = self._meter.metrics(self._clock.monotonic_seconds(), lag=lag(self._task))
+        metrics = self._meter.metrics(self._clock.monotonic_seconds(), lag=lag(self._bounds, self._task))
         return msgspec.structs.replace(committed, metrics=metrics)
 
     def _fetch(self, wait_seconds: float) -> None:
