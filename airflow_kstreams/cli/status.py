@@ -15,10 +15,13 @@ from airflow_kstreams.cli.output import show
 if TYPE_CHECKING:
     from airflow_kstreams.batch.inspect.status import RunStatus
     from airflow_kstreams.batch.ledger.run_summary import RunSummary
+    from airflow_kstreams.batch.protocol.task_report import TaskReport
     from airflow_kstreams.explore.tables import Table
 
 #: Leaves a part of 10 s to the start of the command and to its end.
 _TIMEOUT_SECONDS = 8.0
+#: How many tasks have a row of their own.
+_TASKS = 20
 
 
 def status(
@@ -72,6 +75,8 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
             ],
             numbers=5,
         )
+    if found.tasks:
+        yield _speed(found)
     shown = sorted((*found.runs, *found.taken_back), key=lambda run: run.finished_ms)
     shown = shown[max(0, len(shown) - runs) :]
     if shown:
@@ -126,6 +131,54 @@ def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:
                 numbers=1,
             )
             return
+
+
+def _speed(found: RunStatus) -> Table:
+    """Return how fast the tasks are, or were: the slowest first, in a row each, the others in one."""
+    from airflow_kstreams.batch.metrics.figures import slowest_first
+    from airflow_kstreams.explore.tables import Table
+
+    run = found.continuous or found.slice
+    tasks = slowest_first(found.tasks)
+    rows = [_figures(task.task_id, [task]) for task in tasks[:_TASKS]]
+    if others := tasks[_TASKS:]:
+        rows.append(_figures(f"{len(others)} others", others))
+    return Table(
+        title=f"Tasks of run {run.run_id if run is not None else ''}",
+        columns=(
+            "task",
+            "process-total",
+            "process-rate",
+            "process-latency p50",
+            "p99",
+            "commit-latency avg",
+            "max",
+            "dropped",
+            "restore-rate",
+            "records-lag",
+        ),
+        rows=rows,
+        numbers=9,
+    )
+
+
+def _figures(name: str, tasks: Sequence[TaskReport]) -> tuple[str, ...]:
+    from airflow_kstreams.batch.metrics.figures import figures, latency_text, rate_text
+
+    found = figures(tasks)
+    lag = found["records-lag"]
+    return (
+        name,
+        str(found["process-total"]),
+        rate_text(found["process-rate"]),
+        latency_text(found["process-latency-p50"]),
+        latency_text(found["process-latency-p99"]),
+        latency_text(found["commit-latency-avg"]),
+        latency_text(found["commit-latency-max"]),
+        str(found["dropped-records-total"]),
+        rate_text(found["restore-rate"]),
+        "-" if lag is None else str(lag),
+    )
 
 
 def _records(found: RunStatus) -> Iterator[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
+from airflow_kstreams.launch.metrics_target import MetricsTarget
 from airflow_kstreams.streams.errors import ConfigError
 
 VERSION = 1
@@ -30,6 +31,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     :param finish: whether the driver also writes the finished marker (no finish operator follows).
     :param subtopology: the only one to run of the run's own slice; None for all.
     :param dag_id: the DAG whose run it is; empty if none.
+    :param metrics: where the driver exports metrics to; None for nowhere.
     :param version: of this format.
     """
 
@@ -43,6 +45,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms: tuple[int, int] | None = None
     subtopology: int | None = None
     dag_id: str = ""
+    metrics: MetricsTarget | None = None
     version: int = VERSION
 
     def to_json(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_kstreams.batch.report.counts import count_rows, headline
+from airflow_kstreams.batch.report.counts import count_rows, headline, speed_lines
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
@@ -96,6 +96,8 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
         self.log.info("Run %s is finished: %s", summary.run_id, headline(summary))
         for row in count_rows(summary):
             self.log.info("%s", row)
+        for line in speed_lines(summary.tasks):
+            self.log.info("%s", line)
         if work.settings.keeps_to_interval:
             self.log.info(
                 "It is a backfill, of application %s: %d records dated outside its interval were left out",

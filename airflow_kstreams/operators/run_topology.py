@@ -10,6 +10,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, allowed_settings
+from airflow_kstreams.hooks.metrics import metrics_target
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
@@ -162,6 +163,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
                 finish=self.finish,
                 subtopology=subtopology,
                 dag_id=identity.dag_id,
+                metrics=metrics_target(),
             )
             self._submit(context, spec, work.hook.client_config())
             return self._result(context, cluster, spec, settings)

@@ -14,13 +14,20 @@ from tests.simulation.stage_oracles import given_by, groups_of, subtopology_of
 
 
 def counts_are_exact(history: History, expected: Expectations) -> None:
-    """Every task of every finished run counted what it took, sent, dropped and gave up, whatever died."""
+    """Every task of every finished run counted what it took, sent, dropped and gave up, whatever died, and
+    has measured the time of each record that it took once.
+    """
     for run, finished in enumerate(history.finished):
         for task, counted in _tasks(run, history, expected):
             reported = finished.counts.get(task, Counts())
             if reported != counted:
                 raise ViolationError(
                     f"run {finished.run_id}, task {task} reports {reported}, there were {counted}"
+                )
+            if finished.measured.get(task, reported.taken) != reported.taken:
+                raise ViolationError(
+                    f"run {finished.run_id}, task {task} measured {finished.measured[task]} records, "
+                    f"it took {reported.taken}"
                 )
             if counted != Counts() and any(name.startswith(f"task {task} ") for _, name in history.deaths):
                 sometimes("a task's counts went through a crash")

@@ -61,6 +61,7 @@ class FinishedRun:
 
     :param counts: by task; those that had nothing to do may be missing.
     :param by_topic: None if the entry does not say.
+    :param measured: how many records the latencies of a task are of; those that are not known are missing.
     """
 
     run_id: str
@@ -69,6 +70,7 @@ class FinishedRun:
     intermediate_stops: dict[TopicPartition, int]
     counts: dict[str, Counts]
     by_topic: TopicCounts | None
+    measured: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -189,7 +191,9 @@ def _finished(entry: dict[str, Any], details: dict[str, Any], commit: int) -> Fi
     rows = zip(*map(column, names), strict=True)
     counts = {task_id: Counts(*numbers) for task_id, *numbers in rows}
     by_topic = _by_topic(entry.get("record_counts"))
-    return FinishedRun(entry["run_id"], commit, spans, others, counts, by_topic)
+    speeds = zip(column("task_id"), column("metrics"), strict=True)
+    measured = {task_id: sum(speed[0][3][1::2]) for task_id, speed in speeds if speed is not None}
+    return FinishedRun(entry["run_id"], commit, spans, others, counts, by_topic, measured)
 
 
 def _by_topic(told: dict[str, Any] | None) -> TopicCounts | None:

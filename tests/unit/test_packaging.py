@@ -25,13 +25,13 @@ _EXTRAS_OF = {
     "triggers": {"airflow"},
     "kafka": {"schema-registry"},
     "launch": {"airflow"},
-    "spark": {"spark"},
+    "spark": {"otel", "spark"},
     "streams": {"draw", "rocksdb", "spark"},
 }
 
 
 def test_all_is_every_other_extra() -> None:
-    assert {"airflow", "kafka-ui", "rocksdb", "schema-registry", "spark"} <= set(_EXTRAS)
+    assert {"airflow", "kafka-ui", "otel", "rocksdb", "schema-registry", "spark"} <= set(_EXTRAS)
     (everything,) = map(Requirement, _EXTRAS["all"])
     assert everything.name == PACKAGE
     assert everything.extras == set(_EXTRAS) - {"all"}

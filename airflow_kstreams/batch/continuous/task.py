@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from airflow_kstreams.batch.continuous.work import ContinuousWork
+from airflow_kstreams.batch.metrics.figures import task_line
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import OpenTask, TaskAttempt
@@ -92,7 +93,9 @@ class ContinuousTask:
         self.close()
         if report is None:  # between two attempts: there is nothing to commit
             report = TaskReport(task_id=str(self._task_id), attempts=self._attempts.number)
-        return msgspec.structs.replace(report, outcome="stopped")
+        report = msgspec.structs.replace(report, outcome="stopped")
+        log.info("%s", task_line(report))
+        return report
 
     def close(self) -> None:
         """Let go of everything; what is not committed is void."""

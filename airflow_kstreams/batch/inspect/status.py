@@ -16,6 +16,8 @@ from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata_wit
 from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START, KIND_PIECE
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import partitions_of
+from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.run.finish import task_metadata
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -61,6 +63,14 @@ class RunStatus:
     reset: ResetRecord | None = None
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> tuple[TaskReport, ...]:
+        """What the tasks of the slice, or of the continuous run, have committed so far, in their order."""
+        run = self.slice if self.continuous is None else self.continuous.slice
+        if run is None:
+            return ()
+        return tuple(committed.report() for committed in task_metadata(run, self.committed).values())
 
     @property
     def lag(self) -> dict[TopicPartition, int]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
+from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.record_counts import RecordCounts
@@ -45,6 +46,8 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         no room for them.
     :param complete: whether this is the task's last commit for the slice; False when an earlier version
         committed.
+    :param metrics: how fast the task was; None when an earlier version committed, and when there was no room
+        for them.
     """
 
     run_id: str = msgspec.field(default="", name="run")
@@ -70,15 +73,18 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     counts: PackedCounts | None = msgspec.field(default=None, name="record_counts")
     stop_set: str = msgspec.field(default="", name="slice")
     complete: bool = False
+    metrics: TaskMetrics | None = None
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room.
 
-        Counts by node are cut down first; then go the counts or, where those take less than is missing, the
-        ends of changelogs.
+        What decides nothing goes first: the metrics. Then counts by node are cut down; then go the counts
+        or, where those take less than is missing, the ends of changelogs.
         """
         if (text := self._text()) is not None:
             return text
+        if self.metrics is not None:
+            return self._with(metrics=None).encode()
         shorter = self.counts
         while shorter is not None:
             shorter = shorter.shorter()
@@ -91,7 +97,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def _text(self) -> str | None:
         """Return the text if it is short enough, or nothing can be left out."""
         text = msgspec.json.encode(self._with(version=VERSION))
-        final = self.counts is None and not self.changelog_ends
+        final = self.metrics is None and self.counts is None and not self.changelog_ends
         return text.decode() if len(text) <= LIMIT_BYTES or final else None
 
     def _with(self, **changes: Any) -> OffsetMetadata:
@@ -141,6 +147,11 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         """The count that the next commit goes on from: 0 when no task has committed for the slice yet."""
         return self.records_ahead if self.task_id else 0
 
+    @property
+    def metrics_so_far(self) -> TaskMetrics | None:
+        """What the next commit goes on from: nothing when no task has committed for the slice yet."""
+        return self.metrics if self.task_id else TaskMetrics()
+
     def counts_so_far(self, plan: SubtopologyPlan) -> RecordCounts | None:
         """Return the counts that the next commit goes on from: all 0 when no task has committed for the slice
         yet.
@@ -166,4 +177,5 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             seconds=self.seconds,
             peak_memory_bytes=self.peak_memory_bytes,
             records_ahead=self.records_ahead_so_far,
+            metrics=self.metrics,
         )

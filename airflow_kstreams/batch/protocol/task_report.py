@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
+
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one task did for its slice; survives crashes because it travels in the offset metadata.
@@ -25,6 +27,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     :param peak_memory_bytes: of the Python worker.
     :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that were processed,
         because nothing in the task goes by stream time; None in entries of earlier versions: unknown.
+    :param metrics: how fast it was; None in entries of earlier versions, and where there was no room for it.
     """
 
     task_id: str
@@ -40,3 +43,4 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str = "done"
     peak_memory_bytes: int = 0
     records_ahead: int | None = None
+    metrics: TaskMetrics | None = None

@@ -1,11 +1,15 @@
-"""What became of a run's records, in words: for the driver's output, Airflow's log and ``status``."""
+"""What became of a run's records, and how fast, in words: for the driver's output, Airflow's log and
+``status``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.metrics.figures import by_subtopology, speed_text
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.streams.record_counts import OTHER_NODES
 
 #: What a rule by which a record went no further is called.
@@ -48,7 +52,15 @@ def finished_text(summary: RunSummary) -> str:
     """Return what a driver prints of the run that it has finished."""
     first = f"run {summary.run_id} finished: {headline(summary)}, {summary.task_count} tasks"
     warnings = [f"  warning: {warning}" for warning in summary.warnings]
-    return "\n".join([first, *(f"  {row}" for row in count_rows(summary)), *warnings])
+    rows = (*map(str, count_rows(summary)), *speed_lines(summary.tasks))
+    return "\n".join([first, *(f"  {row}" for row in rows), *warnings])
+
+
+def speed_lines(tasks: Iterable[TaskReport]) -> Iterator[str]:
+    """Yield how fast the tasks of each subtopology were."""
+    for subtopology, reports in by_subtopology(tasks).items():
+        number = "1 task" if len(reports) == 1 else f"{len(reports)} tasks"
+        yield f"subtopology {subtopology}, {number}: {speed_text(reports)}"
 
 
 def count_rows(summary: RunSummary) -> Iterator[CountRow]:

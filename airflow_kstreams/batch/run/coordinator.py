@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import msgspec
@@ -44,6 +44,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
 )
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import partitions_of, unfinished_groups
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.protocol.task_share import TaskShare, shares_of
 from airflow_kstreams.batch.protocol.topic_settings import refuse_harmful_settings
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refuse_other_topics
@@ -192,9 +193,10 @@ class Coordinator:
         """Return the summary of a run that has finished, as far as can be seen without waiting."""
         return _finished_run(self.session.read_ledger(wait_ms=0), run_id)
 
-    def finish(self, run_id: str) -> RunSummary:
+    def finish(self, run_id: str, *, reports: Collection[TaskReport] = ()) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
 
+        :param reports: what tasks have told the driver, which knows how long their last commits took.
         :raises RunBusyError: another run's owner is alive, as its renewals show.
         :raises UpstreamNotDoneError: done notifications are missing.
         :raises RunError: the run has no slice, or a partition is not at its stop offset.
@@ -208,7 +210,7 @@ class Coordinator:
         caller = Caller(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
         self.lease.await_turn(ledger, caller, same_run_may_wait=False)
         try:
-            return self._finish_claimed(run_id, caller)
+            return self._finish_claimed(run_id, caller, reports)
         except TaskFencedError:
             if self.lease.held is None:
                 raise self.lease.lost_race(caller) from None
@@ -224,7 +226,8 @@ class Coordinator:
         # The coordinator that fenced the owner of the lease was refused, has taken over, or has finished the
         # run itself; the ledger says which.
         self.lease.reclaim()
-        return _finished_run(self.session.read_ledger(), run_id) or self._finish_claimed(run_id, caller)
+        done = _finished_run(self.session.read_ledger(), run_id)
+        return done or self._finish_claimed(run_id, caller, reports)
 
     def close(self) -> None:
         """Give up a lease that is still held, and close the clients."""
@@ -342,7 +345,7 @@ class Coordinator:
         log.info("application %s: %s took over the slice of run %s", self._app, caller.owner, slice_.run_id)
         return taken
 
-    def _finish_claimed(self, run_id: str, caller: Caller) -> RunSummary:
+    def _finish_claimed(self, run_id: str, caller: Caller, reports: Collection[TaskReport]) -> RunSummary:
         claimed = self.session.claimed
         with nullcontext() if claimed else self.session.claiming():
             ledger = self.session.read_ledger()
@@ -360,7 +363,7 @@ class Coordinator:
                 fix="begin the run first",
                 run_id=run_id,
             )
-        closed = close_slice(self.session, slice_=slice_, folded=folded)
+        closed = close_slice(self.session, slice_=slice_, folded=folded, reports=reports)
         change = LedgerChange(
             ledger=dataclasses.replace(
                 ledger, reset=None, changelog_ends=closed.changelogs or ledger.changelog_ends

@@ -9,7 +9,7 @@ because everything up to there is gone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -23,6 +23,7 @@ from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice import RunPlan, Slice, partition_named
 from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts
+from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs
 from airflow_kstreams.batch.run.late_share import judge_late
@@ -55,9 +56,12 @@ class FinishedSlice:
     changelogs: ChangelogEnds | None
 
 
-def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -> FinishedSlice:
+def close_slice(
+    session: CoordinatorSession, *, slice_: Slice, folded: Folded, reports: Collection[TaskReport] = ()
+) -> FinishedSlice:
     """Check that a slice is finished and build what to write.
 
+    :param reports: what tasks have told their driver.
     :raises UpstreamNotDoneError: done notifications, or the stops of intermediate topics, are missing.
     :raises RunError: a partition is not at its stop offset.
     :raises DataLossError: a topic is not the one the run began with, or committed offsets are gone.
@@ -104,7 +108,7 @@ def close_slice(session: CoordinatorSession, *, slice_: Slice, folded: Folded) -
                 for tp, stop in sorted(stops.items())
                 if tp.topic in intermediates
             },
-            tasks=tuple(metadata.report() for metadata in tasks.values()),
+            tasks=_with_last_commits([metadata.report() for metadata in tasks.values()], reports),
             topology_hash=plan.topology.topology_hash,
             interval_ms=plan.interval_ms,
             topic_ids=plan.topic_ids,
@@ -138,6 +142,21 @@ def task_metadata(
         if metadata.run_id == slice_.run_id and metadata.task_id:
             found.setdefault(metadata.task_id, metadata)
     return {task_id: found[task_id] for task_id in sorted(found, key=_task_order)}
+
+
+def _with_last_commits(
+    committed: Sequence[TaskReport], told: Collection[TaskReport]
+) -> tuple[TaskReport, ...]:
+    """Return the reports as they were committed, with the metrics that a task has told its driver: only
+    those have the commit that wrote the report. Where a task has committed since, they are not used.
+    """
+    metrics = {(report.task_id, report.commits): report.metrics for report in told}
+    return tuple(
+        msgspec.structs.replace(
+            report, metrics=metrics.get((report.task_id, report.commits)) or report.metrics
+        )
+        for report in committed
+    )
 
 
 def _changelogs(session: CoordinatorSession, plan: RunPlan) -> ChangelogEnds | None:

@@ -48,6 +48,15 @@ def counts_of(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata]) -> Record
     return counts_in_all(_counts(plan, tasks[task_id]) for task_id in tasks)
 
 
+def counts_by_subtopology(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata]) -> dict[int, RecordCounts]:
+    """Add up what the tasks of each subtopology counted, where it is known of all of them."""
+    of_each: dict[int, dict[str, OffsetMetadata]] = {}
+    for task_id, committed in tasks.items():
+        of_each.setdefault(_subtopology_of(task_id), {})[task_id] = committed
+    added = {number: counts_of(plan, its_tasks) for number, its_tasks in of_each.items()}
+    return {number: counts for number, counts in added.items() if counts is not None}
+
+
 def audit(
     plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata], inputs: Sequence[FrozenPartition], run_id: str
 ) -> tuple[str, ...]:

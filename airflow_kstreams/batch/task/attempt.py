@@ -12,6 +12,7 @@ from typing import Self
 
 import msgspec
 
+from airflow_kstreams.batch.metrics.meter import TaskMeter
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
@@ -169,7 +170,9 @@ class TaskAttempt:
             end_epochs=share.end_epochs,
         )
         evidence = ChangelogEvidence(slice_, task, share.committed)
+        restoring = self._clock.monotonic_seconds()
         restored = self._restore(task, state_files, admin, failures, evidence)  # step 4
+        restore_seconds = self._clock.monotonic_seconds() - restoring
         self._commit = TaskCommit(
             clients,
             CommitBasis(
@@ -179,6 +182,7 @@ class TaskAttempt:
                 restored=restored,
                 attempt=self._number,
                 started=started,
+                meter=TaskMeter(before.metrics_so_far, restore_seconds=restore_seconds),
                 changelog_ends=evidence.ends,
             ),
         )

@@ -26,15 +26,18 @@ import resource
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from airflow_kstreams.batch.metrics.meter import TaskMeter
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, done_record
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.task.task_slice import TaskSlice
+from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
 from airflow_kstreams.streams.record_counts import RecordCounts
+from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 
 
@@ -66,6 +69,7 @@ class CommitBasis:
     :param attempt: its number.
     :param started: when it started, monotonic seconds.
     :param changelog_ends: of every changelog partition of the task, when its stores were restored.
+    :param meter: measures this attempt.
     """
 
     slice: Slice
@@ -74,6 +78,7 @@ class CommitBasis:
     restored: int
     attempt: int
     started: float
+    meter: TaskMeter
     changelog_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -83,10 +88,22 @@ def write_done(writer: WriterPort, slice_: Slice, task_id: TaskId) -> None:
     writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
 
 
+def lag(bounds: Spans, task: StreamTask) -> int | None:
+    """Return how many offsets lie between where a task stands and its stops; None if it has none.
+
+    :param bounds: of the task. Its queues have a passing stop where an endless log ends for now.
+    """
+    positions = task.group.positions()
+    if any(stop == UNBOUNDED for _, stop in bounds.values()):
+        return None
+    return sum(max(0, stop - positions[partition]) for partition, (_, stop) in bounds.items())
+
+
 class TaskCommit:
     """Commits a task.
 
     :ivar commits: how many were made.
+    :ivar meter: measures the attempt; the loop tells it what it did.
     :ivar changelog_ends: of every changelog partition of the task, behind all that it has written.
     """
 
@@ -94,6 +111,7 @@ class TaskCommit:
         self._clients = clients
         self._basis = basis
         self._open = False
+        self.meter = basis.meter
         self._input_stops = {part.topic_partition: part.stop_offset for part in basis.slice.inputs}
         self.changelog_ends: Mapping[TopicPartition, int] = basis.changelog_ends
         self.commits = 0
@@ -187,6 +205,7 @@ class TaskCommit:
             seconds=round(now_seconds - self._basis.started, 3),
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             complete=last,
+            metrics=self.meter.metrics(now_seconds, lag=lag(self._basis.share.bounds, task)),
         )
 
     def _packed(self, task: StreamTask, counts: RecordCounts | None) -> PackedCounts | None:

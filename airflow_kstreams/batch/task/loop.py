@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit
+from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit, lag
 from airflow_kstreams.batch.task.end import End
 from airflow_kstreams.batch.task.read_failures import TOPIC_LOST, ReadFailures
 from airflow_kstreams.streams.bounded_read import Spans
@@ -65,12 +67,14 @@ class TaskLoop:
         self._task = task
         self._clients = clients
         self._commit = commit
+        self._meter = commit.meter
         self._failures = failures
         self._end = end
         self._settings = settings
         self._clock = clock
         self._patient = False
         self.grew_old = False
+        self._bounds: Spans = {}
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._chunk = _CHUNK_FIRST
@@ -111,6 +115,7 @@ class TaskLoop:
         if self._task.open():
             self._open_since = before
         self._committed_at = self._progressed_at = self._looked_at = self._clock.monotonic_seconds()
+        self._meter.opened(self._committed_at)
 
     def start(self, bounds: Spans, kept_ms: Intervals | None = None) -> None:
         """Begin to read.
@@ -118,6 +123,7 @@ class TaskLoop:
         :param bounds: each partition is read from the first of its two offsets on.
         :param kept_ms: the interval in which records are processed, of each partition that has one.
         """
+        self._bounds = bounds
         self._assigned = set(self._task.group.unfinished())
         self._positions = {p: bounds[p][0] for p in self._assigned}
         for partition, interval_ms in (kept_ms or {}).items():
@@ -150,12 +156,14 @@ class TaskLoop:
     def finish(self) -> OffsetMetadata:
         """Close the processors and make the last commit.
 
-        :return: what was committed with the last offsets.
+        :return: what was committed with the last offsets; its metrics have this commit, too.
         """
         self._commit.begin()
         self._task.close()
         self._refuse_replaced_topics(last=True)
-        return self._commit_task(self._clock.monotonic_seconds(), last=True)
+        committed = self._commit_task(self._clock.monotonic_seconds(), last=True)
+        metrics = self._meter.metrics(self._clock.monotonic_seconds(), lag=lag(self._bounds, self._task))
+        return msgspec.structs.replace(committed, metrics=metrics)
 
     def _fetch(self, wait_seconds: float) -> None:
         try:
@@ -197,6 +205,7 @@ class TaskLoop:
         self._commit.begin()
         before = self._clock.monotonic_seconds()
         punctuated = self._task.punctuate()
+        started = self._clock.monotonic_seconds() if punctuated else before
         count = self._task.process(self._chunk)
         now = self._clock.monotonic_seconds()
         if self._open_since is None and (count or punctuated):
@@ -204,6 +213,7 @@ class TaskLoop:
         if count:
             self._progressed_at = now
             self._chunk = next_chunk(self._chunk, now - before)
+            self._meter.processed(count, now - started)
         if self._end.at_stop():
             return False
         if self._commit_due(now, processed=count > 0) or self._only_skips(now, count):
@@ -238,12 +248,15 @@ class TaskLoop:
         self._end.committed()
 
     def _commit_task(self, now: float, *, last: bool) -> OffsetMetadata:
+        began = self._clock.monotonic_seconds()
         try:
-            return self._commit.commit(self._task, now_seconds=now, last=last)
+            committed = self._commit.commit(self._task, now_seconds=now, last=last)
         except KafkaClientError as error:
             if error.code in TOPIC_LOST:
                 self._refuse_replaced_topics(last=True)
             raise
+        self._meter.committed(self._clock.monotonic_seconds() - began)
+        return committed
 
     def _refuse_suspect(self) -> None:
         """Leave a writer whose commit was suspicious: a repeated request could hit a later transaction."""

@@ -29,6 +29,7 @@ from contextlib import ExitStack
 
 import tenacity
 
+from airflow_kstreams.batch.metrics.figures import task_line
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
@@ -72,9 +73,11 @@ class TaskRunner:
             reraise=True,
         )
         try:
-            return retrying(self._attempt)
+            report = retrying(self._attempt)
         except TaskFencedError as error:
-            return self._done_by_another(error)
+            report = self._done_by_another(error)
+        log.info("%s", task_line(report))
+        return report
 
     def _attempt(self) -> TaskReport:
         with TaskAttempt(self._setup, self._work, self._attempts) as attempt:

@@ -26,13 +26,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from airflow_kstreams.batch.report.counts import finished_text
+from airflow_kstreams.batch.report.counts import finished_text, speed_lines
 from airflow_kstreams.batch.run.finished_before import nothing_processed
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.executors import SparkExecutors
+from airflow_kstreams.spark.driver.telemetry import OpenTelemetry, by_hand
 from airflow_kstreams.spark.executor.local_files import load_client_config
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError
 from airflow_kstreams.streams.extras import require
@@ -96,9 +97,18 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
         settings=settings,
         client_config_path=client_config_path,
     )
-    driver = Driver(spec, topology, settings=settings, cluster=cluster, executors=executors)
+    driver = Driver(
+        spec,
+        topology,
+        settings=settings,
+        cluster=cluster,
+        executors=executors,
+        telemetry=None if spec.metrics is None else OpenTelemetry(spec.metrics),
+    )
     if settings.continuous:
-        return f"continuous run {spec.run_id} stopped: {len(driver.run_continuously())} tasks"
+        reports = driver.run_continuously()
+        first = f"continuous run {spec.run_id} stopped: {len(reports)} tasks"
+        return "\n".join([first, *(f"  {line}" for line in speed_lines(reports))])
     summary = driver.run()
     if summary is None:
         return ""
@@ -156,6 +166,7 @@ def _spec(options: argparse.Namespace) -> RunSpec:
         owner=f"process {os.getpid()} of {os.uname().nodename}",
         settings=settings,
         finish=True,
+        metrics=by_hand(),
     )
 
 

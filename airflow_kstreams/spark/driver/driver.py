@@ -23,6 +23,7 @@ from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.report.counts import speed_lines
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
@@ -31,6 +32,8 @@ from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stoppi
 from airflow_kstreams.spark.driver.executors import Executors, spread
 from airflow_kstreams.spark.driver.jobs import RunJobs
 from airflow_kstreams.spark.driver.stop_signals import StopSignals
+from airflow_kstreams.spark.driver.telemetry import Telemetry
+from airflow_kstreams.spark.driver.told_reports import ToldReports
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -48,6 +51,7 @@ class Driver:
     :param settings: of the application, checked.
     :param cluster: where everything is kept.
     :param executors: where tasks run.
+    :param telemetry: takes what the tasks have measured; nothing does unless given.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Driver:
         cluster: ClusterPort,
         executors: Executors,
         clock: Clock | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._spec = spec
         self._topology = topology
@@ -66,6 +71,7 @@ class Driver:
         self._cluster = cluster
         self._executors = executors
         self._clock = clock or SystemClock()
+        self._telemetry = telemetry
         #: Whether the run was finished before: nothing was processed now.
         self.finished_before = False
 
@@ -125,11 +131,12 @@ class Driver:
                 owner=self._spec.owner,
                 groups=self._groups,
             )
-            with coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+            told = ToldReports(run.slice, coordinator.session, self._telemetry)
+            with told.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
                 delete_metadata(coordinator)
-                reports = self._keep_running(run, coordinator, lease, signals)
+                told.add(self._keep_running(run, coordinator, lease, signals))
                 log.info("continuous run %s stopped", run.run_id)
-                return reports
+            return told.reports
 
     @property
     def _groups(self) -> AskGroups:
@@ -165,22 +172,34 @@ class Driver:
         :param own: whether it is this run's; one that an earlier run has left is always finished.
         """
         finish = self._spec.finish or not own
-        with coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+        told = ToldReports(slice_, coordinator.session, self._telemetry)
+        with told.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
             if slice_.plan.empty:
                 log.info("run %s has nothing new: Spark is not started", slice_.run_id)
             else:
-                self._run_jobs(slice_, coordinator, lease, only=self._spec.subtopology if own else None)
+                only = self._spec.subtopology if own else None
+                self._run_jobs(told, slice_, coordinator, lease, only=only)
             lease.stop_renewing()
             lease.check()
-            return coordinator.finish(slice_.run_id) if finish else None
+            if finish:
+                return coordinator.finish(slice_.run_id, reports=told.reports)
+            for line in speed_lines(told.reports):
+                log.info("%s", line)
+            return None
 
     def _run_jobs(
-        self, slice_: Slice, coordinator: Coordinator, lease: LeaseRenewal, *, only: int | None
+        self,
+        told: ToldReports,
+        slice_: Slice,
+        coordinator: Coordinator,
+        lease: LeaseRenewal,
+        *,
+        only: int | None,
     ) -> None:
         self._executors.start()
         jobs = RunJobs(
             slice_=slice_,
-            launch=partial(self._executors.launch, slice_),
+            launch=told.listening(partial(self._executors.launch, slice_)),
             cancel=self._executors.cancel,
             unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
             check=lease.check,

@@ -12,6 +12,7 @@ import msgspec
 import airflow_kstreams.batch.task.runner
 import airflow_kstreams.kafka.cluster
 import airflow_kstreams.spark.executor.stream_threads  # noqa: F401
+from airflow_kstreams.spark.executor.log_lines import show_log_lines
 from airflow_kstreams.spark.executor.reports import in_arrow
 from airflow_kstreams.spark.executor.task_host import TaskHost
 
@@ -24,4 +25,5 @@ def run_shipped(text: str) -> ArrowFunction:
 
     :param text: a :class:`TaskHost` as JSON.
     """
+    show_log_lines()
     return in_arrow(msgspec.json.decode(text, type=TaskHost).run_partition)

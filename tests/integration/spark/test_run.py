@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.gated_scene import APPLICATION, Scene, reached
 
+if TYPE_CHECKING:
+    import pytest
 
-def test_spark_is_not_started_when_nothing_is_new(scene: Scene) -> None:
+
+def test_spark_is_not_started_when_nothing_is_new(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The driver's environment is that of its executors, too.
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "console")
     scene.publish(0, 500)
     first = scene.start("run-1", num_stream_threads="2")
     assert first.wait() == 0, first.output()[-6000:]
     assert scene.results() == scene.sums(scene.sent)
     assert "Spark session ready" in first.output()
+    assert " INFO airflow_kstreams.batch.task.runner: task 0_0 done: " in first.output()
+    assert first.output().count('"airflow.kstreams.process_total"') == 1, "once, by the driver"
     second = scene.start("run-2")
     assert second.wait() == 0, second.output()[-6000:]
     assert "Spark is not started" in second.output()
     assert "Spark session ready" not in second.output()
+    assert "airflow.kstreams" not in second.output()
     again = scene.start("run-1", num_stream_threads="2")
     assert again.wait() == 0, again.output()[-6000:]
     assert "Run run-1 was already finished: nothing was processed now, finished at" in again.output()

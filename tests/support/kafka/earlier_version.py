@@ -29,6 +29,7 @@ _FIELDS: frozenset[str] = frozenset(
         "complete",
         "ends",
         "ledger",
+        "metrics",
         "moved_starts",
         "record_counts",
         "slice",

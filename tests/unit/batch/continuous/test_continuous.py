@@ -154,6 +154,11 @@ def test_records_are_processed_as_they_come_when_running_continuously(scene: Sce
         scene.check()
     reports = running.stop()
     assert [report.outcome for report in reports] == ["stopped"] * 4
+    for report in reports:
+        assert report.metrics is not None
+        assert report.metrics.process.count == report.records_in
+        assert report.metrics.commit.count == report.commits
+        assert report.metrics.lag is None, "there is no stop"
     assert sum(report.records_in for report in reports) == 2 * len(scene.sent)
 
 

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.protocol.offset_metadata import LIMIT_BYTES, OffsetMetadata
+from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
+from airflow_kstreams.batch.protocol.task_metrics import MOST_BYTES, TaskMetrics
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.latencies import MOST_BUCKETS, Latencies
+from airflow_kstreams.streams.record_counts import LeftOut
+
+_LARGEST = 2**63 - 1
 
 
 @pytest.mark.parametrize(
@@ -12,6 +19,46 @@ from airflow_kstreams.streams.errors import ConfigError
 )
 def test_defaults_are_read_when_the_text_is_not_ours(text: str) -> None:
     assert OffsetMetadata.decode(text) == OffsetMetadata()
+
+
+def largest_metrics() -> TaskMetrics:
+    buckets = tuple(number for index in range(300, 300 + MOST_BUCKETS) for number in (index, _LARGEST))
+    latencies = Latencies(_LARGEST, _LARGEST, -1, buckets)
+    return TaskMetrics(latencies, latencies, _LARGEST, _LARGEST, _LARGEST)
+
+
+def test_metrics_have_a_bound_whatever_was_measured() -> None:
+    assert len(msgspec.json.encode(largest_metrics())) <= MOST_BYTES
+
+
+def test_metrics_go_first_when_there_is_no_room_for_all() -> None:
+    nodes = tuple(LeftOut(f"node-{number:05}", "filtered", 10**6) for number in range(100))
+    counts = PackedCounts(read=(1,), left_out=nodes)
+    full = OffsetMetadata(run_id="r", task_id="0_0", counts=counts, changelog_ends=(5, 6))
+    with_metrics = msgspec.structs.replace(full, metrics=largest_metrics())
+    assert len(full.encode()) < LIMIT_BYTES < len(full.encode()) + MOST_BYTES
+
+    read = OffsetMetadata.decode(with_metrics.encode())
+
+    assert (read.counts, read.changelog_ends, read.metrics) == (counts, (5, 6), None)
+    assert read.metrics_so_far is None, "unknown, not zero"
+    assert read.report().metrics is None
+
+
+def test_metrics_are_read_back_when_there_is_room_and_unknown_when_an_earlier_version_wrote() -> None:
+    written = OffsetMetadata(run_id="r", task_id="0_0", metrics=largest_metrics())
+    read = OffsetMetadata.decode(written.encode())
+    assert read.metrics_so_far == read.report().metrics == largest_metrics()
+    assert OffsetMetadata(run_id="r", task_id="0_0").metrics_so_far is None
+    assert OffsetMetadata().metrics_so_far == TaskMetrics(), "no task has committed for the slice yet"
+
+
+def test_metrics_are_read_when_a_later_version_has_more_fields() -> None:
+    longer = msgspec.json.decode(msgspec.json.encode(TaskMetrics(active_ns=7, lag=3)))
+    text = msgspec.json.encode({"run": "r", "task": "0_0", "v": 1, "metrics": [*longer, 99]}).decode()
+    assert OffsetMetadata.decode(text).metrics == TaskMetrics(active_ns=7, lag=3)
+    text = msgspec.json.encode({"run": "r", "task": "0_0", "v": 1, "metrics": longer[:3]}).decode()
+    assert OffsetMetadata.decode(text).metrics == TaskMetrics(active_ns=7)
 
 
 def test_text_fits_the_brokers_limit_when_every_field_is_at_its_largest() -> None:

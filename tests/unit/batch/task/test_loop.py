@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams.batch.metrics.meter import TaskMeter
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
 from airflow_kstreams.batch.task.commit import TaskClients
 from airflow_kstreams.batch.task.end import BoundedEnd
 from airflow_kstreams.batch.task.loop import TaskLoop, next_chunk
@@ -128,12 +130,17 @@ class FakeWriter:
 class FakeCommit:
     commits: list[bool] = field(default_factory=list)
     begun: int = 0
+    meter: TaskMeter = field(default_factory=lambda: TaskMeter(TaskMetrics()))
+    clock: FakeClock | None = None
+    seconds: float = 0.0
 
     def begin(self) -> None:
         self.begun += 1
 
     def commit(self, task: StreamTask, *, now_seconds: float, last: bool) -> OffsetMetadata:
         task.flush()
+        if self.clock is not None:
+            self.clock.sleep(self.seconds)
         self.commits.append(last)
         return OffsetMetadata(records_in=task.progress.records_in)
 
@@ -162,6 +169,7 @@ def rig() -> Callable[..., Rig]:
         reader, commit, writer = FakeReader(clock, script), FakeCommit(), FakeWriter()
         sent: list[Any] = []
         seconds_per_record = float(settings.pop("seconds_per_record", 0))
+        commit.clock, commit.seconds = clock, float(settings.pop("seconds_per_commit", 0))
         patient = bool(settings.pop("patient", False))
         processor = settings.pop("processor", Pass)
 
@@ -272,6 +280,25 @@ def test_commits_come_in_time_when_functions_are_slow(rig: Callable[..., Rig]) -
     made.loop.run(bounds)
     assert len(made.sent) == 100
     assert len(made.commit.commits) > 100 * 0.9 / 10, "no transaction was open for as long as its timeout"
+
+
+def test_records_and_commits_are_measured_when_they_take_time(rig: Callable[..., Rig]) -> None:
+    bounds: Bounds = {A: (0, 40), B: (0, 0)}
+    made = rig(
+        bounds,
+        [Fetched({A: records(A, 0, 40)}, {A: 40})],
+        seconds_per_record=0.01,
+        seconds_per_commit=0.5,
+        commit_every_records=20,
+    )
+    found = made.loop.run(bounds).metrics
+    assert found is not None
+    assert found.process.count == 40
+    assert found.process.average_ns == pytest.approx(10_000_000)
+    assert made.commit.commits == [False, True]
+    assert (found.commit.count, found.commit.total_ns) == (2, 1_000_000_000), "the last commit counts, too"
+    assert found.active_ns == pytest.approx(1_400_000_000)
+    assert found.lag == 0
 
 
 @pytest.mark.parametrize(("patient", "error"), [(True, TransactionAbortedError), (False, ConfigError)])

@@ -157,3 +157,13 @@ def test_no_task_runs_when_there_is_nothing_new(scene: ResetScene) -> None:
 
     assert executors.ran == []
     assert scene.finish("r2").empty
+
+
+def test_driver_says_how_fast_its_tasks_were_when_another_finishes_the_run(
+    scene: ResetScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="airflow_kstreams.spark.driver"):
+        drive(scene, InProcess(scene=scene), "r1", 0)
+    (line,) = [message for message in caplog.messages if message.startswith("subtopology")]
+    assert line.startswith("subtopology 0, 1 task: process-rate ")
+    assert "commits measured" not in line, "the last commit, too"

@@ -1,0 +1,221 @@
+"""Exports what the tasks of a run have measured by OpenTelemetry, once, when they have ended.
+
+The driver tells what its tasks told it, each task once: it has neither a thread nor a meter while a run goes
+on, and nothing is exported anywhere else. An export that fails is a warning in the log. What OpenTelemetry's
+environment variables say of endpoint, protocol, headers, time limits and temporality holds, as in Airflow.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_kstreams.batch.metrics.figures import (
+    COUNTS,
+    TOTALS,
+    UNITS,
+    airflow_name,
+    by_subtopology,
+    figures,
+    slowest_first,
+)
+from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.launch.metrics_target import MetricsTarget
+from airflow_kstreams.streams.errors import MissingExtraError
+from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.record_counts import OTHER_NODES, RecordCounts
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
+
+log = logging.getLogger(__name__)
+
+#: Which exporter to use, by OpenTelemetry's own names.
+EXPORTER_VARIABLE = "OTEL_METRICS_EXPORTER"
+_ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_SERVICE_VARIABLE = "OTEL_SERVICE_NAME"
+
+#: How many tasks, and how many counts of a name, have points of their own.
+MOST_POINTS = 100
+#: Stands for those that have not.
+OTHER = "other"
+
+#: A name without the prefix, what it belongs to, its value.
+_Point = tuple[str, dict[str, str], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a run, or a part of one, has measured.
+
+    :param reports: of different tasks.
+    :param counts: by topic and node, of the tasks of each subtopology where they are known.
+    """
+
+    application_id: str
+    reports: Sequence[TaskReport]
+    counts: Mapping[int, RecordCounts]
+
+
+class Telemetry(Protocol):
+    """Takes what a run has measured."""
+
+    def export(self, measured: Measured) -> None:
+        """Export it; never raises."""
+        ...
+
+
+class OpenTelemetry:
+    """Exports by OpenTelemetry's SDK.
+
+    :param target: where to.
+    :param readers: make what collects and exports; by OpenTelemetry's variables and the target unless given.
+    """
+
+    def __init__(
+        self, target: MetricsTarget, readers: Callable[[], Sequence[MetricReader]] | None = None
+    ) -> None:
+        self._target = target
+        self._readers = readers or self._own_readers
+
+    def export(self, measured: Measured) -> None:
+        """Export; what fails is logged."""
+        try:
+            require("otel", "opentelemetry.sdk", what="the export of metrics")
+            self._export(measured)
+        except MissingExtraError as error:
+            log.warning("no metrics are exported: %s", error)
+        except Exception as error:  # whatever the SDK raised: a run does not fail for its metrics
+            log.warning("metrics were not exported: %s: %s", type(error).__name__, error)
+
+    def _export(self, measured: Measured) -> None:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+
+        readers = self._readers()
+        if not readers:
+            return
+        service = os.environ.get(_SERVICE_VARIABLE) or self._target.service
+        # Not the process's global provider: that is the application's own business.
+        provider = MeterProvider(
+            metric_readers=readers,
+            resource=Resource.create({SERVICE_NAME: service}),
+            shutdown_on_exit=False,
+        )
+        try:
+            meter = provider.get_meter("airflow_kstreams")
+            record: dict[str, Callable[..., None]] = {}
+            for name in (*UNITS, *COUNTS):
+                shown, full = airflow_name(name), f"{self._target.prefix}.{airflow_name(name)}"
+                if shown in self._target.left_out:
+                    continue
+                unit = _unit(UNITS.get(name, "records"))
+                if name in TOTALS or name in COUNTS:
+                    record[name] = meter.create_counter(full, unit=unit).add
+                else:
+                    record[name] = meter.create_gauge(full, unit=unit).set
+            for name, attributes, value in _points(measured):
+                if name in record:
+                    record[name](value, attributes)
+            provider.force_flush()
+        finally:
+            provider.shutdown()
+
+    def _own_readers(self) -> Sequence[MetricReader]:
+        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+
+        chosen = os.environ.get(EXPORTER_VARIABLE, "").strip().lower()
+        if chosen == "none":
+            return []
+        exporters: list[MetricExporter] = []
+        if (otlp := self._otlp_exporter()) is not None:
+            exporters.append(otlp)
+        if chosen == "console" or (self._target.console and not chosen):
+            exporters.append(ConsoleMetricExporter())
+        if not exporters:
+            log.warning(
+                "no metrics are exported: neither Airflow's settings nor the driver's environment say where "
+                "to; set %s for the driver",
+                _ENDPOINT_VARIABLES[1],
+            )
+        # Without an interval it collects when it is told to, and exports then.
+        return [PeriodicExportingMetricReader(each, export_interval_millis=math.inf) for each in exporters]
+
+    def _otlp_exporter(self) -> MetricExporter | None:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+        if _first(_ENDPOINT_VARIABLES):
+            if _first(_PROTOCOL_VARIABLES) == "grpc":
+                from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (
+                    OTLPMetricExporter as GrpcMetricExporter,
+                )
+
+                return GrpcMetricExporter()
+            return OTLPMetricExporter()
+        return OTLPMetricExporter(endpoint=self._target.endpoint) if self._target.endpoint else None
+
+
+def by_hand() -> MetricsTarget | None:
+    """Return where a driver exports to that was not started by Airflow: nowhere, unless the variable
+    ``OTEL_METRICS_EXPORTER`` names an exporter.
+    """
+    chosen = os.environ.get(EXPORTER_VARIABLE, "").strip().lower()
+    if chosen in ("", "none"):
+        return None
+    if chosen not in ("otlp", "console"):
+        log.warning("%s=%s: a driver exports by otlp or console only", EXPORTER_VARIABLE, chosen)
+        return None
+    return MetricsTarget()
+
+
+def _points(measured: Measured) -> Iterator[_Point]:
+    """Yield every point: of the slowest tasks each, of the others of a subtopology together."""
+    of_application = {"application_id": measured.application_id}
+    slowest = slowest_first(measured.reports)
+    groups = {report.task_id: [report] for report in slowest[:MOST_POINTS]}
+    others = by_subtopology(slowest[MOST_POINTS:])
+    if others:
+        log.info("%d tasks are exported together as task=%s", len(slowest) - MOST_POINTS, OTHER)
+    named = [(reports[0].task_id.partition("_")[0], task, reports) for task, reports in groups.items()]
+    named += [(str(subtopology), OTHER, reports) for subtopology, reports in others.items()]
+    for subtopology, task, reports in named:
+        attributes = {**of_application, "subtopology": subtopology, "task": task}
+        for name, value in figures(reports).items():
+            if value is not None:
+                yield name, attributes, value
+    for number, counts in sorted(measured.counts.items()):
+        for name, place, records in _counts(counts):
+            yield name, {**of_application, "subtopology": str(number), **place}, records
+
+
+def _counts(counts: RecordCounts) -> Iterator[tuple[str, dict[str, str], int]]:
+    """Yield what became of the records of a subtopology, by topic and by node."""
+    for name, by_topic in (
+        ("records-consumed-total", counts.read),
+        ("records-produced-total", counts.output),
+    ):
+        largest = sorted(by_topic.items(), key=lambda item: (-item[1], item[0]))
+        for topic, records in largest[:MOST_POINTS]:
+            yield name, {"topic": topic}, records
+        if rest := largest[MOST_POINTS:]:
+            yield name, {"topic": OTHER}, sum(records for _, records in rest)
+    for entry in counts.largest(MOST_POINTS).left_out:
+        node = OTHER if entry.node == OTHER_NODES else entry.node
+        yield "records-left-out-total", {"node": node, "rule": entry.rule}, entry.records
+
+
+def _unit(unit: str) -> str:
+    """Return a unit as OpenTelemetry writes it: what is counted stands in braces."""
+    if unit == "ms":
+        return unit
+    what, slash, time = unit.partition("/")
+    return f"{{{what.removesuffix('s')}}}{slash}{time}"
+
+
+def _first(variables: Sequence[str]) -> str:
+    return next((value for name in variables if (value := os.environ.get(name))), "")

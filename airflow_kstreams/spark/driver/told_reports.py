@@ -1,0 +1,87 @@
+"""What the tasks of one run have told their driver, and its export in the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.stops import partitions_of
+from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.task_share import TaskShare
+from airflow_kstreams.batch.run.finish import task_metadata
+from airflow_kstreams.batch.run.record_audit import counts_by_subtopology
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.spark.driver.telemetry import Measured, Telemetry
+from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.record_counts import RecordCounts
+
+log = logging.getLogger(__name__)
+
+Launch = Callable[[Sequence[TaskShare]], list[TaskReport]]
+
+
+class ToldReports:
+    """The last report of each task that this driver has run.
+
+    :param slice_: what the tasks belong to.
+    :param session: asked for their counts.
+    :param telemetry: takes what they have measured; nothing does if None.
+    """
+
+    def __init__(self, slice_: Slice, session: CoordinatorSession, telemetry: Telemetry | None) -> None:
+        self._slice = slice_
+        self._session = session
+        self._telemetry = telemetry
+        self._by_task: dict[str, TaskReport] = {}
+
+    @property
+    def reports(self) -> list[TaskReport]:
+        """The reports so far."""
+        return list(self._by_task.values())
+
+    def add(self, reports: Iterable[TaskReport]) -> None:
+        """Take reports."""
+        self._by_task.update({report.task_id: report for report in reports})
+
+    def listening(self, launch: Launch) -> Launch:
+        """Return a launch whose reports are taken; subtopologies are launched side by side."""
+
+        def launched(tasks: Sequence[TaskShare]) -> list[TaskReport]:
+            reports = launch(tasks)
+            self.add(reports)
+            return reports
+
+        return launched
+
+    @contextmanager
+    def exporting(self) -> Iterator[None]:
+        """Export once after the block, unless no task has told anything. Where the block failed, Kafka is not
+        asked for counts by topic and node any more.
+        """
+        try:
+            yield
+        except KStreamsError:
+            self._export({})
+            raise
+        self._export(self._counts() if self._telemetry is not None and self._by_task else {})
+
+    def _export(self, counts: dict[int, RecordCounts]) -> None:
+        if self._telemetry is None or not self._by_task:
+            return
+        application_id = self._slice.plan.topology.application_id
+        self._telemetry.export(Measured(application_id=application_id, reports=self.reports, counts=counts))
+
+    def _counts(self) -> dict[int, RecordCounts]:
+        plan = self._slice.plan.topology
+        ran = {report.task_id for report in self.reports}
+        try:
+            committed = self._session.committed(
+                [tp for topic in plan.sources for tp in partitions_of(self._slice, topic)]
+            )
+        except KStreamsError as error:
+            log.warning("metrics are exported without counts by topic and node: %s", error.cause)
+            return {}
+        tasks = task_metadata(self._slice, committed)
+        return counts_by_subtopology(plan, {task: text for task, text in tasks.items() if task in ran})

@@ -1,0 +1,24 @@
+"""What a worker says of its tasks: a line at the end of each, and now and then while one restores."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+_PACKAGE = "airflow_kstreams"
+
+
+def show_log_lines() -> None:
+    """Write this package's log, from INFO on, to the worker's stderr, which Spark keeps as the executor's log
+    and which is the driver's own on a ``local`` master. A worker whose logging was set up otherwise stays as
+    it is.
+    """
+    package = logging.getLogger(_PACKAGE)
+    if package.hasHandlers():
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    package.addHandler(handler)
+    package.setLevel(logging.INFO)
+    # An application file may set up the root's logging later; each line comes once.
+    package.propagate = False

@@ -1,0 +1,86 @@
+"""How fast tasks are, as the command shows it, on the in-memory Kafka."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_kstreams.streams import KStreamBuilder, serdes
+from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.kafka.earlier_version import forget_new_facts
+from tests.support.kafka.in_process import Application
+from tests.unit.cli.test_app import invoke
+
+PARTITIONS = 22
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> InMemoryKafka:
+    kafka = InMemoryKafka(clock=ManualClock(now_ms=1_000_000))
+    kafka.create_topic("in", partitions=PARTITIONS)
+    kafka.create_topic("out", partitions=PARTITIONS)
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda *given, **named: kafka)
+    return kafka
+
+
+@pytest.fixture
+def application(kafka: InMemoryKafka) -> Application:
+    """A record of partition n takes n milliseconds; each partition has 10."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+
+    def slow(value: int) -> int:
+        kafka.clock.sleep(value / 1_000)
+        return value
+
+    builder.stream("in").map_values(slow).send_to("out")
+    for partition in range(PARTITIONS):
+        for _ in range(10):
+            kafka.append("in", partition.to_bytes(8, "big"), b"k", partition=partition)
+    return Application(
+        on=kafka,
+        clock=kafka.clock,
+        application_id="app",
+        topology=builder.build(),
+        settings={"autostop.at": "eol"},
+    )
+
+
+def shown() -> dict[str, list[str]]:
+    """Return the rows of the table of tasks by their first cell."""
+    result = invoke("status", "--application-id", "app", "--bootstrap-server", "in-memory:9092")
+    assert (result.exit_code, result.stderr) == (0, "")
+    _, found, table = result.stdout.partition("Tasks of run r")
+    lines = [line for line in table.partition("Finished runs")[0].splitlines() if line.strip()]
+    return {line[:10].strip(): line.split() for line in lines[2:]} if found else {}
+
+
+def test_tasks_are_shown_with_the_slowest_first_when_a_run_goes_on(
+    kafka: InMemoryKafka, application: Application
+) -> None:
+    slice_ = application.begin("r")
+    assert shown() == {}, "none has committed"
+    for group in (3, 20):
+        application.task(slice_, 0, group)
+
+    rows = shown()
+
+    assert list(rows) == ["0_20", "0_3"]
+    assert rows["0_20"] == ["0_20", "10", "50.0/s", "20.0", "ms", "20.0", "ms", "-", "-", "0", "-", "0"]
+
+
+def test_other_tasks_are_put_together_when_a_run_had_many(
+    kafka: InMemoryKafka, application: Application
+) -> None:
+    application.run("r")
+
+    rows = shown()
+
+    assert list(rows) == [*(f"0_{number}" for number in range(21, 1, -1)), "2 others"]
+    assert rows["2 others"][:8] == ["2", "others", "20", "2,000/s", "0.0", "µs", "1.0", "ms"]
+
+
+def test_speed_is_unknown_when_an_earlier_version_ran_the_tasks(
+    kafka: InMemoryKafka, application: Application
+) -> None:
+    application.run("r")
+    forget_new_facts(kafka, "app")
+    assert shown()["0_3"] == ["0_3", "10", "-", "-", "-", "-", "-", "0", "-", "-"]
