@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams.errors import ConfigError, RecordError, RunError, UpstreamNotDoneError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from tests.support.kafka.reset_scene import APP, ResetScene
+from tests.support.spark.run_times import BEGIN, END, FENCING, FINISH, PYTHON, STOPS, seconds_of_run
 
 
 @dataclass(kw_only=True)
@@ -157,3 +159,32 @@ def test_no_task_runs_when_there_is_nothing_new(scene: ResetScene) -> None:
 
     assert executors.ran == []
     assert scene.finish("r2").empty
+
+
+def parts_of(records: Sequence[logging.LogRecord]) -> list[str]:
+    """Return the parts of a run that its driver's log tells of, in their order."""
+    as_printed = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return [*seconds_of_run("\n".join(map(as_printed.format, records)), started=0, ended=0)]
+
+
+def test_log_tells_the_parts_of_a_run(scene: ResetScene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.run("r1")
+    scene.send("c")
+    caplog.set_level(logging.INFO)
+    caplog.clear()  # what was logged of the run before, if that was asked for
+    drive(scene, InProcess(scene=scene), "r2", None)
+    scene.finish("r2")
+
+    subtopologies = [f"subtopology {number}" for number in range(3)]
+    parts = [PYTHON, BEGIN, FENCING, STOPS, *subtopologies, FINISH, END]
+    assert parts_of(caplog.records) == parts
+
+
+def test_log_ends_within_a_subtopology_when_its_tasks_fail(
+    scene: ResetScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with pytest.raises(RecordError):
+        drive(scene, InProcess(scene=scene, broken={"r1: 1_0"}), "r1", None)
+
+    assert parts_of(caplog.records) == [PYTHON, BEGIN, STOPS, "subtopology 0", "subtopology 1"]
