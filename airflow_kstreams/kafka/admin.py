@@ -289,6 +289,7 @@ class ClusterAdmin:
                 self._bootstrap,
                 AdminClient,
                 {
+                    "reconnect.backoff.ms": "20",
                     "reconnect.backoff.max.ms": "2000",
                     "socket.timeout.ms": str(self._time.request_ms),
                     **with_callback(self._config),

@@ -4,6 +4,11 @@ at once.
 The client library retries connections for ever and reports failures by callback only, which it runs inside
 ``poll``: a single blocking call would sit out its whole timeout on a wrong password. So the first contact is
 made in short steps with a ``poll`` after each.
+
+A fresh client connects to the address that it was given, and then to the brokers that it has learned of.
+Between these first connections librdkafka pauses for half of ``reconnect.backoff.ms``, 11 ms at least. Its
+own default of 100 ms would make every client 40 ms late, and a task makes several; so each is made with
+20 ms. The pause after a failed connection doubles from there up to ``reconnect.backoff.max.ms``.
 """
 
 from __future__ import annotations

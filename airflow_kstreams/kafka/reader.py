@@ -35,7 +35,8 @@ from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
 
 #: Unless the user says otherwise. Queue memory is bounded because the client's own default is 64 MiB and more
-#: per partition; the fetch wait is short because a bounded read waits for its end once per partition.
+#: per partition; the fetch wait is short because a bounded read waits for its end once per partition; half of
+#: the first pause between connections passes before a new client is of use.
 _DEFAULTS: Mapping[str, str] = {
     "queued.max.messages.kbytes": "32768",
     "queued.min.messages": "100000",
@@ -43,6 +44,7 @@ _DEFAULTS: Mapping[str, str] = {
     "fetch.wait.max.ms": "10",
     "fetch.queue.backoff.ms": "5",
     "fetch.error.backoff.ms": "100",
+    "reconnect.backoff.ms": "20",
     "reconnect.backoff.max.ms": "2000",
     "check.crcs": "true",
 }

@@ -73,7 +73,8 @@ _SAYS_LITTLE = frozenset(
 _SUSPECT_SECONDS = 10.0
 
 #: Unless the user says otherwise. Queue memory is bounded because the client's own default is 1 GiB; batches
-#: are large because a batch job trades latency for throughput; lz4 costs the least time per byte saved.
+#: are large because a batch job trades latency for throughput; lz4 costs the least time per byte saved; half
+#: of the first pause between connections passes before a new client is of use.
 _DEFAULTS: Mapping[str, str] = {
     "linger.ms": "20",
     "batch.size": "1000000",
@@ -81,6 +82,7 @@ _DEFAULTS: Mapping[str, str] = {
     "queue.buffering.max.kbytes": "65536",
     "queue.buffering.max.messages": "100000",
     "compression.type": "lz4",
+    "reconnect.backoff.ms": "20",
     "reconnect.backoff.max.ms": "2000",
     "topic.metadata.propagation.max.ms": "10000",
 }

@@ -10,28 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tests.support.kafka.kafka_tools import hanging_transactions
-from tests.support.spark.driver_process import DriverProcess
-from tests.support.spark.gated_scene import Scene, reached
-from tests.support.spark.spark_cluster import executor_of, spark_cluster, submit_arguments
+from tests.support.spark.gated_scene import Scene, kill_executor_at, reached
+from tests.support.spark.spark_cluster import spark_cluster, submit_arguments
 
 RECORDS = 4_000
 #: Spark gives a stage up after so many lost tasks; then it is for the driver to launch the job again.
 TASK_FAILURES = 2
-
-
-def kill_executor_at(
-    marker: Path, driver: DriverProcess, wait_until: Callable[..., Any]
-) -> tuple[psutil.Process, psutil.Process]:
-    """Kill the executor whose task waits at the gate; returns it and the task's process."""
-    wait_until(reached(marker, driver), f"gate {marker.name}", seconds=120)
-    task = psutil.Process(int(marker.read_text()))
-    marker.unlink()
-    executor = executor_of(task)
-    executor.kill()
-    return executor, task
 
 
 def test_run_ends_exactly_when_its_executors_are_killed_again_and_again(

@@ -140,6 +140,7 @@ class Coordinator:
             interval_ms=interval_ms,
             dag_id=dag_id,
         )
+        log.info("application %s: run %s is to begin", self._app, run_id)
         ledger = self.session.read_ledger(wait_ms=0)
         if (done := ledger.find(run_id)) is not None:
             return self._finished(request, ledger.detailed(done))
@@ -380,6 +381,7 @@ class Coordinator:
             lease=msgspec.structs.replace(lease, expires_ms=0) if lease is not None and ours else lease,
         )
         self.lease.take(None if ours else lease)
+        log.info("application %s: run %s is finished", self._app, run_id)
         self._purge(closed)
         return finished or closed.summary
 

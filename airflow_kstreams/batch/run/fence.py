@@ -7,6 +7,7 @@ on. The claimant lives for a moment only.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.slice import transactional_ids
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort
+
+log = logging.getLogger(__name__)
 
 _PARALLEL = 16
 #: Nothing is ever written by these, so the shortest timeout every broker accepts does.
@@ -65,9 +68,11 @@ def fence(
     """
     if not ids:
         return
+    log.info("%d transactional ids of the last tasks are to be fenced", len(ids))
     await_leaders(admin, topics)
     with ThreadPoolExecutor(max_workers=min(_PARALLEL, len(ids))) as pool:
         list(pool.map(lambda name: _claim(cluster, name), ids))
+    log.info("%d transactional ids are fenced", len(ids))
 
 
 def _claim(cluster: ClusterPort, transactional_id: str) -> None:

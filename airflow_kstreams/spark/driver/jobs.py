@@ -107,8 +107,10 @@ class RunJobs:
             if launch and self._stopping.wait(pause_seconds(launch)):
                 break
             self._check()
+            log.info("subtopology %d: %d tasks are launched", subtopology, len(shares))
             try:
                 reports.extend(self._launch(shares))
+                log.info("subtopology %d: its tasks have ended", subtopology)
             except KStreamsError as error:
                 if self._stopping.is_set() or not worth_another_launch(error):
                     raise

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.driver_process import DriverProcess, driver
+from tests.support.spark.spark_cluster import executor_of
 
 APPLICATION = Path(__file__).parents[2] / "applications" / "gated_sums.py"
-KEYS = 7
+KEYS = (11, 7)
 
 
 @dataclass(kw_only=True)
@@ -25,6 +27,8 @@ class Scene:
 
     :param launch: environment of its drivers, besides what the application file reads.
     :param client: client settings of its drivers, besides the broker's address.
+    :param application: the application file.
+    :param keys: how many keys the inputs have, and how many the results.
     """
 
     bootstrap: str
@@ -38,6 +42,8 @@ class Scene:
     drivers: list[DriverProcess]
     launch: dict[str, str] = field(default_factory=dict)
     client: Mapping[str, object] = field(default_factory=dict)
+    application: Path = APPLICATION
+    keys: tuple[int, int] = KEYS
 
     @property
     def environment(self) -> dict[str, str]:
@@ -50,7 +56,8 @@ class Scene:
 
     def publish(self, first: int, last: int) -> None:
         """Publish records numbered [first, last)."""
-        rows = [(f"key-{n % 11}", {"n": n, "to": f"to-{n % KEYS}"}) for n in range(first, last)]
+        keys, to = self.keys
+        rows = [(f"key-{n % keys}", {"n": n, "to": f"to-{n % to}"}) for n in range(first, last)]
         self.sent += rows
         self.produce(self.source, rows)
 
@@ -68,7 +75,7 @@ class Scene:
         """Start a driver for a run."""
         settings = {"processing_guarantee": "exactly_once", "commit_interval_ms": "200", **settings}
         made = driver(
-            APPLICATION,
+            self.application,
             self.folder,
             bootstrap=self.bootstrap,
             application_id=self.application_id,
@@ -145,3 +152,18 @@ def reached(marker: Path, process: DriverProcess) -> Callable[[], bool]:
         return False
 
     return check
+
+
+def kill_executor_at(
+    marker: Path, driver: DriverProcess, wait_until: Callable[..., Any], *, seconds: float = 120
+) -> tuple[psutil.Process, psutil.Process]:
+    """Kill the executor whose task waits at the gate; returns it and the task's process.
+
+    :param seconds: within which the gate is reached.
+    """
+    wait_until(reached(marker, driver), f"gate {marker.name}", seconds=seconds)
+    task = psutil.Process(int(marker.read_text()))
+    marker.unlink()
+    executor = executor_of(task)
+    executor.kill()
+    return executor, task

@@ -59,6 +59,15 @@ def spark_cluster(folder: Path, wait_until: Callable[..., Any], *, checkout: boo
             _end(process)
 
 
+def worker_daemons(master: str) -> list[psutil.Process]:
+    """Return the daemons of a cluster that this process runs, which start its executors."""
+    return [
+        process
+        for process in psutil.Process().children()
+        if {"org.apache.spark.deploy.worker.Worker", master} <= {*process.cmdline()}
+    ]
+
+
 def executor_of(worker: psutil.Process) -> psutil.Process:
     """Return the executor's JVM that started a Python worker."""
     return next(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams.errors import ConfigError, RecordError, RunError, UpstreamNotDoneError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from tests.support.kafka.reset_scene import APP, ResetScene
+from tests.support.spark.run_times import BEGIN, END, FENCING, FINISH, PYTHON, STOPS, seconds_of_run
 
 
 @dataclass(kw_only=True)
@@ -164,6 +166,35 @@ def test_driver_says_how_fast_its_tasks_were_when_another_finishes_the_run(
 ) -> None:
     with caplog.at_level("INFO", logger="airflow_kstreams.spark.driver"):
         drive(scene, InProcess(scene=scene), "r1", 0)
-    (line,) = [message for message in caplog.messages if message.startswith("subtopology")]
+    (line,) = [message for message in caplog.messages if "process-rate" in message]
     assert line.startswith("subtopology 0, 1 task: process-rate ")
     assert "commits measured" not in line, "the last commit, too"
+
+
+def parts_of(records: Sequence[logging.LogRecord]) -> list[str]:
+    """Return the parts of a run that its driver's log tells of, in their order."""
+    as_printed = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return [*seconds_of_run("\n".join(map(as_printed.format, records)), started=0, ended=0)]
+
+
+def test_log_tells_the_parts_of_a_run(scene: ResetScene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.run("r1")
+    scene.send("c")
+    caplog.set_level(logging.INFO)
+    caplog.clear()  # what was logged of the run before, if that was asked for
+    drive(scene, InProcess(scene=scene), "r2", None)
+    scene.finish("r2")
+
+    subtopologies = [f"subtopology {number}" for number in range(3)]
+    parts = [PYTHON, BEGIN, FENCING, STOPS, *subtopologies, FINISH, END]
+    assert parts_of(caplog.records) == parts
+
+
+def test_log_ends_within_a_subtopology_when_its_tasks_fail(
+    scene: ResetScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with pytest.raises(RecordError):
+        drive(scene, InProcess(scene=scene, broken={"r1: 1_0"}), "r1", None)
+
+    assert parts_of(caplog.records) == [PYTHON, BEGIN, STOPS, "subtopology 0", "subtopology 1"]
