@@ -166,7 +166,7 @@ def test_driver_says_how_fast_its_tasks_were_when_another_finishes_the_run(
 ) -> None:
     with caplog.at_level("INFO", logger="airflow_kstreams.spark.driver"):
         drive(scene, InProcess(scene=scene), "r1", 0)
-    (line,) = [message for message in caplog.messages if "process-rate" in message]
+    (line,) = [message for message in caplog.messages if message.startswith("subtopology 0, ")]
     assert line.startswith("subtopology 0, 1 task: process-rate ")
     assert "commits measured" not in line, "the last commit, too"
 
