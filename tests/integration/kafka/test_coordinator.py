@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -97,7 +98,8 @@ def test_metadata_topic_reads_as_in_the_spec_when_a_run_begins_and_finishes(
     assert log[-1] == (app.application_id, "1")
     assert log[3:5] == [(f"{app.application_id}-0_{group}", "done") for group in range(2)]
     assert [key for key, _ in log[5:-1]] == [f"{app.repartition}_{number}" for number in range(2)]
-    assert summary.inputs == slice_.inputs
+    # The epoch guards the slice while it is processed; the ledger does not keep it.
+    assert summary.inputs == tuple(msgspec.structs.replace(part, end_epoch=-1) for part in slice_.inputs)
     assert [(task.task_id, task.records_in) for task in summary.tasks] == [
         ("0_0", 7),
         ("0_1", 7),
