@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
 
+import msgspec
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -151,7 +152,9 @@ class Scene:
             self.arrive(meanwhile)
         summary = self.application.run(run_id, (0, 2), interval_ms)
         if frozen is not None:
-            assert summary.inputs == frozen.inputs, "what was frozen moved"
+            # The ledger keeps no epochs: they guard the slice while it is processed.
+            inputs = tuple(msgspec.structs.replace(part, end_epoch=-1) for part in frozen.inputs)
+            assert summary.inputs == inputs, "what was frozen moved"
         return summary
 
 

@@ -15,7 +15,7 @@ from tests.unit.cli.test_app import invoke
 def test_extra_is_refused_with_those_there_are_when_it_is_of_no_use(extra: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"no use for extra '{extra}'") as raised:
         build_archive(tmp_path / "a.tar.gz", extras=[extra])
-    assert raised.value.fix == "use one of rocksdb, schema-registry, or none"
+    assert raised.value.fix == "use one of otel, rocksdb, schema-registry, or none"
 
 
 def test_file_is_named_when_it_cannot_be_written(tmp_path: Path) -> None:
