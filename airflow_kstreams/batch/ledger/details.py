@@ -16,7 +16,7 @@ import msgspec
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.totals import SubtopologyTotals
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, partition_named
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
@@ -75,10 +75,7 @@ def details_of(summary: RunSummary) -> RunDetails:
 
 def entry_of(summary: RunSummary) -> RunSummary:
     """Return what stays of a run: the entry without its details, with its totals."""
-    reports: dict[str, list[TaskReport]] = {}
-    for task in summary.tasks:
-        reports.setdefault(task.task_id.partition("_")[0], []).append(task)
-    totals = tuple(SubtopologyTotals.of(int(sub), of_sub) for sub, of_sub in reports.items())
+    totals = tuple(SubtopologyTotals.of(*of_sub) for of_sub in by_subtopology(summary.tasks).items())
     return msgspec.structs.replace(
         summary,
         inputs=(),

@@ -78,14 +78,6 @@ def figures(reports: Sequence[TaskReport]) -> dict[str, float | None]:
     return {name: found.get(name) for name in UNITS}
 
 
-def by_subtopology(reports: Iterable[TaskReport]) -> dict[int, list[TaskReport]]:
-    """Return reports by the subtopology of their tasks, in order."""
-    found: dict[int, list[TaskReport]] = {}
-    for report in reports:
-        found.setdefault(int(report.task_id.partition("_")[0]), []).append(report)
-    return dict(sorted(found.items()))
-
-
 def slowest_first(reports: Iterable[TaskReport]) -> list[TaskReport]:
     """Return reports, those of the tasks that needed most time to process first; unknown ones last."""
     return sorted(reports, key=lambda report: (-_processing_ns(report.metrics), report.task_id))

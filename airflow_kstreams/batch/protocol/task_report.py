@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
@@ -44,3 +46,19 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int = 0
     records_ahead: int | None = None
     metrics: TaskMetrics | None = None
+
+
+def subtopology_of(task_id: str) -> int:
+    """Return the subtopology of a task.
+
+    :param task_id: ``<subtopology>_<group>``.
+    """
+    return int(task_id.partition("_")[0])
+
+
+def by_subtopology(reports: Iterable[TaskReport]) -> dict[int, list[TaskReport]]:
+    """Return reports by the subtopology of their tasks, in order."""
+    found: dict[int, list[TaskReport]] = {}
+    for report in reports:
+        found.setdefault(subtopology_of(report.task_id), []).append(report)
+    return dict(sorted(found.items()))

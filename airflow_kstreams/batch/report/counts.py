@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.metrics.figures import by_subtopology, speed_text
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.metrics.figures import speed_text
+from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology
 from airflow_kstreams.streams.record_counts import OTHER_NODES
 
 #: What a rule by which a record went no further is called.

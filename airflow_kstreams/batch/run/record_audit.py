@@ -31,6 +31,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice import FrozenPartition
+from airflow_kstreams.batch.protocol.task_report import subtopology_of
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.record_counts import DROPPING, RecordCounts, counts_in_all
 
@@ -52,7 +53,7 @@ def counts_by_subtopology(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata
     """Add up what the tasks of each subtopology counted, where it is known of all of them."""
     of_each: dict[int, dict[str, OffsetMetadata]] = {}
     for task_id, committed in tasks.items():
-        of_each.setdefault(_subtopology_of(task_id), {})[task_id] = committed
+        of_each.setdefault(subtopology_of(task_id), {})[task_id] = committed
     added = {number: counts_of(plan, its_tasks) for number, its_tasks in of_each.items()}
     return {number: counts for number, counts in added.items() if counts is not None}
 
@@ -80,7 +81,7 @@ def audit(
 def _counts(plan: TopologyPlan, committed: OffsetMetadata) -> RecordCounts | None:
     if committed.counts is None:
         return None
-    return committed.counts.unpacked(plan.subtopology(_subtopology_of(committed.task_id)))
+    return committed.counts.unpacked(plan.subtopology(subtopology_of(committed.task_id)))
 
 
 def _task(plan: TopologyPlan, task_id: str, committed: OffsetMetadata) -> Iterator[str]:
@@ -98,7 +99,7 @@ def _task(plan: TopologyPlan, task_id: str, committed: OffsetMetadata) -> Iterat
     for what, (total, parts) in twice.items():
         if total != parts:
             yield f"task {task_id} counted {total} records {what} in all, and {parts} by topic and node"
-    wrong = committed.counts.wrong(plan.subtopology(_subtopology_of(task_id)))
+    wrong = committed.counts.wrong(plan.subtopology(subtopology_of(task_id)))
     if wrong is not None:
         topic, arrived, written = wrong
         yield (
@@ -133,7 +134,3 @@ def _between(plan: TopologyPlan, counts: RecordCounts | None) -> Iterator[str]:
                 "of the engine in what it counts: see the topic's settings and the broker's log, else report "
                 "this line"
             )
-
-
-def _subtopology_of(task_id: str) -> int:
-    return int(task_id.partition("_")[0])

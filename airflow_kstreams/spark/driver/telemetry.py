@@ -19,11 +19,10 @@ from airflow_kstreams.batch.metrics.figures import (
     TOTALS,
     UNITS,
     airflow_name,
-    by_subtopology,
     figures,
     slowest_first,
 )
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology, subtopology_of
 from airflow_kstreams.launch.metrics_target import MetricsTarget
 from airflow_kstreams.streams.errors import MissingExtraError
 from airflow_kstreams.streams.extras import require
@@ -129,7 +128,7 @@ class OpenTelemetry:
     def _own_readers(self) -> Sequence[MetricReader]:
         from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
 
-        chosen = os.environ.get(EXPORTER_VARIABLE, "").strip().lower()
+        chosen = _chosen()
         if chosen == "none":
             return []
         exporters: list[MetricExporter] = []
@@ -164,7 +163,7 @@ def by_hand() -> MetricsTarget | None:
     """Return where a driver exports to that was not started by Airflow: nowhere, unless the variable
     ``OTEL_METRICS_EXPORTER`` names an exporter.
     """
-    chosen = os.environ.get(EXPORTER_VARIABLE, "").strip().lower()
+    chosen = _chosen()
     if chosen in ("", "none"):
         return None
     if chosen not in ("otlp", "console"):
@@ -181,10 +180,10 @@ def _points(measured: Measured) -> Iterator[_Point]:
     others = by_subtopology(slowest[MOST_POINTS:])
     if others:
         log.info("%d tasks are exported together as task=%s", len(slowest) - MOST_POINTS, OTHER)
-    named = [(reports[0].task_id.partition("_")[0], task, reports) for task, reports in groups.items()]
-    named += [(str(subtopology), OTHER, reports) for subtopology, reports in others.items()]
+    named = [(subtopology_of(task), task, reports) for task, reports in groups.items()]
+    named += [(subtopology, OTHER, reports) for subtopology, reports in others.items()]
     for subtopology, task, reports in named:
-        attributes = {**of_application, "subtopology": subtopology, "task": task}
+        attributes = {**of_application, "subtopology": str(subtopology), "task": task}
         for name, value in figures(reports).items():
             if value is not None:
                 yield name, attributes, value
@@ -215,6 +214,10 @@ def _unit(unit: str) -> str:
         return unit
     what, slash, time = unit.partition("/")
     return f"{{{what.removesuffix('s')}}}{slash}{time}"
+
+
+def _chosen() -> str:
+    return os.environ.get(EXPORTER_VARIABLE, "").strip().lower()
 
 
 def _first(variables: Sequence[str]) -> str:

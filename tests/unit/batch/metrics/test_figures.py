@@ -5,7 +5,6 @@ import pytest
 from airflow_kstreams.batch.metrics.figures import (
     TOTALS,
     UNITS,
-    by_subtopology,
     figures,
     latency_text,
     slowest_first,
@@ -13,7 +12,7 @@ from airflow_kstreams.batch.metrics.figures import (
     task_line,
 )
 from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology
 from airflow_kstreams.streams.latencies import Latencies, LatencyRecorder
 
 
