@@ -75,8 +75,8 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
             ],
             numbers=5,
         )
-    if found.tasks:
-        yield _speed(found)
+    if tasks := found.tasks:
+        yield _speed(found, tasks)
     shown = sorted((*found.runs, *found.taken_back), key=lambda run: run.finished_ms)
     shown = shown[max(0, len(shown) - runs) :]
     if shown:
@@ -133,13 +133,13 @@ def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:
             return
 
 
-def _speed(found: RunStatus) -> Table:
+def _speed(found: RunStatus, reports: Sequence[TaskReport]) -> Table:
     """Return how fast the tasks are, or were: the slowest first, in a row each, the others in one."""
     from airflow_kstreams.batch.metrics.figures import slowest_first
     from airflow_kstreams.explore.tables import Table
 
     run = found.continuous or found.slice
-    tasks = slowest_first(found.tasks)
+    tasks = slowest_first(reports)
     rows = [_figures(task.task_id, [task]) for task in tasks[:_TASKS]]
     if others := tasks[_TASKS:]:
         rows.append(_figures(f"{len(others)} others", others))

@@ -35,6 +35,7 @@ from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.executors import SparkExecutors
 from airflow_kstreams.spark.driver.telemetry import OpenTelemetry, by_hand
 from airflow_kstreams.spark.executor.local_files import load_client_config
+from airflow_kstreams.spark.executor.log_lines import LINE
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError
 from airflow_kstreams.streams.extras import require
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -64,9 +65,7 @@ def run(topology: Callable[[], Topology], argv: Sequence[str] | None = None) -> 
     :param topology: the top-level function of the application file that returns the topology.
     :param argv: command line; ``sys.argv`` by default.
     """
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    logging.basicConfig(level=logging.INFO, format=LINE, stream=sys.stderr)
     sys.exit(main(topology, sys.argv[1:] if argv is None else argv))
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 
+#: Of every process of a run, so that a log which several of them write reads as one.
+LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
 _PACKAGE = "airflow_kstreams"
 
 
@@ -17,7 +20,7 @@ def show_log_lines() -> None:
     if package.hasHandlers():
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(logging.Formatter(LINE))
     package.addHandler(handler)
     package.setLevel(logging.INFO)
     # An application file may set up the root's logging later; each line comes once.
