@@ -57,7 +57,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     :param drive: seconds of the driver, less those of its tasks: begin, stops between subtopologies, finish.
     :param sense: seconds of three sensors: this run, the first run, one that never was.
     :param tasks: seconds of the tasks, which are no cost of the protocol alone.
-    :param fence: seconds that fencing every task takes, which only a run that is not settled needs.
+    :param fence: seconds that fencing every task takes. A begin fences the tasks of the run before: where a
+        case runs several times, ``capture`` holds that, too.
     :param memory_mb: by which the process grew at most meanwhile, with the runs' own records.
     :param written: records of the protocol's topics.
     :param written_kb: their kilobytes.

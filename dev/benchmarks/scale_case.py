@@ -129,7 +129,7 @@ def cost(case: Case, cluster: ClusterPort, clock: Clock) -> Cost:
     app = Application(application_id=APP, topology=topology, settings=_SETTINGS, on=cluster, clock=clock)
     run_ids = [f"measured {number}" for number in range(repeats(case))]
     sensed = {_past(case, app, cluster): True, "never": False}
-    memory = _PeakMemory()
+    memory = _PeakGrowth()
     runs = []
     for run_id in run_ids:
         _publish(cluster, partitions)
@@ -186,8 +186,10 @@ def _run(app: Application, run_id: str, *, partitions: int, sensed: Mapping[str,
     }
 
 
-class _PeakMemory:
-    """By how much this process grows at most, from the moment this is made."""
+class _PeakGrowth:
+    """By how much this process grows at most, from the moment this is made: the kernel's own peak, since what
+    samples (``memory.py``) misses runs of some milliseconds.
+    """
 
     def __init__(self) -> None:
         gc.collect()
