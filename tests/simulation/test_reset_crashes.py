@@ -6,10 +6,10 @@ with something happening at its first port call, its second, and so on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -18,10 +18,8 @@ from airflow_kstreams.batch.reset.scenario import ShiftBy
 from airflow_kstreams.streams.errors import KStreamsError, RunBusyError, RunError
 from airflow_kstreams.testing import FaultyCluster
 from tests.support.crash import Crash
-from tests.support.kafka.interception import CrashingAt
+from tests.support.kafka.interception import CrashingAt, Meanwhile
 from tests.support.kafka.reset_scene import ResetScene
-
-T = TypeVar("T")
 
 #: What all runs together say of each value when nothing was reset, and when everything is processed again.
 COUNTS = {"a": 3, "b": 1, "c": 1, "d": 2, "e": 1}
@@ -161,20 +159,6 @@ def test_another_reset_is_whole_when_the_first_died_anywhere() -> None:
         scene.reset(inputs="in", intermediates="mid", delete_stop_offsets=True)
         scene.run("next")
         assert dict(scene.counts()) == COUNTS, where
-
-
-class Meanwhile:
-    """An interceptor that does something once, before the n-th call."""
-
-    def __init__(self, number: int, action: Callable[[], object]) -> None:
-        self._left = number
-        self._action = action
-
-    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
-        self._left -= 1
-        if self._left == -1:
-            self._action()
-        return effect()
 
 
 def test_tasks_at_work_change_nothing_at_any_call_of_a_forced_reset() -> None:

@@ -8,7 +8,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -249,16 +249,15 @@ def peak_memory(processes: dict[str, int]) -> Iterator[dict[str, float]]:
 
     :param processes: id by name.
     """
-    watches = {name: PeakMemory(pid) for name, pid in processes.items() if psutil.pid_exists(pid)}
     peaks: dict[str, float] = {}
-    for watch in watches.values():
-        watch.__enter__()
-    try:
+    with ExitStack() as stack:
+        watches = {
+            name: stack.enter_context(PeakMemory(pid))
+            for name, pid in processes.items()
+            if psutil.pid_exists(pid)
+        }
         yield peaks
-    finally:
-        for name, watch in watches.items():
-            watch.__exit__(None, None, None)
-            peaks[name] = watch.megabytes
+    peaks |= {name: watch.megabytes for name, watch in watches.items()}
 
 
 def _row(name: str, cells: Sequence[str]) -> str:

@@ -8,17 +8,13 @@ from airflow_kstreams.batch.protocol.data_loss import describe_producers
 from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
-from airflow_kstreams.testing import InMemoryKafka
-from tests.support.kafka.in_process import Application
-from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, results
+from tests.support.kafka.copies import APP, copying, kafka_with_topics, publish, results
 
 
 @pytest.mark.parametrize("topic", [ProtocolTopics(APP).metadata, ProtocolTopics(APP).ledger])
 def test_nothing_is_begun_when_an_open_transaction_hides_what_is_committed(topic: str) -> None:
-    kafka = InMemoryKafka()
-    for name in ("in", "middle", "out"):
-        kafka.create_topic(name, partitions=2)
-    app = Application(application_id=APP, topology=copied(), on=kafka, clock=kafka.clock)
+    kafka = kafka_with_topics()
+    app = copying(kafka)
     publish(kafka, 1, 2)
     app.run("run-1")
     publish(kafka, 3)

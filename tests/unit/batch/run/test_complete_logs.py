@@ -17,11 +17,11 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
+from tests.support.kafka.copies import APP, counted, publish, refused
 from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
-from tests.unit.batch.run.test_losses_between_runs import APP, counted, publish, refused
 
 CHANGELOG = f"{APP}-counts-changelog"
 AT = TopicPartition(CHANGELOG, 0)

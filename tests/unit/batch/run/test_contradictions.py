@@ -27,20 +27,12 @@ from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka import LogRecord
 from tests.support.kafka.continuous_scene import SwitchingApplication
+from tests.support.kafka.copies import APP, TEXT, copying, counted, publish, refused, results
 from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.batch.run.test_complete_logs import counts
-from tests.unit.batch.run.test_losses_between_runs import (
-    APP,
-    TEXT,
-    copied,
-    counted,
-    publish,
-    refused,
-    results,
-)
 
 METADATA, LEDGER = ProtocolTopics(APP).protocol
 IN = TopicPartition("in", 0)
@@ -71,7 +63,7 @@ def kafka() -> InMemoryKafka:
 @pytest.fixture
 def app(kafka: InMemoryKafka) -> Application:
     """An application without state."""
-    return Application(application_id=APP, topology=copied(), on=kafka, clock=kafka.clock)
+    return copying(kafka)
 
 
 @pytest.fixture

@@ -4,64 +4,35 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams import KStreamBuilder
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.copies import (
+    APP,
+    TEXT,
+    copied,
+    copying,
+    counted,
+    kafka_with_topics,
+    publish,
+    recreate,
+    refused,
+    results,
+)
 from tests.support.kafka.earlier_version import forget_checkpoints
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
 
-APP = "app"
-TEXT = serdes.string()
-
-
-def copied() -> Topology:
-    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
-    builder.stream("in").through("middle").send_to("out")
-    return builder.build()
-
-
-def counted() -> Topology:
-    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
-    builder.stream("in").group_by(lambda _, value: value).count(store="counts").to_stream().send_to(
-        "out", value_serde=serdes.int64()
-    )
-    return builder.build()
-
 
 @pytest.fixture
 def kafka() -> InMemoryKafka:
-    kafka = InMemoryKafka()
-    for topic in ("in", "middle", "out"):
-        kafka.create_topic(topic, partitions=2)
-    return kafka
+    return kafka_with_topics()
 
 
 @pytest.fixture
 def app(kafka: InMemoryKafka) -> Application:
-    return Application(application_id=APP, topology=copied(), on=kafka, clock=kafka.clock)
-
-
-def publish(kafka: InMemoryKafka, *values: object, partition: int = 0, topic: str = "in") -> None:
-    for value in values:
-        kafka.append(topic, str(value).encode(), str(value).encode(), partition=partition)
-
-
-def results(kafka: InMemoryKafka) -> list[str]:
-    return sorted((value or b"").decode() for value in kafka.values("out"))
-
-
-def recreate(kafka: InMemoryKafka, topic: str, partitions: int = 2) -> None:
-    kafka.admin().delete_topics([topic])
-    kafka.create_topic(topic, partitions=partitions)
-
-
-def refused(app: Application, run_id: str) -> DataLossError:
-    with pytest.raises(DataLossError) as caught:
-        app.begin(run_id)
-    return caught.value
+    return copying(kafka)
 
 
 def test_every_partition_is_named_with_offsets_and_number_when_records_were_deleted(

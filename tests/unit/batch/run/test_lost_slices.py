@@ -18,26 +18,23 @@ from airflow_kstreams.streams.errors import (
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.copies import APP, copied, copying, kafka_with_topics, publish, refused, results
 from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
-from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, refused, results
 
 METADATA, LEDGER = ProtocolTopics(APP).protocol
 
 
 @pytest.fixture
 def kafka() -> InMemoryKafka:
-    kafka = InMemoryKafka()
-    for topic in ("in", "middle", "out"):
-        kafka.create_topic(topic, partitions=2)
-    return kafka
+    return kafka_with_topics()
 
 
 @pytest.fixture
 def app(kafka: InMemoryKafka) -> Application:
-    return Application(application_id=APP, topology=copied(), on=kafka, clock=kafka.clock)
+    return copying(kafka)
 
 
 @pytest.mark.parametrize("run_id", ["run-2", "run-3"], ids=["the run again", "the next run"])

@@ -14,33 +14,32 @@ from airflow_kstreams.streams.errors import DataLossError, StopOffsetUnreachable
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
-from tests.support.kafka.in_process import Application
-from tests.support.kafka.interception import Once
-from tests.support.kafka.printed_commands import accept_in_memory
-from tests.unit.batch.run.test_losses_between_runs import (
+from tests.support.kafka.copies import (
     APP,
     TEXT,
     copied,
+    copying,
     counted,
+    kafka_with_topics,
     publish,
     recreate,
     results,
 )
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import Once
+from tests.support.kafka.printed_commands import accept_in_memory
 
 IN = TopicPartition("in", 0)
 
 
 @pytest.fixture
 def kafka() -> InMemoryKafka:
-    kafka = InMemoryKafka()
-    for topic in ("in", "middle", "out"):
-        kafka.create_topic(topic, partitions=2)
-    return kafka
+    return kafka_with_topics()
 
 
 @pytest.fixture
 def app(kafka: InMemoryKafka) -> Application:
-    return Application(application_id=APP, topology=copied(), on=kafka, clock=kafka.clock)
+    return copying(kafka)
 
 
 def run_task(app: Application, slice_: Any, subtopology: int, group: int) -> DataLossError:

@@ -16,10 +16,10 @@ from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import Headers, TopicSpec
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.copies import APP, counted, publish
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
-from tests.unit.batch.run.test_losses_between_runs import APP, counted, publish
 
 CHANGELOG = f"{APP}-counts-changelog"
 

@@ -13,32 +13,23 @@ from airflow_kstreams.batch.protocol.metadata import read_metadata
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.copies import APP, copying, kafka_with_topics, publish, results
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
-from tests.unit.batch.run.test_losses_between_runs import APP, copied, publish, results
 
 IN, MIDDLE = TopicPartition("in", 0), TopicPartition("middle", 0)
 
 
 @pytest.fixture
 def kafka() -> InMemoryKafka:
-    kafka = InMemoryKafka()
-    for topic in ("in", "middle", "out"):
-        kafka.create_topic(topic, partitions=2)
-    return kafka
+    return kafka_with_topics()
 
 
 @pytest.fixture
 def app(kafka: InMemoryKafka) -> Application:
     # A commit after each record, and fetches of one: each place in the slice can be met.
-    return Application(
-        application_id=APP,
-        topology=copied(),
-        on=kafka,
-        clock=kafka.clock,
-        settings={"commit.every.records": 1, "commit.interval.ms": 1},
-    )
+    return copying(kafka, {"commit.every.records": 1, "commit.interval.ms": 1})
 
 
 @pytest.fixture(autouse=True)
