@@ -141,10 +141,10 @@ class Scene:
                 return summary
             # A dead task's transaction would be waited for until it times out.
             self.kafka.clock.sleep(30)
-            finished = read_ledger(self.kafka, APP, clock=self.kafka.clock).all_runs().get(run_id)
-            if finished is not None:
+            ledger = read_ledger(self.kafka, APP, clock=self.kafka.clock)
+            if (finished := ledger.find(run_id)) is not None:
                 event("it had finished the run")
-                return finished
+                return ledger.detailed(finished)
             folded = read_metadata(self.kafka, APP, clock=self.kafka.clock)
             if folded.state is RunState.RUNNING and folded.slice is not None:
                 frozen = folded.slice
