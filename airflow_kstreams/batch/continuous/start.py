@@ -89,12 +89,7 @@ def begin_continuous(
     check_run_id(run_id)
     refuse_other_application(plan, session.application_id)
     caller = Caller(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)
-    before = session.read_ledger(wait_ms=0)
-    with coordinator.beginning(caller, before, ensure_topics=ensure_ledger_topic) as ledger:
-        coordinator.lease.refuse_busy(ledger, caller)
-        last = ledger.continuous.generation if ledger.continuous is not None else 0
-        request = SliceRequest(run_id=run_id, plan=plan, generation=last + 1, groups=groups)
-        run = _begin_claimed(coordinator, caller, request, ledger)
+    run = coordinator.lease.taking_over(caller)(_begin, coordinator, caller, plan, groups)
     with session.reading:
         refuse_shared(session.neighbours, run.plan)
     return run
@@ -109,6 +104,17 @@ def delete_metadata(coordinator: Coordinator) -> None:
     coordinator.lease.renew()
     session = coordinator.session
     session.admin.delete_topics([ProtocolTopics(session.application_id).metadata])
+
+
+def _begin(
+    coordinator: Coordinator, caller: Caller, plan: TopologyPlan, groups: AskGroups | None
+) -> ContinuousRun:
+    before = coordinator.session.read_ledger(wait_ms=0)
+    with coordinator.beginning(caller, before, ensure_topics=ensure_ledger_topic) as ledger:
+        coordinator.lease.refuse_busy(ledger, caller)
+        last = ledger.continuous.generation if ledger.continuous is not None else 0
+        request = SliceRequest(run_id=caller.run_id, plan=plan, generation=last + 1, groups=groups)
+        return _begin_claimed(coordinator, caller, request, ledger)
 
 
 def _begin_claimed(

@@ -141,14 +141,7 @@ class Coordinator:
             dag_id=dag_id,
         )
         log.info("application %s: run %s is to begin", self._app, run_id)
-        ledger = self.session.read_ledger(wait_ms=0)
-        if (done := ledger.find(run_id)) is not None:
-            return self._finished(request, ledger.detailed(done))
-        waiting = self._waiting_slice(caller, plan, ledger)
-        if waiting is not None:
-            return BeginResult(slice=waiting)
-        with self.beginning(caller, ledger, ensure_topics=ensure_protocol_topics) as ledger:
-            begun = self._begin_claimed(caller, request, ledger)
+        begun = self.lease.taking_over(caller)(self._begin, caller, request)
         if begun.slice is not None:
             with self.session.reading:
                 refuse_shared(self.session.neighbours, begun.slice.plan)
@@ -205,10 +198,31 @@ class Coordinator:
         :raises RunSupersededError: another driver has taken the run over.
         """
         check_run_id(run_id)
+        caller = Caller(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
+        return self.lease.taking_over(caller, same_run_may_wait=False)(self._finish, caller, reports)
+
+    def close(self) -> None:
+        """Give up a lease that is still held, and close the clients."""
+        try:
+            self.lease.close()
+        finally:
+            self.session.close()
+
+    def _begin(self, caller: Caller, request: SliceRequest) -> BeginResult:
+        ledger = self.session.read_ledger(wait_ms=0)
+        if (done := ledger.find(caller.run_id)) is not None:
+            return self._finished(request, ledger.detailed(done))
+        waiting = self._waiting_slice(caller, request.plan, ledger)
+        if waiting is not None:
+            return BeginResult(slice=waiting)
+        with self.beginning(caller, ledger, ensure_topics=ensure_protocol_topics) as ledger:
+            return self._begin_claimed(caller, request, ledger)
+
+    def _finish(self, caller: Caller, reports: Collection[TaskReport]) -> RunSummary:
+        run_id = caller.run_id
         ledger = self.session.read_ledger(wait_ms=0)
         if (done := _finished_run(ledger, run_id)) is not None:
             return done
-        caller = Caller(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
         self.lease.await_turn(ledger, caller, same_run_may_wait=False)
         try:
             return self._finish_claimed(run_id, caller, reports)
@@ -229,13 +243,6 @@ class Coordinator:
         self.lease.reclaim()
         done = _finished_run(self.session.read_ledger(), run_id)
         return done or self._finish_claimed(run_id, caller, reports)
-
-    def close(self) -> None:
-        """Give up a lease that is still held, and close the clients."""
-        try:
-            self.lease.close()
-        finally:
-            self.session.close()
 
     def _finished(self, request: SliceRequest, summary: RunSummary) -> BeginResult:
         check_finished(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
+import tenacity
 
 from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
@@ -36,6 +37,8 @@ from airflow_kstreams.streams.errors import (
 log = logging.getLogger(__name__)
 
 _RENEWALS_PER_LEASE = 3
+#: The second attempt meets a lease that was renewed a moment ago; more are for stalls.
+_TAKEOVERS = 5
 
 
 class CoordinatorLease:
@@ -228,6 +231,33 @@ class CoordinatorLease:
         self.refuse_busy(ledger, caller, same_run_may_wait=same_run_may_wait)
         return ledger
 
+    def taking_over(self, caller: Caller, *, same_run_may_wait: bool = True) -> tenacity.Retrying:
+        """Return what calls a function again while the lease is of an owner whom the caller takes over.
+
+        Such an owner may be alive, as a driver is that its worker left behind: when it renews its lease
+        between the caller's claim and write, it finds the lease still its own, and claims the id back.
+
+        :param same_run_may_wait: as for :meth:`await_turn`.
+        """
+
+        def overtaken(error: BaseException) -> bool:
+            if not isinstance(error, RunBusyError):
+                return False
+            ledger = self._session.read_ledger()
+            lease = ledger.held_lease
+            return (
+                ledger.unfinished_reset is None
+                and lease is not None
+                and _takes_over(caller, lease, same_run_may_wait=same_run_may_wait)
+            )
+
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception(overtaken),
+            stop=tenacity.stop_after_attempt(_TAKEOVERS),
+            before_sleep=tenacity.before_sleep_log(log, logging.WARNING),
+            reraise=True,
+        )
+
     @contextmanager
     def racing(self, caller: Caller, ledger: Ledger) -> Iterator[None]:
         """Raise a race that a caller lost while it began as what it was, however the loss looked.
@@ -257,10 +287,7 @@ class CoordinatorLease:
         lease = ledger.held_lease
         if lease is None or self._others.is_free(ledger) or self._is_mine(lease):
             return None
-        same_run = lease.owner_run_id == caller.run_id and lease.continuous == caller.continuous
-        if same_run and (not same_run_may_wait or caller.order > lease.order):
-            return None
-        return lease
+        return None if _takes_over(caller, lease, same_run_may_wait=same_run_may_wait) else lease
 
     def _renewal(
         self, release: Callable[[], None], on_superseded: Callable[[], None] | None = None
@@ -279,6 +306,12 @@ class CoordinatorLease:
             lease.order,
             lease.generation,
         )
+
+
+def _takes_over(caller: Caller, lease: Lease, *, same_run_may_wait: bool) -> bool:
+    """Whether a lease is of the caller's own run, and of an attempt that the caller follows."""
+    same_run = lease.owner_run_id == caller.run_id and lease.continuous == caller.continuous
+    return same_run and (not same_run_may_wait or caller.order > lease.order)
 
 
 def _none_held() -> ConfigError:

@@ -373,3 +373,43 @@ def test_lease_of_a_new_owner_stays_when_the_old_one_releases_late(
     with pytest.raises(RunBusyError):
         Coordinator(kafka, SETTINGS, clock=waiting).begin("next", topology.plan(APP), hold_lease=True)
     retry.lease.renew()
+
+
+@pytest.fixture
+def left_behind(kafka: InMemoryKafka, topology: Topology) -> Coordinator:
+    """The driver of a first attempt, whose tasks are done. It lives, and its worker does not."""
+    driver = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    begun = driver.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
+    assert begun.slice is not None
+    run_tasks(kafka, topology, begun.slice, kafka.clock)
+    return driver
+
+
+def test_attempt_takes_over_from_a_living_one_that_renews_its_lease_in_between(
+    kafka: InMemoryKafka, topology: Topology, left_behind: Coordinator
+) -> None:
+    # Fenced by the claim, it finds the lease still its own, and claims its id back.
+    steps = Steps()
+    steps.left += [Step("writer.commit", "", left_behind.lease.renew)] * 2
+    retry = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+
+    begun = retry.begin("run", topology.plan(APP), order=(0, 2), hold_lease=True)
+
+    assert not steps.left
+    assert begun.slice is not None
+    assert begun.slice.generation == 2
+    with pytest.raises(RunSupersededError):
+        left_behind.lease.renew()
+
+
+def test_run_is_finished_beside_a_living_driver_that_renews_its_lease_in_between(
+    kafka: InMemoryKafka, left_behind: Coordinator
+) -> None:
+    steps = Steps()
+    steps.left += [Step("writer.commit", "", left_behind.lease.renew)] * 2
+    finisher = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+
+    done = finisher.finish("run")
+
+    assert not steps.left
+    assert left_behind.finish("run").finished_ms == done.finished_ms
