@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams import timestamps
+    from airflow_kstreams.streams.calls.call import CallContext, CallTimeoutError
     from airflow_kstreams.streams.errors import (
         ConfigError,
         KStreamsError,
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "CallContext",
+    "CallTimeoutError",
     "ConfigError",
     "EqualIds",
     "FixedGroups",
@@ -102,6 +105,8 @@ __all__ = [
 
 #: Where each name lives, below this package; a module stands for itself.
 _HOMES = {
+    "CallContext": "calls.call",
+    "CallTimeoutError": "calls.call",
     "ConfigError": "errors",
     "EqualIds": "partitioning.partition_grouper",
     "FixedGroups": "partitioning.partition_grouper",

@@ -13,6 +13,7 @@ error                               recovery
 ``TaskFencedError``                 none here: a newer attempt owns the task; Spark may retry
 ``TaskCorruptedError``              drop local state and restore from the changelog
 ``TransactionAbortedError``         abort, drop local state, resume from the committed offsets
+``CallsStuckError``                 mend the function that blocks; another attempt has other threads
 ``StateStoreError``                 restore from the changelog
 ``StoreSerdeError``                 give the store a serde that fits its values; a retry cannot help
 ``RunBusyError``                    retry later, another owner holds the lease
@@ -186,6 +187,10 @@ class TaskCorruptedError(TaskError):
 
 class TransactionAbortedError(TaskError):
     """The broker or the client asked for the transaction to be aborted."""
+
+
+class CallsStuckError(TaskError):
+    """Calls of an asynchronous node keep the task from going on, or its process from getting rid of them."""
 
 
 class StateStoreError(KStreamsError):

@@ -38,6 +38,30 @@ def check_functions(call: str, *, fix: str = "pass a function, e.g. a lambda", *
             )
 
 
+def check_called_functions(call: str, *, threads: bool, **given: object) -> None:
+    """Refuse what an asynchronous node cannot call: anything but a coroutine function, and with ``threads``
+    anything but a plain one.
+
+    :param call: what was called, for the message: ``map_values_async``.
+    :param given: argument -> what the user gave.
+    :raises TopologyError: one of them is no such function.
+    """
+    for argument, function in given.items():
+        if not callable(function):
+            raise TopologyError(
+                f"{call} at {call_site()} is given {type(function).__name__} as {argument}, "
+                "expected a function",
+                fix="pass a function written with async def, or with threads=True a plain one",
+            )
+        if is_async(function) == threads:
+            raise TopologyError(
+                f"{call} at {call_site()} is given {'an async' if threads else 'a plain'} function as "
+                f"{argument}{' and threads=True' if threads else ''}: "
+                + ("a thread would only get a coroutine" if threads else "it would hold up every other call"),
+                fix="leave out threads=True" if threads else "write it with async def, or pass threads=True",
+            )
+
+
 def is_async(function: Callable[..., object]) -> bool:
     """Say whether calling an object gives a coroutine or an asynchronous generator rather than a result."""
     while isinstance(function, functools.partial):

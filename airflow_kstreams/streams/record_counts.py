@@ -121,16 +121,28 @@ def _in_order(entries: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
     return tuple(sorted(added, key=lambda entry: (-entry.records, entry.node, entry.rule)))
 
 
-class Counters:
-    """The counts of one attempt of a task; a cell is a list that holds one number."""
+#: What nodes left out, by node and rule.
+LeftOutCounts = list[tuple[tuple[str, Rule], int]]
 
-    def __init__(self) -> None:
+
+class Counters:
+    """The counts of one attempt of a task; a cell is a list that holds one number.
+
+    :param early: names of the nodes that count for records that are not released yet; what they count is not
+        in any sum until it is taken out and added.
+    """
+
+    def __init__(self, early: frozenset[str] = frozenset()) -> None:
+        self._early = early
+        self._early_cells: dict[tuple[str, Rule], list[int]] = {}
         self._left_out: dict[tuple[str, Rule], list[int]] = {}
         self._written: dict[str, list[int]] = {}
         self._sent: dict[str, list[int]] = {}
 
     def left_out(self, node: str, rule: Rule) -> list[int]:
         """Return the cell of what goes no further at a node by a rule."""
+        if node in self._early:
+            return self._early_cells.setdefault((node, rule), [0])
         return self._left_out.setdefault((node, rule), [0])
 
     def written(self, topic: str) -> list[int]:
@@ -149,6 +161,20 @@ class Counters:
             cell[0] += 1
 
         return count
+
+    def take_early(self) -> LeftOutCounts:
+        """Return what nodes counted for records that are not released yet, and forget it."""
+        taken: LeftOutCounts = []
+        for place, cell in self._early_cells.items():
+            if cell[0]:
+                taken.append((place, cell[0]))
+                cell[0] = 0
+        return taken
+
+    def add(self, counts: LeftOutCounts) -> None:
+        """Count what was taken out."""
+        for place, number in counts:
+            self._left_out.setdefault(place, [0])[0] += number
 
     @property
     def output(self) -> int:

@@ -113,6 +113,23 @@ class ApplicationSettings:
     num_stream_threads: int = _setting(
         1, minimum=1, doc="Threads a Spark task slot may use to run its tasks side by side."
     )
+    num_threads_per_task: int = _setting(
+        1,
+        minimum=1,
+        doc="Threads of one task for the plain functions of its asynchronous nodes (threads=True).",
+    )
+    max_waiting_results: int = _setting(
+        0,
+        doc="Records of a task that may be chosen and not released: they wait for a call of theirs, or for "
+        "one of a record before them. 0 = 20 times the largest max_in_flight of its asynchronous nodes, so "
+        "that one slow call does not stop the rest.",
+    )
+    max_waiting_bytes: int = _setting(
+        64 * 1024 * 1024,
+        minimum=1,
+        doc="Bytes that those records may take up, with their results and changes of state, as estimated. "
+        "64 MiB beside the client's own queues. One record is always taken.",
+    )
     max_timestamp_ahead_ms: int = _setting(
         86_400_000,
         minimum=-1,

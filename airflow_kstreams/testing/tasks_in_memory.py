@@ -35,6 +35,7 @@ from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.kept_changelogs import KeptChangelogs
 from airflow_kstreams.testing.output_topics import OutputTopics
+from airflow_kstreams.testing.seeded_caller import SeededCaller
 
 #: Records that a task processes between two looks whether a commit is due; it makes no difference.
 _CHUNK = 2_000
@@ -46,6 +47,7 @@ class TasksInMemory:
     :param groups: the partition groups, by subtopology id.
     :param topics: give what the tasks write its offsets.
     :param outputs: get what the tasks commit.
+    :param async_seed: draws in which order the calls of asynchronous nodes end.
     :ivar now_ms: the wall clock, epoch milliseconds.
     :ivar failed: the task that failed, None if none did.
     """
@@ -59,13 +61,14 @@ class TasksInMemory:
         settings: ApplicationSettings,
         topics: InMemoryTopics,
         outputs: OutputTopics,
-        now_ms: int,
+        async_seed: int,
     ) -> None:
         self._topology = topology
         self._settings = settings
         self._topics = topics
         self._outputs = outputs
-        self.now_ms = now_ms
+        self.now_ms = 0
+        self._async_seed = async_seed
         self.failed: StreamTask | None = None
         self._changelogs = KeptChangelogs(plan.changelogs)
         self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
@@ -156,6 +159,11 @@ class TasksInMemory:
                     written = self._commit(task)
                 self._follow(written)
 
+    def stop_calls(self) -> None:
+        """Give up what asynchronous nodes still do; the tasks are not used any more."""
+        for task in self._all():
+            task.stop_calls()
+
     def punctuate(self) -> None:
         """Let the wall-clock timers fire that are due; a task that is not open has none."""
         for task in self._all():
@@ -182,6 +190,7 @@ class TasksInMemory:
             environment=TaskEnvironment(
                 now_ms=lambda: self.now_ms,
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
+                make_caller=lambda stations: SeededCaller(stations, seed=self._async_seed),
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
             ),
         )
@@ -204,6 +213,7 @@ class TasksInMemory:
 
     def _renew(self) -> None:
         """Make the tasks of the next run from what the last one committed."""
+        self.stop_calls()
         self._tasks = {
             sub: [
                 self._task(
@@ -245,7 +255,7 @@ class TasksInMemory:
             for at, records in given.items():
                 task.add(at, records)
                 task.group.reached(at, records[-1].position + 1)
-            while task.process(_CHUNK):
+            while task.process(_CHUNK) or task.under_way:
                 if not task.complete and task.commit_due(interval_elapsed=False):
                     written += self._commit(task)
             if ends:

@@ -52,6 +52,8 @@ class TopologyTestDriver:
     :param wall_clock_ms: where the wall clock stands, epoch milliseconds; it moves by
         :meth:`advance_wall_clock` alone. ``max.timestamp.ahead.ms`` counts from it, or from the machine's
         time where that is later.
+    :param async_seed: draws in which order the calls of asynchronous nodes end; the same seed, the same
+        order. Sleeps inside coroutines take no time.
     :raises ConfigError: the application id, a setting or a partition count is wrong.
     :raises TopologyError: the topology cannot run under this application id, or with these partitions.
     :raises RecordError: a processor's ``init`` failed.
@@ -73,6 +75,7 @@ class TopologyTestDriver:
         partitions: Mapping[str, int] | None = None,
         settings: Mapping[str, object] | None = None,
         wall_clock_ms: int = 0,
+        async_seed: int = 0,
     ) -> None:
         checked = ApplicationSettings.parse(application_id, settings)
         self._topology = topology
@@ -95,8 +98,9 @@ class TopologyTestDriver:
             settings=checked,
             topics=topics,
             outputs=self._outputs,
-            now_ms=wall_clock_ms,
+            async_seed=async_seed,
         )
+        self._tasks.now_ms = wall_clock_ms
         #: What was piped in a block of ``run``; None outside.
         self._slice: list[InMemoryRecord] | None = None
         self._closed = False
@@ -409,6 +413,7 @@ class TopologyTestDriver:
             if self._tasks.failed is None:
                 self._tasks.close()
         finally:
+            self._tasks.stop_calls()
             self._closed = True
 
     def __enter__(self) -> Self:

@@ -55,9 +55,14 @@ class EndlessEnd:
         """Say whether to commit: at the task's own commit points, by the interval, and now and then."""
         if self._task.commit_due(interval_elapsed=False, processed=processed):
             return True
-        if since_seconds >= _REFRESH_SECONDS:
+        if since_seconds >= _REFRESH_SECONDS and self._task.at_cut:
             return True
-        return interval_elapsed and self.anything_to_commit(opened=opened)
+        if not (interval_elapsed and self.anything_to_commit(opened=opened)):
+            return False
+        if not self._task.at_cut:
+            self._task.ask_for_cut()
+            return False
+        return True
 
     def anything_to_commit(self, *, opened: bool) -> bool:
         """Say whether something was written, or read past without writing."""

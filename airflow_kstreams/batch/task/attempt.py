@@ -151,6 +151,7 @@ class TaskAttempt:
                 self._only_notify(state, slice_)
             return already_done(before, self._task_id)
         task = self._stream_task(slice_, share, before, clients)
+        self._clients.callback(task.stop_calls)
         state_files = TaskState(
             task,
             topology_hash=slice_.plan.topology.topology_hash,
@@ -271,6 +272,7 @@ class TaskAttempt:
                 partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
                 latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),
                 dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
+                make_caller=self._setup.make_caller,
             ),
         )
 

@@ -15,7 +15,12 @@ from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit, lag
 from airflow_kstreams.batch.task.end import End
 from airflow_kstreams.batch.task.read_failures import TOPIC_LOST, ReadFailures
 from airflow_kstreams.streams.bounded_read import Spans
-from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, TransactionAbortedError
+from airflow_kstreams.streams.errors import (
+    CallsStuckError,
+    ConfigError,
+    KafkaClientError,
+    TransactionAbortedError,
+)
 from airflow_kstreams.streams.ports import Clock, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -139,7 +144,8 @@ class TaskLoop:
         :return: whether anything was processed.
         """
         if not self._unfinished_turn:
-            self._fetch(wait_seconds)
+            # While calls run, it is for them that the task waits.
+            self._fetch(0.0 if self._task.under_way else wait_seconds)
         turn_ends = self._clock.monotonic_seconds() + self._end.turn_seconds
         progressed = self._unfinished_turn = False
         while not self._unfinished_turn and self._process():
@@ -150,6 +156,7 @@ class TaskLoop:
 
     def commit(self) -> None:
         """Commit now, if there is anything to commit."""
+        self._task.settle()
         if self._end.anything_to_commit(opened=self._open_since is not None):
             self._commit_now(self._clock.monotonic_seconds())
 
@@ -211,9 +218,10 @@ class TaskLoop:
         if self._open_since is None and (count or punctuated):
             self._open_since = before
         if count:
-            self._progressed_at = now
             self._chunk = next_chunk(self._chunk, now - before)
             self._meter.processed(count, now - started)
+        if count or self._task.moved():
+            self._progressed_at = now
         if self._end.at_stop():
             return False
         if self._commit_due(now, processed=count > 0) or self._only_skips(now, count):
@@ -235,7 +243,7 @@ class TaskLoop:
         """Whether a transaction grows old while records are read that are all left out: they bring no commit
         point, however many they are.
         """
-        if not self._skipping or count or self._open_since is None:
+        if not self._skipping or count or self._open_since is None or not self._task.at_cut:
             return False
         return (now - self._open_since) * 1000 > _SKIPPING_SHARE * self._settings.transaction_timeout_ms
 
@@ -297,7 +305,17 @@ class TaskLoop:
             self._failures.refuse_loss(self._end.unread(self._positions))
             self._looked_at = now
         if (now - self._progressed_at) * 1000 > self._settings.run_stall_timeout_ms:
+            if self._task.under_way:
+                raise self._stuck_calls()
             raise self._failures.unreachable(self._end.unread(self._positions))
+
+    def _stuck_calls(self) -> CallsStuckError:
+        return CallsStuckError(
+            f"task {self._task.task_id} released no record for {self._settings.run_stall_timeout_ms} ms "
+            f"(run.stall.timeout.ms): {self._task.waiting_for()}",
+            fix="see whether the service answers that the functions call, then retry the run",
+            task_id=str(self._task.task_id),
+        )
 
 
 def next_chunk(chunk: int, seconds: float) -> int:

@@ -13,6 +13,7 @@ from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare, slice_of
 from airflow_kstreams.batch.task.end import BoundedEnd, End
 from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
+from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import TaskFencedError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
@@ -75,6 +76,7 @@ class TaskSetup:
     :param settings: the application's.
     :param clock: the machine's unless given.
     :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
+    :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
     topology: Topology
@@ -83,6 +85,7 @@ class TaskSetup:
     settings: ApplicationSettings
     clock: Clock = field(default_factory=SystemClock)
     scratch: Path | None = None
+    make_caller: MakeCaller | None = None
 
 
 class Work(Protocol):

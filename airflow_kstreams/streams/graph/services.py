@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.ports import Headers, Record
@@ -135,6 +136,19 @@ class NodeContext(Protocol):
         The node's own closure has it anyway; this is for user functions that timers call.
 
         :param run: as the node's own closure.
+        """
+        ...
+
+    def calls(
+        self,
+        spec: CallSpec,
+        give: Callable[[Any, Any, Any], None],
+        failed: Callable[[Exception], None] | None = None,
+    ) -> Forward:
+        """Make the closure of an asynchronous node, while binding: it starts a call and does not wait.
+
+        :param give: gets key, value and what the function returned, when the record has its turn again.
+        :param failed: gets the error of a call that failed, in place of the processing error handler.
         """
         ...
 

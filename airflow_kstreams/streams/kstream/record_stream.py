@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Self
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
-from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.known import KnownStream
+from airflow_kstreams.streams.kstream.calling_stream import CallingStream
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
@@ -42,14 +40,11 @@ if TYPE_CHECKING:
 
 
 @answers_java_names
-class RecordStream:
+class RecordStream(CallingStream):
     """The part of :class:`~airflow_kstreams.streams.KStream` that meets no other stream, group or table.
 
     :param known: what is known of it.
     """
-
-    def __init__(self, known: KnownStream) -> None:
-        self._known = known
 
     def filter(self, predicate: Predicate) -> Self:
         """Keep the records for which ``predicate(key, value)`` holds.
@@ -337,18 +332,3 @@ class RecordStream:
         [OutputRecord(key='a', value=3, timestamp_ms=5, headers=[], partition=0)]
         """
         self._known.sent_to(topic, key_serde, value_serde, f"send_to({topic!r})")
-
-    def _new(self, known: KnownStream) -> Self:
-        """Return a stream of the same kind further down: a windowed one stays windowed."""
-        stream = copy.copy(self)
-        stream._known = known
-        return stream
-
-    def _behind(self, kind: str, operator: Operator) -> Self:
-        return self._new(self._known.behind(kind, operator))
-
-    def _revalued(self, kind: str, operator: Operator, call: str) -> Self:
-        return self._new(self._known.behind(kind, operator).with_new_value(call))
-
-    def _rekeyed(self, kind: str, operator: Operator, call: str) -> Self:
-        return self._new(self._known.behind(kind, operator).with_new_key(call).with_new_value(call))

@@ -42,6 +42,8 @@ class ErrorHandling:
     :param nodes: of the subtopology, by name.
     :param letters: sends records to the dead-letter topic.
     :param counters: of the task.
+    :param later: leaves what must not happen before the record is released until then, and says whether that
+        is so; None where every record is released at once.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class ErrorHandling:
         context: TaskRecordContext,
         letters: DeadLetters,
         counters: Counters,
+        later: Callable[..., bool] | None = None,
     ) -> None:
+        self._later = later
         self._deserialization = settings.deserialization_exception_handler
         self._processing = settings.processing_exception_handler
         self._task_id = task_id
@@ -159,6 +163,10 @@ class ErrorHandling:
         return str(node.site) if node is not None and node.site is not None else ""
 
     def _handle(self, error: Exception, node: str, policy: str) -> None:
+        if self._later is None or not self._later(self._take, error, node, policy):
+            self._take(error, node, policy)
+
+    def _take(self, error: Exception, node: str, policy: str) -> None:
         what, _ = self._explain(error, node)
         if policy == "skip":
             log.warning("%s; the record is skipped", what)

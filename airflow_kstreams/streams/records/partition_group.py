@@ -22,6 +22,11 @@ record of each partition that is dated at or past one moment give such prefixes:
 a cut is dated before the moment, and every head at a cut at or past it. Other stops change the order across
 partitions, never within one.
 
+Two cursors: a task with asynchronous nodes takes records one by one (:meth:`PartitionGroup.take`) and
+releases each, in the same order, when all of its work is done. While records of a partition are under way,
+everything that is to be committed of it is as of the last one released. Any other task has one cursor: it
+advances.
+
 Records come out in runs of one partition (as many as the rule allows in a row), so that the hot loop pays for
 the choice once per run and a task with one live partition pays nothing at all.
 """
@@ -35,6 +40,7 @@ from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.record_queue import (
     LastRecord,
     PartitionTimes,
+    QueueFacts,
     ReadTimestamps,
     RecordQueue,
 )
@@ -58,6 +64,17 @@ class RecordRun(NamedTuple):
     records: Sequence[Record]
     timestamps_ms: Sequence[int]
     stream_times_ms: Sequence[int]
+
+
+class Taken(NamedTuple):
+    """A record that was taken and is not released yet.
+
+    :param partition: its.
+    :param facts: what is to be committed of the partition once it is released.
+    """
+
+    partition: TopicPartition
+    facts: QueueFacts
 
 
 class PartitionGroup:
@@ -87,6 +104,8 @@ class PartitionGroup:
         self._timed = timed
         self._buffered = buffered
         self._queues: dict[TopicPartition, RecordQueue] = {}
+        #: Of partitions with records under way: how many, and what is to be committed.
+        self._under_way: dict[TopicPartition, tuple[int, QueueFacts]] = {}
         for partition, start_and_stop in sorted(bounds.items()):
             left = known.get(partition, PartitionTimes())
             latest_allowed = no_bound if allowed is None else allowed(partition)
@@ -106,25 +125,25 @@ class PartitionGroup:
     @property
     def complete(self) -> bool:
         """Whether every record of every partition was processed."""
-        return all(queue.drained for queue in self._queues.values())
+        return not self._under_way and all(queue.drained for queue in self._queues.values())
 
     @property
     def skipped(self) -> int:
         """Records that were left out because of their time, below the positions, by this attempt."""
-        return sum(queue.skipped for queue in self._queues.values())
+        return sum(facts.skipped for _, facts in self._committable())
 
     def skipped_by_topic(self) -> dict[str, int]:
         """Return the same by topic, of topics that have such."""
         skipped: dict[str, int] = {}
-        for partition, queue in self._queues.items():
-            if queue.skipped:
-                skipped[partition.topic] = skipped.get(partition.topic, 0) + queue.skipped
+        for partition, facts in self._committable():
+            if facts.skipped:
+                skipped[partition.topic] = skipped.get(partition.topic, 0) + facts.skipped
         return skipped
 
     @property
     def dated_ahead(self) -> int:
         """Records dated too far ahead that were processed, below the positions, by this attempt."""
-        return sum(queue.dated_ahead for queue in self._queues.values())
+        return sum(facts.dated_ahead for _, facts in self._committable())
 
     def keep_only(self, partition: TopicPartition, interval_ms: tuple[int, int]) -> None:
         """Leave out every record of a partition that is dated outside an interval, from the first one on."""
@@ -154,7 +173,7 @@ class PartitionGroup:
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the committable offset of every partition."""
-        return {partition: queue.position for partition, queue in self._queues.items()}
+        return {partition: facts.position for partition, facts in self._committable()}
 
     def stops(self) -> dict[TopicPartition, int]:
         """Return the stop offset of every partition."""
@@ -162,11 +181,11 @@ class PartitionGroup:
 
     def partition_times(self) -> dict[TopicPartition, tuple[int, int]]:
         """Return (partition time, largest timestamp processed) of every partition."""
-        return {partition: (queue.time_ms, queue.latest_ms) for partition, queue in self._queues.items()}
+        return {partition: (facts.time_ms, facts.latest_ms) for partition, facts in self._committable()}
 
     def last_records(self) -> dict[TopicPartition, LastRecord]:
         """Return the last record below the committable offset of every partition."""
-        return {partition: queue.last_record for partition, queue in self._queues.items()}
+        return {partition: facts.last_record for partition, facts in self._committable()}
 
     def unfinished(self) -> list[TopicPartition]:
         """Return the partitions that still have to be fetched."""
@@ -214,6 +233,30 @@ class PartitionGroup:
     def advance(self, partition: TopicPartition, count: int) -> None:
         """Take note that so many of the records chosen last were processed."""
         self._queues[partition].advance(count)
+
+    def take(self, partition: TopicPartition) -> Taken:
+        """Take the record chosen last, whose processing may end after others have been taken."""
+        queue = self._queues[partition]
+        number, standing = self._under_way.get(partition) or (0, queue.facts())
+        self._under_way[partition] = (number + 1, standing)
+        queue.advance(1)
+        return Taken(partition, queue.facts())
+
+    def release(self, taken: Taken) -> None:
+        """Take note that the first record under way of its partition was processed."""
+        number, _ = self._under_way.pop(taken.partition)
+        if number > 1:
+            self._under_way[taken.partition] = (number - 1, taken.facts)
+
+    def _committable(self) -> list[tuple[TopicPartition, QueueFacts | RecordQueue]]:
+        """Return what is to be committed of every partition."""
+        under_way = self._under_way
+        if not under_way:
+            return [*self._queues.items()]
+        return [
+            (partition, under_way[partition][1] if partition in under_way else queue)
+            for partition, queue in self._queues.items()
+        ]
 
     def _stream_times(self, queue: RecordQueue, live: Sequence[RecordQueue], count: int) -> Sequence[int]:
         times = queue.head_times(count)

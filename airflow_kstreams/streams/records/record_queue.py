@@ -64,6 +64,17 @@ class LastRecord(NamedTuple):
         return self.offset >= 0 and self.epoch >= 0
 
 
+class QueueFacts(NamedTuple):
+    """What is to be committed of a partition at a record of it; the queue's attributes of these names."""
+
+    position: int
+    time_ms: int
+    latest_ms: int
+    last_record: LastRecord
+    skipped: int
+    dated_ahead: int
+
+
 class RecordQueue:
     """The buffered records of one partition up to its stop offset.
 
@@ -159,6 +170,12 @@ class RecordQueue:
         if self._filter is not None:
             return LastRecord()
         return last_of(self._records[self._cursor - 1]) if self._cursor else self._last
+
+    def facts(self) -> QueueFacts:
+        """Return what is to be committed with the records below the position."""
+        return QueueFacts(
+            self.position, self.time_ms, self.latest_ms, self.last_record, self.skipped, self.dated_ahead
+        )
 
     def keep_only(self, interval_ms: tuple[int, int]) -> None:
         """Leave out every record, from the first one on, that is dated outside an interval."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import linecache
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -45,6 +45,17 @@ def failing_place(error: BaseException) -> Place | None:
     own = [place for place in places if not place.file.startswith(_LIBRARIES)]
     found = own or places
     return found[-1] if found else None
+
+
+def last_user_line(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return where in the user's own code a thread stands; empty if it is in none.
+
+    :param frames: of the thread, the innermost first.
+    """
+    for frame, line in frames:
+        if not _is_ours(frame.f_code) and not frame.f_code.co_filename.startswith(_LIBRARIES):
+            return str(_place(frame, line))
+    return ""
 
 
 def user_traceback(error: BaseException, site_of: Callable[[str], str], *, node: str = "") -> str:

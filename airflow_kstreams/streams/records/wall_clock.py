@@ -57,6 +57,13 @@ class TaskWallClock:
 
         return cancel
 
+    def due(self) -> bool:
+        """Say whether anything is due."""
+        if not self._timers:
+            return False
+        now_ms = self.now_ms()
+        return any(timer.due_ms <= now_ms for timer in self._timers)
+
     def fire(self) -> bool:
         """Call back whatever is due, and say whether anything was."""
         if not self._timers:

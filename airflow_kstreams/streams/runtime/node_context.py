@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
+from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import StreamTimer, WallClock
 from airflow_kstreams.streams.record_counts import Counters, Rule
-from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
@@ -23,13 +23,10 @@ class NodeOwner(Protocol):
 
     task_id: str
     record_context: TaskRecordContext
-    clock: StreamClock
-    wall_clock: TaskWallClock
     errors: ErrorHandling
     inlining: Inlining
     stores: dict[str, Any]
     topics_above: dict[str, frozenset[str]]
-    produce: Produce
     timed: bool
     stepping: bool
     commit_requested: bool
@@ -38,7 +35,17 @@ class NodeOwner(Protocol):
     def add_flush(self, node: str, callback: Callable[[], None]) -> None: ...
     def add_open(self, node: str, callback: Callable[[], None]) -> None: ...
     def add_close(self, node: str, callback: Callable[[], None]) -> None: ...
+    def clock_of(self, node: str) -> StreamClock: ...
+    def wall_clock_of(self, node: str) -> TaskWallClock: ...
     def send_target(self, topic: str, node: str) -> SendTarget: ...
+    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None: ...
+    def calls(
+        self,
+        node: str,
+        spec: CallSpec,
+        give: Callable[[Any, Any, Any], None],
+        failed: Callable[[Exception], None] | None,
+    ) -> Forward: ...
 
 
 class BoundNodeContext:
@@ -76,16 +83,16 @@ class BoundNodeContext:
     def stream_time(self) -> Callable[[], int]:
         """Return a function that gives the node's stream time."""
         self._owner.timed = True
-        return self._owner.clock.node_time(self._topics)
+        return self._owner.clock_of(self.node).node_time(self._topics)
 
     def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
         """Make a timer on the node's stream time."""
         self._owner.timed = True
-        return self._owner.clock.timer(self.node, self._topics, callback)
+        return self._owner.clock_of(self.node).timer(self.node, self._topics, callback)
 
     def wall_clock(self) -> WallClock:
         """Return the task's wall clock."""
-        return self._owner.wall_clock
+        return self._owner.wall_clock_of(self.node)
 
     def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
         """Make the closure of a node that writes what it does as lines."""
@@ -121,6 +128,13 @@ class BoundNodeContext:
 
     def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Produce a record to a topic, its real name, with the timestamp and headers of the moment."""
-        context = self.record_context
-        self._owner.produce(topic, value, key, -1, context.timestamp_ms, context.headers())
-        self._owner.counters.sent(topic)[0] += 1
+        self._owner.send(topic, key, value)
+
+    def calls(
+        self,
+        spec: CallSpec,
+        give: Callable[[Any, Any, Any], None],
+        failed: Callable[[Exception], None] | None = None,
+    ) -> Forward:
+        """Make the closure of an asynchronous node."""
+        return self._owner.calls(self.node, spec, give, failed)

@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from airflow_kstreams.streams.calls.call import Station
 from airflow_kstreams.streams.codegen.fused_loop import fused_loop
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
 from airflow_kstreams.streams.codegen.source_loop import RunBatch, Stepping, stepping_loop
+from airflow_kstreams.streams.graph.calls import CallSpec
+from airflow_kstreams.streams.graph.components import connected_stores, parents
 from airflow_kstreams.streams.graph.nodes import (
     Forward,
     Node,
@@ -25,6 +28,7 @@ from airflow_kstreams.streams.graph.nodes import (
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.graph.services import ignore_updates
+from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, Produce
@@ -35,6 +39,9 @@ from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTi
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
+from airflow_kstreams.streams.runtime.call_nodes import delivery, refuse_long_calls
+from airflow_kstreams.streams.runtime.lanes import NodeCallbacks, StagedTopology
+from airflow_kstreams.streams.runtime.life import Crossings
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.sinks import sink_code
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
@@ -72,6 +79,12 @@ class ProcessorTopology:
         self._partition_count = environment.partition_count
         self._latest_allowed = environment.latest_allowed
         self.record_context = TaskRecordContext()
+        #: Into which stages asynchronous nodes cut it; one if there are none.
+        self.stages = stages_of(subtopology.nodes)
+        self.crossings = Crossings(self.record_context, self.stages.last)
+        self._settings = settings
+        #: Its asynchronous nodes.
+        self.stations: list[Station] = []
         self._specs = {
             spec.name: bound_to(topology.changelog_topic(spec.name, self._application_id), spec)
             for spec in subtopology.stores
@@ -86,7 +99,7 @@ class ProcessorTopology:
         #: Whether a node may ask for commits.
         self.stepping = False
         self.commit_requested = False
-        self.counters = Counters()
+        self.counters = Counters(self.stages.early)
         self._order = [node.name for node in subtopology.nodes]
         self._opens: dict[str, list[Callable[[], None]]] = {}
         self._flushes: dict[str, list[Callable[[], None]]] = {}
@@ -94,8 +107,16 @@ class ProcessorTopology:
         #: Real names of the source topics that lead to each node.
         self.topics_above = topics_above(topology, subtopology, self._application_id)
         topics = sorted(set().union(*self.topics_above.values()))
-        self.clock = StreamClock(topics, self._order, self.record_context)
-        self.wall_clock = TaskWallClock(environment.now_ms, self.record_context)
+        #: Of each stage.
+        self.clocks = [
+            StreamClock(topics, self._order, self.record_context) for _ in range(self.stages.last + 1)
+        ]
+        self.wall_clocks = [
+            TaskWallClock(environment.now_ms, self.record_context) for _ in range(self.stages.last + 1)
+        ]
+        #: Of the last stage: what is to be committed.
+        self.clock = self.clocks[-1]
+        self.wall_clock = self.wall_clocks[-1]
         self.errors = ErrorHandling(
             settings,
             task_id=task_id,
@@ -105,11 +126,16 @@ class ProcessorTopology:
                 produce, topic=settings.dead_letter_topic, limit_bytes=environment.dead_letter_bytes
             ),
             counters=self.counters,
+            later=self._later if self.stages.last else None,
         )
         #: What the task's loops share.
         self.inlining = Inlining(self.record_context, self.counters)
         #: Source node with the serdes of its topic, and its children, by real topic.
         self._sources: dict[str, tuple[SourceNode, Mapping[str, Forward]]] = {}
+        self._changing = changing(subtopology.nodes)
+        self._given_changing = {
+            node.name for node in subtopology.nodes if not self._changing.isdisjoint(parents(node))
+        }
         self._bind()
         self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
 
@@ -170,6 +196,73 @@ class ProcessorTopology:
         self.record_context.timestamp_ms = max(time_ms, 0)
         self._call(self._closes)
 
+    def begin(self, chosen: RecordRun) -> None:
+        """Run one record through the first stage."""
+        self.run(chosen)
+
+    @property
+    def staged(self) -> StagedTopology:
+        """What a record passes through that does not run through the topology at once."""
+        of, last = self.stages.of, self.stages.last
+        early: list[dict[str, Any]] = [{} for _ in range(last)]
+        for node in self._subtopology.nodes:
+            for name in connected_stores(node):
+                if of[node.name] < last:
+                    early[of[node.name]][name] = self.stores[name]
+        return StagedTopology(
+            stages=self.stages,
+            crossings=self.crossings,
+            context=self.record_context,
+            clocks=self.clocks,
+            wall_clocks=self.wall_clocks,
+            early_stores=early,
+            counters=self.counters,
+            cached={node: of[node] for node in self._flushes},
+            flushes=self._callbacks(self._flushes),
+            requests=self,
+            begin=self.begin,
+        )
+
+    @property
+    def opens(self) -> NodeCallbacks:
+        """What the nodes do at the start, in topological order."""
+        return self._callbacks(self._opens)
+
+    @property
+    def closes(self) -> NodeCallbacks:
+        """What the nodes do at the end, in topological order."""
+        return self._callbacks(self._closes)
+
+    def clock_of(self, node: str) -> StreamClock:
+        """Return the stream clock of a node's stage."""
+        return self.clocks[self.stages.of[node]]
+
+    def wall_clock_of(self, node: str) -> TaskWallClock:
+        """Return the wall-clock timers of a node's stage."""
+        return self.wall_clocks[self.stages.of[node]]
+
+    def calls(
+        self,
+        node: str,
+        spec: CallSpec,
+        give: Callable[[Any, Any, Any], None],
+        failed: Callable[[Exception], None] | None,
+    ) -> Forward:
+        """Make the closure of an asynchronous node.
+
+        :raises ConfigError: its calls may take longer than a task may stand still.
+        """
+        refuse_long_calls(node, spec, self._settings, self.task_id)
+        station = Station(node, spec, application_id=self._application_id, task_id=self.task_id)
+        self.stations.append(station)
+        delivered = delivery(node, give, failed, self.errors.handle)
+        return self.crossings.calling(station, delivered, copies=node in self._given_changing)
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        """Produce a record to a topic by name, when the record being processed is released."""
+        if not (self.stages.last and self._later(self._send, topic, key, value)):
+            self._send(topic, key, value)
+
     def add_flush(self, node: str, callback: Callable[[], None]) -> None:
         """Register a commit point callback of a node; the task then has cached results."""
         self.cached = True
@@ -187,6 +280,21 @@ class ProcessorTopology:
         """Return how a processor writes a topic by name."""
         return send_target(self._topology, self._subtopology, self._application_id, topic, node)
 
+    def _send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        context = self.record_context
+        self.produce(topic, value, key, -1, context.timestamp_ms, context.headers())
+        self.counters.sent(topic)[0] += 1
+
+    def _later(self, function: Callable[..., None], *arguments: Any) -> bool:
+        """Leave something to the record's release, and say whether that is still to come."""
+        crossings = self.crossings
+        if crossings.early:
+            crossings.later(crossings.last, function, *arguments)
+        return crossings.early
+
+    def _callbacks(self, callbacks: Mapping[str, Sequence[Callable[[], None]]]) -> NodeCallbacks:
+        return [(name, callback) for name in self._order for callback in callbacks.get(name, ())]
+
     def _call(self, callbacks: Mapping[str, Sequence[Callable[[], None]]]) -> None:
         self.record_context.record = None
         for name in self._order:
@@ -200,7 +308,14 @@ class ProcessorTopology:
             bound = self._bind_node(node, below)
             if isinstance(node, ProcessorNode | SinkNode):
                 for parent in node.parents:
-                    children[parent][node.name] = bound
+                    children[parent][node.name] = self._reached(parent, node.name, bound)
+
+    def _reached(self, parent: str, node: str, bound: Forward) -> Forward:
+        """Return what hands a parent's results to a node, perhaps of a later stage."""
+        stage = self.stages.of[node]
+        if self.stages.gives_in[parent] == stage or bound is ignore_updates:
+            return bound
+        return self.crossings.into(stage, bound, copies=parent in self._changing)
 
     def _bind_node(self, node: Node, below: dict[str, Forward]) -> Forward:
         forward = fan_out(tuple(below.values()))
@@ -225,7 +340,7 @@ class ProcessorTopology:
 
     def _steps(self, node: SourceNode) -> bool:
         """Say whether there is something to do between two records, or before they are processed."""
-        return self.timed or self.stepping or node.timestamps is not None
+        return self.timed or self.stepping or node.timestamps is not None or self.stages.last > 0
 
     def _guarded(self, node: Node, run: Forward) -> Forward:
         guarded = self.errors.guarded(node.name, run)
@@ -237,8 +352,8 @@ class ProcessorTopology:
         if not self._steps(node):
             return fused_loop(node, children, self.errors, self.inlining)
         stepping = Stepping(
-            clock=self.clock,
-            topic_clock=self.clock.topics[topic],
+            clock=self.clocks[0],
+            topic_clock=self.clocks[0].topics[topic],
             requests=self,
             errors=self.errors,
             count_undated=self.counters.counting(node.name, "undated"),
@@ -258,6 +373,19 @@ def topics_above(
         else:
             above[node.name] = frozenset().union(*(above[parent] for parent in node.parents))
     return above
+
+
+def changing(nodes: Sequence[Node]) -> frozenset[str]:
+    """Return the nodes that may forward objects which are changed later on: entries of a store, what a
+    processor keeps.
+    """
+    found: set[str] = set()
+    for node in nodes:
+        if not isinstance(node, ProcessorNode) or node.operator.type == "copy_values":
+            continue
+        if node.stores or node.operator.type == "processor" or not found.isdisjoint(node.parents):
+            found.add(node.name)
+    return frozenset(found)
 
 
 def fan_out(targets: tuple[Forward, ...]) -> Forward:

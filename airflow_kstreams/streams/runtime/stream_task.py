@@ -11,6 +11,9 @@ unless the user set their number, the clock decides, and how many changes wait t
 that changes all the time is logged once in ``commit.interval.ms``. Without cached results every record is a
 commit point. A commit that user code asks for comes right after the record, in either case: what the records
 say decides it, so a crash does not change it.
+
+With asynchronous nodes, records are taken through stages and released one by one (``lanes.py``); what is said
+here of consumed records is then said of released ones.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.caller import Caller
+from airflow_kstreams.streams.calls.threaded_caller import ThreadedCaller
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
@@ -26,6 +32,7 @@ from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
+from airflow_kstreams.streams.runtime.lanes import Lanes, room_for
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -110,6 +117,7 @@ class StreamTask:
             environment=environment or TaskEnvironment(),
         )
         self._before = progress
+        self._threads = settings.num_threads_per_task
         self._records_in = progress.records_in
         self._read = dict.fromkeys(sorted({partition.topic for partition in bounds}), 0)
         self._flows = FlowCheck(
@@ -126,7 +134,8 @@ class StreamTask:
             allowed=self._bound.latest_allowed,
         )
         for partition, left in times.items():
-            self._bound.clock.advance(partition.topic, left.stream_time_ms)
+            for clock in self._bound.clocks:
+                clock.advance(partition.topic, left.stream_time_ms)
         every = settings.commit_every_records
         self._points_every = every or (CACHED_COMMIT_EVERY_RECORDS if self._bound.cached else 0)
         self._commits_at_points = every > 0
@@ -135,6 +144,20 @@ class StreamTask:
             for spec in subtopology.stores
             if spec.logged
         }
+        self._caller: Caller | None = None
+        self._lanes: Lanes | None = None
+        if self._bound.stages.last:
+            make_caller = (environment or TaskEnvironment()).make_caller or self._threaded_caller
+            self._caller = make_caller(self._bound.stations)
+            self._lanes = Lanes(
+                self.group,
+                self._bound.staged,
+                self._caller,
+                room_for(self._bound.stations, settings),
+                points_every=self._points_every,
+                released=progress.records_in,
+                read=self._read,
+            )
 
     @property
     def complete(self) -> bool:
@@ -172,11 +195,17 @@ class StreamTask:
         """Let the processors start, once the stores are restored and before the first record.
 
         :return: whether they wrote anything, dead letters included; it belongs to the first commit.
-        :raises RecordError: a processor's init failed.
+        :raises RecordError: a processor's init failed, or what a resource's opening raised.
         """
         counters = self._bound.counters
         before = counters.output + counters.dead_lettered
-        self._guarded(lambda: self._bound.open(self._latest_ms()))
+        if self._lanes is None or self._caller is None:
+            self._guarded(lambda: self._bound.open(self._latest_ms()))
+        else:
+            lanes, caller, time_ms = self._lanes, self._caller, max(self._latest_ms(), 0)
+            self._guarded(caller.open)
+            self._guarded(lambda: lanes.step(self._bound.opens, timestamp_ms=time_ms))
+            lanes.commit_requested = False
         self._bound.commit_requested = False  # every attempt opens: emission must not depend on their number
         return counters.output + counters.dead_lettered > before
 
@@ -191,6 +220,8 @@ class StreamTask:
         :return: how many were processed; 0 means that more must be fetched first, or that all is done.
         :raises RecordError: a record could not be decoded, processed or encoded.
         """
+        if self._lanes is not None:
+            return self._release(self._lanes, limit)
         if self._points_every:
             limit = min(limit, self._points_every - self._records_in % self._points_every)
         chosen = self.group.choose(limit)
@@ -210,7 +241,47 @@ class StreamTask:
         :return: whether any was due; what it forwarded belongs to the next commit.
         :raises RecordError: user code failed.
         """
+        if self._lanes is not None:
+            return self._guarded(self._lanes.tick)
         return self._guarded(self._bound.wall_clock.fire)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether records were chosen that are not released yet."""
+        return self._lanes is not None and not self._lanes.idle
+
+    @property
+    def at_cut(self) -> bool:
+        """Whether a commit may come now: no result of a record released is held back by a later record."""
+        return self._lanes is None or self._lanes.at_cut
+
+    def ask_for_cut(self) -> None:
+        """Have a commit possible soon, where commits come by the clock alone."""
+        if self._lanes is not None:
+            self._lanes.ask_for_point()
+
+    def moved(self) -> bool:
+        """Say whether any call has ended since this was asked last."""
+        return self._lanes is not None and self._lanes.moved()
+
+    def waiting_for(self) -> str:
+        """Say what the first record under way waits for."""
+        return "nothing" if self._lanes is None else self._lanes.waiting_for()
+
+    def settle(self) -> None:
+        """Wait until every record chosen is released.
+
+        :raises RecordError: as :meth:`process`.
+        """
+        if self._lanes is not None:
+            lanes, before = self._lanes, self._released
+            self._guarded(lanes.settle)
+            self._records_in += self._released - before
+
+    def stop_calls(self) -> None:
+        """Give up the calls that run, and close their resources; the task is not used any more."""
+        if self._caller is not None:
+            self._caller.close()
 
     def commit_due(self, *, interval_elapsed: bool, processed: bool = True) -> bool:
         """Say whether to commit now, between two calls of :meth:`process`.
@@ -218,6 +289,8 @@ class StreamTask:
         :param interval_elapsed: whether ``commit.interval.ms`` has passed since the last commit.
         :param processed: whether the last call processed anything; a commit point counts once.
         """
+        if self._lanes is not None and self._lanes.commit_requested:
+            return True
         if self._bound.commit_requested:
             return True
         if self._at_point and self._commits_at_points:
@@ -229,6 +302,8 @@ class StreamTask:
     @property
     def _at_point(self) -> bool:
         """Whether a point counted in consumed records is reached."""
+        if self._lanes is not None:
+            return self._lanes.at_point
         return self._points_every > 0 and self._records_in % self._points_every == 0
 
     def flush(self) -> None:
@@ -239,25 +314,48 @@ class StreamTask:
 
         :raises RecordError: a downstream function or serde failed.
         """
+        if self._lanes is not None:
+            self._guarded(self._lanes.flush)
+            self._lanes.commit_requested = False
+            return
         self._guarded(self._bound.flush)
         self._bound.commit_requested = False
 
     def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
         """Yield each changelog topic and what goes there: once per key changed since the last call."""
         for name, changelog in self._changelogs.items():
-            yield changelog, self._bound.stores[name].drain_changes()
+            released = None if self._lanes is None else self._lanes.drain_changes(name)
+            yield changelog, self._bound.stores[name].drain_changes() if released is None else released
 
     def close(self) -> None:
         """Let the processors close, before the last commit: what they forward or store is committed with it.
 
         :raises RecordError: a processor's close failed.
         """
+        if self._lanes is not None:
+            lanes, time_ms = self._lanes, max(self._latest_ms(), 0)
+            self.settle()
+            self._guarded(lanes.flush)
+            self._guarded(lambda: lanes.step(self._bound.closes, timestamp_ms=time_ms))
+            return
         self._guarded(self._bound.flush)
         self._guarded(lambda: self._bound.close(self._latest_ms()))
 
     def unbalanced(self, counts: RecordCounts) -> Sequence[Unbalanced]:
         """Return the topics for which counts of this task do not fit together."""
         return self._flows.unbalanced(counts)
+
+    @property
+    def _released(self) -> int:
+        return sum(self._read.values())
+
+    def _release(self, lanes: Lanes, limit: int) -> int:
+        count: int = self._guarded(lambda: lanes.process(limit))
+        self._records_in += count
+        return count
+
+    def _threaded_caller(self, stations: Sequence[Station]) -> Caller:
+        return ThreadedCaller(stations, threads=self._threads, task_id=str(self.task_id))
 
     def _counts(self) -> RecordCounts | None:
         before = self._before.counts
@@ -267,7 +365,10 @@ class StreamTask:
 
     def _undrained(self) -> int:
         """Return how many changes wait to be logged."""
-        return sum(self._bound.stores[name].undrained_count() for name in self._changelogs)
+        lanes = self._lanes
+        return sum(self._bound.stores[name].undrained_count() for name in self._changelogs) + (
+            0 if lanes is None else sum(map(lanes.undrained_count, self._changelogs))
+        )
 
     def _latest_ms(self) -> int:
         """Return the largest timestamp of all records processed so far, in this run or before it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import system_clock_ms
@@ -28,9 +29,11 @@ class TaskEnvironment:
     :param latest_allowed: how far ahead the records of a topic may be dated, real name; see
         ``max.timestamp.ahead.ms``.
     :param dead_letter_bytes: the largest record that the dead-letter topic takes.
+    :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
     now_ms: Callable[[], int] = system_clock_ms
     partition_count: Callable[[str], int] = _one_partition
     latest_allowed: Callable[[str], LatestAllowed] = _unbounded
     dead_letter_bytes: int = BROKER_MAX_BYTES
+    make_caller: MakeCaller | None = None

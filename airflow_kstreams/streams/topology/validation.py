@@ -8,6 +8,7 @@ from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.topology.topology import Topology
 
 
@@ -24,6 +25,8 @@ def validate(
     _check_stores(topology, store_sites)
     _check_one_source_per_topic(topology)
     _check_internal_topics(topology, internal_owners)
+    for subtopology in topology.subtopologies():
+        stages_of(subtopology.nodes)
     components.in_running_order(topology.subtopologies())
 
 

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 from tests.support.topology.records import FakeRecord
@@ -53,6 +55,7 @@ class TaskOnLogs:
     :param topology: of one subtopology.
     :param rng: cuts fetches, places commits and crashes.
     :param crashes: how often an attempt dies, over all runs.
+    :param make_caller: makes what runs the calls of asynchronous nodes.
     """
 
     topology: Topology
@@ -66,6 +69,7 @@ class TaskOnLogs:
     progress: TaskProgress = field(default_factory=TaskProgress)
     #: The stores of the attempt that came to its end.
     live: Mapping[str, Any] = field(default_factory=dict)
+    make_caller: MakeCaller | None = None
 
     def run(self, stops: Mapping[TopicPartition, int] | None = None) -> None:
         """Run a slice up to some stop offsets, the ends of the logs unless given."""
@@ -84,6 +88,18 @@ class TaskOnLogs:
         self.crashes -= crash_after >= 0
         open_outputs: list[Written] = []
         task = self._restored(stops, open_outputs)
+        try:
+            return self._steps(task, stops, open_outputs, crash_after)
+        finally:
+            task.stop_calls()
+
+    def _steps(
+        self,
+        task: StreamTask,
+        stops: Mapping[TopicPartition, int],
+        open_outputs: list[Written],
+        crash_after: int,
+    ) -> bool:
         task.open()
         fetched = {partition: self.positions.get(partition, 0) for partition in self.logs}
         steps = 0
@@ -113,6 +129,7 @@ class TaskOnLogs:
             produce=produce,
             settings=ApplicationSettings.parse("app", self.settings),
             progress=self.progress,
+            environment=TaskEnvironment(make_caller=self.make_caller),
         )
         for name, changelog in task.changelogs.items():
             for key, value, timestamp_ms in self.changelogs.get(changelog, []):

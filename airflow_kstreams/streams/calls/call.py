@@ -1,0 +1,205 @@
+"""One call of an asynchronous node, what user code sees of its record, and why a call failed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.calls import CallSpec
+from airflow_kstreams.streams.ports import Headers, Record
+
+#: Keyword parameters that a function may declare to be given them.
+_OFFERED = ("context", "resource")
+
+
+class CallTimeoutError(TimeoutError):
+    """A call took longer than its node allows; it may still take effect at the service."""
+
+
+class CallEndedError(RuntimeError):
+    """A call came to no result by its own doing: it was cancelled, or wanted to end its process."""
+
+
+class CallContext:
+    """What a function that declares the keyword parameter ``context`` is told of its record.
+
+    Facts are those of the consumed record that led to the call; at a commit point or in a punctuation there
+    is none: then ``topic`` is None, ``partition`` and ``offset`` are -1 and ``headers`` are empty.
+
+    :ivar task_id: the task, printed ``<subtopology>_<group>``.
+    :ivar node: name of the node that calls.
+    :ivar timestamp_ms: of the record being processed, epoch milliseconds.
+    """
+
+    __slots__ = ("_application_id", "_headers", "_ordinal", "_record", "node", "task_id", "timestamp_ms")
+
+    def __init__(
+        self,
+        station: Station,
+        record: Record | None,
+        *,
+        timestamp_ms: int,
+        headers: Headers | None,
+        ordinal: int,
+    ) -> None:
+        self.task_id = station.task_id
+        self.node = station.node
+        self.timestamp_ms = timestamp_ms
+        self._application_id = station.application_id
+        self._record = record
+        self._headers = headers
+        self._ordinal = ordinal
+
+    @property
+    def topic(self) -> str | None:
+        """Topic of the consumed record, its real name."""
+        return None if self._record is None else self._record.topic()
+
+    @property
+    def partition(self) -> int:
+        """Partition of the consumed record."""
+        return -1 if self._record is None else self._record.partition()
+
+    @property
+    def offset(self) -> int:
+        """Offset of the consumed record."""
+        return -1 if self._record is None else self._record.offset()
+
+    @property
+    def headers(self) -> Headers:
+        """Headers of the record being processed, in order."""
+        return self._headers or []
+
+    @property
+    def idempotency_key(self) -> str:
+        """A name of this call that is the same in every attempt:
+        ``<application>/<topic>-<partition>@<offset>/<node>/<ordinal>``.
+
+        The ordinal counts the calls that the node makes for one consumed record. In ``at_least_once`` a
+        record of an intermediate topic may stand there twice, under two offsets: there the key is stable for
+        input topics only.
+
+        :raises TopologyError: no consumed record led to the call.
+        """
+        record = self._record
+        if record is None:
+            raise TopologyError(
+                f"task {self.task_id}: node {self.node!r} asks for the idempotency key of a call that no "
+                "consumed record led to, but a punctuation or the emission at a commit point",
+                fix="call above the table or the punctuation, or make a key of what is emitted",
+            )
+        place = f"{record.topic()}-{record.partition()}@{record.offset()}"
+        return f"{self._application_id}/{place}/{self.node}/{self._ordinal}"
+
+
+class Station:
+    """An asynchronous node in one task.
+
+    :param node: its name.
+    :ivar wants_context: whether the function declares ``context``.
+    :ivar wants_resource: whether it declares ``resource``.
+    :ivar resource: what the node's resource gave, while the task is open.
+    """
+
+    __slots__ = (
+        "application_id",
+        "max_in_flight",
+        "node",
+        "options",
+        "resource",
+        "spec",
+        "task_id",
+        "timeout_seconds",
+        "wants_context",
+        "wants_resource",
+    )
+
+    def __init__(self, node: str, spec: CallSpec, *, application_id: str, task_id: str) -> None:
+        self.node = node
+        self.spec = spec
+        self.options = spec.options
+        self.application_id = application_id
+        self.task_id = task_id
+        self.max_in_flight = spec.options.max_in_flight
+        self.timeout_seconds = spec.options.timeout_ms / 1000
+        offered = offered_to(spec.function)
+        self.wants_context = "context" in offered
+        self.wants_resource = "resource" in offered
+        self.resource: Any = None
+
+
+class Call:
+    """One call.
+
+    :ivar owner: of the call: where what it gave is waited for.
+    :ivar started: loop or monotonic seconds, while it runs.
+    :ivar result: what the function returned.
+    :ivar error: why there is no result.
+    """
+
+    __slots__ = (
+        "arguments",
+        "context",
+        "error",
+        "given_up",
+        "key",
+        "owner",
+        "result",
+        "started",
+        "station",
+        "value",
+    )
+
+    def __init__(
+        self, station: Station, owner: Any, key: Any, value: Any, context: CallContext | None
+    ) -> None:
+        self.station = station
+        self.owner = owner
+        self.key = key
+        self.value = value
+        self.context = context
+        self.arguments: tuple[Any, ...] = ()
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.given_up = False
+        self.started = 0.0
+
+    def invoke(self) -> Any:
+        """Call the function; of a coroutine function this gives the coroutine."""
+        station = self.station
+        keywords: dict[str, Any] = {}
+        if station.wants_context:
+            keywords["context"] = self.context
+        if station.wants_resource:
+            keywords["resource"] = station.resource
+        return station.spec.function(*self.arguments, **keywords)
+
+    def timed_out(self) -> CallTimeoutError:
+        """Return the error of a call that took too long."""
+        return CallTimeoutError(
+            f"the call took longer than timeout_ms={self.station.options.timeout_ms}, and may yet take effect"
+        )
+
+
+def offered_to(function: Callable[..., Any]) -> frozenset[str]:
+    """Return which of ``context`` and ``resource`` a function takes as keyword parameters."""
+    try:
+        parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # written in C, without a signature
+        return frozenset()
+    return frozenset(
+        name
+        for name in _OFFERED
+        if name in parameters and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+    )
+
+
+def as_error(error: BaseException) -> Exception:
+    """Return what a call failed with as an error that a handler may take."""
+    if isinstance(error, Exception):
+        return error
+    ended = CallEndedError(f"the call ended by {type(error).__name__}")
+    ended.__cause__ = error
+    return ended.with_traceback(error.__traceback__)

@@ -1,0 +1,138 @@
+"""Calls of plain functions on threads.
+
+Rule: a thread that hangs cannot be killed. Its call is given up at ``timeout_ms``: its record goes on with
+the error, another thread takes the place, and the old one ends when its function returns, if ever; until then
+it counts as abandoned. Threads are daemons, so that a process can end in spite of them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+
+from airflow_kstreams.streams.calls.call import Call, CallEndedError, Station, as_error
+from airflow_kstreams.streams.calls.turnstile import Turnstile
+
+
+class ThreadCalls:
+    """The threads of one task.
+
+    :param threads: how many.
+    :param announce: takes each call that has ended, from any thread.
+    :param name: begins the names of the threads.
+    :ivar abandoned: how many threads do not come back.
+    """
+
+    def __init__(
+        self, threads: int, stations: Sequence[Station], announce: Callable[[Call], None], *, name: str
+    ) -> None:
+        self._announce = announce
+        self._name = name
+        self._lock = threading.Lock()
+        self._turnstiles = {station: Turnstile(station) for station in stations}
+        self._work: SimpleQueue[Call | None] = SimpleQueue()
+        self._process = os.getpid()
+        self._made = 0
+        self._workers = [self._worker() for _ in range(threads)]
+        self.abandoned = 0
+
+    def add(self, call: Call) -> None:
+        """Let a call run as soon as its node's options and the threads allow."""
+        with self._lock:
+            try:
+                self._turnstiles[call.station].add(call)
+            except Exception as error:  # a key that cannot be told from others
+                call.error = error
+            else:
+                self._fill(call.station)
+                return
+        self._announce(call)
+
+    def look(self) -> None:
+        """Give up what has run too long, and replace threads that are gone."""
+        now = time.monotonic()
+        for number, worker in enumerate(self._workers):
+            call = worker.call
+            if call is None and not worker.thread.is_alive():
+                self._workers[number] = self._worker()
+            if call is None:
+                continue
+            if not worker.thread.is_alive():
+                self._replace(number, call, CallEndedError("the thread of the call is gone"), hangs=False)
+            elif now - call.started > call.station.timeout_seconds:
+                self._replace(number, call, call.timed_out(), hangs=True)
+
+    def close(self) -> None:
+        """Let the threads end when their functions have; those that run now are given up."""
+        for worker in self._workers:
+            if (call := worker.call) is not None:
+                call.given_up = True
+        for _ in range(self._made):
+            self._work.put(None)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the threads; those that do not end count as abandoned."""
+        ends = time.monotonic() + seconds
+        for worker in self._workers:
+            worker.thread.join(max(0.0, ends - time.monotonic()))
+        self.abandoned += sum(worker.thread.is_alive() for worker in self._workers)
+
+    def _replace(self, number: int, call: Call, error: Exception, *, hangs: bool) -> None:
+        with self._lock:
+            if self._workers[number].call is not call:
+                return  # it has ended meanwhile
+            call.given_up = True
+            call.error = error
+            self._workers[number] = self._worker()
+            self.abandoned += hangs
+            self._turnstiles[call.station].ended(call)
+            self._fill(call.station)
+        self._announce(call)
+
+    def _fill(self, station: Station) -> None:
+        turnstile = self._turnstiles[station]
+        while (call := turnstile.next()) is not None:
+            self._work.put(call)
+
+    def _worker(self) -> _Worker:
+        self._made += 1
+        worker = _Worker()
+        worker.thread = threading.Thread(
+            target=self._serve, args=(worker,), name=f"{self._name}-{self._made}", daemon=True
+        )
+        worker.thread.start()
+        return worker
+
+    def _serve(self, worker: _Worker) -> None:
+        while (call := self._work.get()) is not None:
+            call.started = time.monotonic()
+            worker.call = call
+            result, error = None, None
+            try:
+                result = call.invoke()
+            except BaseException as failure:  # a wish to exit is an outcome, too
+                error = as_error(failure)
+            if os.getpid() != self._process:
+                os._exit(70)  # a child that the call forked
+            with self._lock:
+                worker.call = None
+                if call.given_up:
+                    return
+                call.result, call.error = result, error
+                self._turnstiles[call.station].ended(call)
+                self._fill(call.station)
+            self._announce(call)
+
+
+class _Worker:
+    """A thread, and the call that it is at."""
+
+    __slots__ = ("call", "thread")
+
+    thread: threading.Thread
+
+    def __init__(self) -> None:
+        self.call: Call | None = None

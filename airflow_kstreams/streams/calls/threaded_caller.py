@@ -1,0 +1,225 @@
+"""The caller of production: one event loop on a thread of its own, and threads for plain functions.
+
+Calls come back through one queue, of which the task's thread takes them. While it waits there it looks after
+those that run them: a call that blocks the loop cannot be cancelled, since it is the loop's only thread. It
+is named while it lasts, by its node and the line that it stands at; when it has lasted for the call's own
+``timeout_ms``, the task fails. Another attempt has another loop. Threads and loops that never come back stay
+in the process: see ``abandoned.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from airflow_kstreams.streams.calls import abandoned
+from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, LoopCalls
+from airflow_kstreams.streams.calls.thread_calls import ThreadCalls
+from airflow_kstreams.streams.errors import CallsStuckError
+from airflow_kstreams.streams.records.user_traceback import last_user_line
+
+log = logging.getLogger(__name__)
+
+#: The loop says so often that it goes on, and a loop that has not for so long is blocked.
+_BEAT_SECONDS, _BLOCKED_SECONDS = 0.25, 2.0
+_CLOSE_SECONDS = 5.0
+
+
+class ThreadedCaller:
+    """Runs the calls of one task.
+
+    :param stations: its asynchronous nodes.
+    :param threads: for plain functions.
+    """
+
+    patience_seconds = 0.05
+
+    def __init__(self, stations: Sequence[Station], *, threads: int, task_id: str) -> None:
+        self._stations = tuple(stations)
+        self._threads = threads
+        self._task_id = task_id
+        self._back: SimpleQueue[Call] = SimpleQueue()
+        self._loop: _LoopThread | None = None
+        self._pool: ThreadCalls | None = None
+        self._resources = ExitStack()
+        self._opened = self._closed = False
+        self._under_way = 0
+
+    def open(self) -> None:
+        """Start what runs the calls, and open the nodes' resources, each once."""
+        self._opened = True
+        back = self._back.put
+        on_threads = [station for station in self._stations if station.options.threads]
+        on_loop = [station for station in self._stations if not station.options.threads]
+        factories: dict[Any, list[Station]] = {}
+        for station in self._stations:
+            if station.options.resource is not None:
+                factories.setdefault(station.options.resource, []).append(station)
+        managers = {factory: factory() for factory in factories}
+        apart = [manager for manager in managers.values() if hasattr(type(manager), "__aenter__")]
+        if on_loop or apart:
+            self._loop = _LoopThread(on_loop, back, task_id=self._task_id)
+        if on_threads:
+            self._pool = ThreadCalls(
+                self._threads, on_threads, back, name=f"kstreams-task-{self._task_id}-thread"
+            )
+        for factory, manager in managers.items():
+            if manager in apart and self._loop is not None:
+                entered = self._loop.enter(manager)
+            else:
+                entered = self._resources.enter_context(manager)
+            for station in factories[factory]:
+                station.resource = entered
+
+    def start(self, call: Call) -> None:
+        """Let a call run as soon as its node's options allow."""
+        self._under_way += 1
+        if call.station.options.threads:
+            if self._pool is not None:
+                self._pool.add(call)
+        elif self._loop is not None:
+            self._loop.add(call)
+
+    def ended(self, wait_seconds: float) -> Sequence[Call]:
+        """Return the calls that have ended since this was asked last."""
+        back: list[Call] = []
+        if self._under_way:
+            try:
+                back.append(self._back.get(timeout=wait_seconds) if wait_seconds else self._back.get_nowait())
+                while True:
+                    back.append(self._back.get_nowait())
+            except Empty:
+                pass
+            self._under_way -= len(back)
+            if not back or wait_seconds:
+                self._look()
+        return back
+
+    def close(self) -> None:
+        """Give up what runs, and close the resources."""
+        if self._closed or not self._opened:
+            return
+        self._closed = True
+        left = 0
+        if self._pool is not None:
+            self._pool.close()
+        if self._loop is not None:
+            left += self._loop.close()
+        if self._pool is not None:
+            self._pool.join(GRACE_SECONDS)
+            left += self._pool.abandoned
+        self._resources.close()
+        abandoned.add(left, task_id=self._task_id)
+
+    def _look(self) -> None:
+        if self._pool is not None:
+            self._pool.look()
+        if self._loop is not None:
+            self._loop.refuse_blocked()
+        running = sum(part.abandoned for part in (self._pool, self._loop) if part is not None)
+        abandoned.refuse_too_many(running, task_id=self._task_id)
+
+
+class _LoopThread:
+    """An event loop on a thread of its own."""
+
+    def __init__(self, stations: Sequence[Station], announce: Any, *, task_id: str) -> None:
+        self._task_id = task_id
+        self._loop = asyncio.new_event_loop()
+        self._calls = LoopCalls(self._loop, stations, announce)
+        self._inbox: deque[Call] = deque()
+        self._told = False
+        self._resources = AsyncExitStack()
+        self._seen = time.monotonic()
+        self._warned = False
+        self._thread = threading.Thread(
+            target=self._serve, name=f"kstreams-task-{task_id}-event-loop", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def abandoned(self) -> int:
+        """How many calls did not end when they were cancelled."""
+        return self._calls.abandoned
+
+    def add(self, call: Call) -> None:
+        """Let a call run, from the task's thread."""
+        self._inbox.append(call)
+        if not self._told:
+            self._told = True
+            self._loop.call_soon_threadsafe(self._take)
+
+    def enter(self, manager: Any) -> Any:
+        """Enter an asynchronous context manager on the loop."""
+        entering = asyncio.run_coroutine_threadsafe(self._resources.enter_async_context(manager), self._loop)
+        return entering.result()
+
+    def refuse_blocked(self) -> None:
+        """Look whether the loop goes on.
+
+        :raises CallsStuckError: a call has blocked it for too long.
+        """
+        silent = time.monotonic() - self._seen
+        if silent < _BLOCKED_SECONDS:
+            self._warned = False
+            return
+        call = self._calls.current()
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        line = last_user_line(traceback.walk_stack(frame)) if frame is not None else ""
+        what = (
+            f"task {self._task_id}: the event loop does not go on for {silent:.0f} s"
+            f"{f', blocked by the function of node {call.station.node!r}' if call is not None else ''}"
+            f"{f', in {line}' if line else ''}"
+        )
+        limit = _BLOCKED_SECONDS + (call.station.timeout_seconds if call is not None else 0.0)
+        if silent > limit + GRACE_SECONDS:
+            raise CallsStuckError(
+                what,
+                fix="await what takes time, or call it on a thread: threads=True with a plain function",
+                task_id=self._task_id,
+            )
+        if not self._warned:
+            self._warned = True
+            log.warning("%s; it must await what takes time", what)
+
+    def close(self) -> int:
+        """Stop the loop, and return how much of it does not come back."""
+        stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+        self._thread.join(_CLOSE_SECONDS)
+        if self._thread.is_alive():
+            return 1
+        if stopping.done() and not stopping.cancelled() and (error := stopping.exception()) is not None:
+            raise error
+        return 0
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(self._beat)
+        self._loop.run_forever()
+
+    def _beat(self) -> None:
+        self._seen = time.monotonic()
+        self._loop.call_later(_BEAT_SECONDS, self._beat)
+
+    def _take(self) -> None:
+        self._told = False
+        inbox = self._inbox
+        while inbox:
+            self._calls.add(inbox.popleft())
+
+    async def _stop(self) -> None:
+        try:
+            await self._calls.stop()
+            await self._resources.aclose()
+        finally:
+            self._loop.call_soon(self._loop.stop)

@@ -1,0 +1,62 @@
+"""What is said of the calls of an asynchronous node while a topology is built; nothing runs here.
+
+A node makes calls if its operator has the attribute ``calls``. Such an operator binds through
+``NodeContext.calls``, so whatever wraps an operator, a tap for example, passes both on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
+
+#: Which calls of a node may run at the same time, and what is promised of what they give.
+#:
+#: - ``partition``: any; results leave in input order.
+#: - ``key``: at most one of each key, in input order.
+#: - ``unordered``: any; no order is promised in sinks of the user's own topics.
+CallOrder = Literal["partition", "key", "unordered"]
+
+#: Makes a context manager, asynchronous or not, whose object calls share.
+ResourceFactory = Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """How an asynchronous node calls its function.
+
+    :param max_in_flight: the most calls that run at once, in one task.
+    :param order: see ``CallOrder``.
+    :param timeout_ms: after which a call is given up.
+    :param threads: whether the function is a plain one, which runs on a thread.
+    :param resource: makes the context manager whose object the calls of a task share; None for none.
+    """
+
+    max_in_flight: int = 64
+    order: CallOrder = "partition"
+    timeout_ms: int = 30_000
+    threads: bool = False
+    resource: ResourceFactory | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSpec:
+    """What a node calls.
+
+    :param function: the user's.
+    :param arguments: makes the positional arguments of a record's key and value.
+    """
+
+    function: Callable[..., Any]
+    arguments: Callable[[Any, Any], tuple[Any, ...]]
+    options: CallOptions
+
+
+def options_of(node: Node) -> CallOptions | None:
+    """Return how a node calls, None if it makes no calls."""
+    found: CallOptions | None = (
+        getattr(node.operator, "calls", None) if isinstance(node, ProcessorNode) else None
+    )
+    return found

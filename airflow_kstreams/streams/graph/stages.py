@@ -1,0 +1,141 @@
+"""Into which stages asynchronous nodes cut a subtopology (``docs/internals/async.md``).
+
+Rule: what an asynchronous node gives belongs to the stage behind its own. A node is in the same stage as its
+parents give in, or a later one: the first that its ways and stores allow if its results lead to an
+asynchronous node, or if it shares a store with a node of which that holds; else the last. Nodes that share a
+store are in the same stage, so that each sees the store as of the record that the stage has come to.
+
+Invariant: stages never fall along an edge, and rise behind an asynchronous node. So a stage can run a record
+as soon as those before it have, and needs nothing of a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.calls import options_of
+from airflow_kstreams.streams.graph.components import connected_stores, parents
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """The stages of one subtopology.
+
+    :param of: stage of each node, by name.
+    :param gives_in: stage in which what it forwards begins, by name.
+    :param last: number of the last stage; 0 if there is no asynchronous node.
+    """
+
+    of: Mapping[str, int]
+    gives_in: Mapping[str, int]
+    last: int
+
+    @property
+    def early(self) -> frozenset[str]:
+        """Names of the nodes that run before the last stage."""
+        return frozenset(name for name, stage in self.of.items() if stage < self.last)
+
+
+def stages_of(nodes: Sequence[Node]) -> Stages:
+    """Find the stages of a subtopology.
+
+    :param nodes: in topological order.
+    :raises TopologyError: a store is used above an asynchronous node and below it.
+    """
+    calling = {node.name for node in nodes if options_of(node) is not None}
+    if not calling:
+        zeros = {node.name: 0 for node in nodes}
+        return Stages(of=zeros, gives_in=zeros, last=0)
+    sharing = _sharing(nodes)
+    stage = _first_stages(nodes, calling, sharing)
+    last = max(stage[name] + 1 for name in calling)
+    leading = _leading(nodes, calling, sharing)
+    of = {node.name: stage[node.name] if node.name in leading else last for node in nodes}
+    gives_in = {name: of[name] + (name in calling) for name in of}
+    return Stages(of=of, gives_in=gives_in, last=last)
+
+
+def _sharing(nodes: Sequence[Node]) -> Mapping[str, tuple[str, ...]]:
+    """Return the nodes of each store, in topological order."""
+    users: dict[str, list[str]] = {}
+    for node in nodes:
+        for store in connected_stores(node):
+            users.setdefault(store, []).append(node.name)
+    return {store: tuple(names) for store, names in users.items()}
+
+
+def _first_stages(
+    nodes: Sequence[Node], calling: Iterable[str], sharing: Mapping[str, Sequence[str]]
+) -> dict[str, int]:
+    """Return the first stage in which each node can be."""
+    stage = {node.name: 0 for node in nodes}
+    calls = {*calling}
+    changed = True
+    while changed:
+        changed = False
+        for node in nodes:
+            first = max((stage[above] + (above in calls) for above in parents(node)), default=0)
+            if first > stage[node.name]:
+                stage[node.name], changed = first, True
+        for store, names in sharing.items():
+            latest = max(stage[name] for name in names)
+            for name in names:
+                if stage[name] < latest:
+                    stage[name], changed = latest, True
+            if latest > len(calls):
+                raise _store_on_both_sides(store, nodes, calls)
+    return stage
+
+
+def _leading(
+    nodes: Sequence[Node], calling: Iterable[str], sharing: Mapping[str, Sequence[str]]
+) -> frozenset[str]:
+    """Return the nodes on which the input of an asynchronous node depends, those nodes among them."""
+    above = {node.name: parents(node) for node in nodes}
+    stores = {node.name: connected_stores(node) for node in nodes}
+    leading: set[str] = set()
+    waiting = [*calling]
+    while waiting:
+        name = waiting.pop()
+        if name in leading:
+            continue
+        leading.add(name)
+        waiting += above[name]
+        waiting += [other for store in stores[name] for other in sharing[store]]
+    # Every record is decoded when it is chosen.
+    return frozenset(leading | {node.name for node in nodes if not parents(node)})
+
+
+def _store_on_both_sides(store: str, nodes: Sequence[Node], calling: Iterable[str]) -> TopologyError:
+    above = {node.name: parents(node) for node in nodes}
+    sites = {node.name: node.site for node in nodes}
+    users = [n.name for n in nodes if isinstance(n, ProcessorNode) and store in n.stores]
+    for call in calling:
+        before, behind = _ancestors(call, above), [name for name in users if call in _ancestors(name, above)]
+        first = next((name for name in users if name in before or name == call), None)
+        if first is not None and behind:
+            return TopologyError(
+                f"store {store!r} is used above the asynchronous node {call!r} ({sites[call]}), by {first!r} "
+                f"({sites[first]}), and below it, by {behind[0]!r} ({sites[behind[0]]}): while calls run, "
+                "what stands above has seen later records, so no state is right for both",
+                fix="keep two stores, or go through a topic between the two: through('topic')",
+            )
+    return TopologyError(
+        f"the nodes {', '.join(users)} share the store {store!r} around asynchronous nodes, so that no "
+        "order of them sees the same records",
+        fix="keep two stores, or go through a topic between them: through('topic')",
+    )
+
+
+def _ancestors(name: str, above: Mapping[str, Sequence[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = [*above[name]]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += above[each]
+    return found

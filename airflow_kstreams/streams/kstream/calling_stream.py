@@ -1,0 +1,125 @@
+"""What a stream does by functions whose answers take time, and what all methods of streams use."""
+
+from __future__ import annotations
+
+import copy
+from typing import Self, get_args
+
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import check_called_functions
+from airflow_kstreams.streams.graph.calls import CallOptions, CallOrder, ResourceFactory
+from airflow_kstreams.streams.graph.nodes import Operator
+from airflow_kstreams.streams.kstream.known import KnownStream
+from airflow_kstreams.streams.kstream.operators.asynchronous import AsyncFunction, MapValuesAsync
+
+
+class CallingStream:
+    """The part of :class:`~airflow_kstreams.streams.KStream` that waits for answers.
+
+    :param known: what is known of it.
+    """
+
+    def __init__(self, known: KnownStream) -> None:
+        self._known = known
+
+    def map_values_async(
+        self,
+        mapper: AsyncFunction,
+        *,
+        max_in_flight: int = 64,
+        order: CallOrder = "partition",
+        timeout_ms: int = 30_000,
+        threads: bool = False,
+        resource: ResourceFactory | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Replace each value by the answer of ``await mapper(value)``; calls for several records run at once.
+
+        What follows sees the records in the order in which they came, whatever order the answers come in, and
+        results, state and offsets are those of :meth:`map_values` with the same answers, exactly once. The
+        calls themselves are repeated after a crash (``docs/async.md``).
+
+        A mapper that declares the keyword-only parameter ``context`` is given a
+        :class:`~airflow_kstreams.streams.CallContext`; one that declares ``resource`` what ``resource`` gave.
+
+        :param mapper: a coroutine function; with ``threads``, a plain one.
+        :param max_in_flight: the most calls of a task that run at once.
+        :param order: ``partition``: any calls run side by side; their effects may overtake each
+            other. ``key``: at most one call of a key at a time, in input order. ``unordered``: nothing is
+            promised of the order in sinks of topics of yours either.
+        :param timeout_ms: after so long a call is cancelled and fails with ``CallTimeoutError``; it may take
+            effect all the same. Must be less than ``run.stall.timeout.ms``.
+        :param threads: whether calls run on threads, ``num.threads.per.task`` for all such nodes of a task.
+        :param resource: makes an asynchronous context manager, as an HTTP session or a pool of connections
+            is; each task enters it once, before the first record, and leaves it at its end.
+        :param name: of the node, for messages and idempotency keys; numbered unless given.
+        :raises TopologyError: the mapper is no such function, or an option cannot be.
+
+        >>> import asyncio
+        >>> async def price_of(article):
+        ...     await asyncio.sleep(0.01)  # asks a service
+        ...     return {"pear": 2, "fig": 3}[article]
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> builder.stream("articles").map_values_async(price_of).send_to("prices")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_records("articles", [("a", "pear", 1), ("b", "fig", 2)])
+        ...     [(record.key, record.value) for record in driver.read_output("prices")]
+        [('a', 2), ('b', 3)]
+        """
+        call = "map_values_async"
+        check_called_functions(call, threads=threads, mapper=mapper)
+        calls = _checked(
+            call,
+            CallOptions(
+                max_in_flight=max_in_flight,
+                order=order,
+                timeout_ms=timeout_ms,
+                threads=threads,
+                resource=resource,
+            ),
+        )
+        operator = MapValuesAsync(function=mapper, calls=calls)
+        return self._new(self._called("KSTREAM-MAPVALUES-ASYNC", operator, name).with_new_value(call))
+
+    def _called(self, kind: str, operator: Operator, name: str | None) -> KnownStream:
+        if name is None:
+            return self._known.behind(kind, operator)
+        self._known.graph.topology.add_operator(name, operator, self._known.node)
+        return self._known.at(name)
+
+    def _new(self, known: KnownStream) -> Self:
+        """Return a stream of the same kind further down: a windowed one stays windowed."""
+        stream = copy.copy(self)
+        stream._known = known
+        return stream
+
+    def _behind(self, kind: str, operator: Operator) -> Self:
+        return self._new(self._known.behind(kind, operator))
+
+    def _revalued(self, kind: str, operator: Operator, call: str) -> Self:
+        return self._new(self._known.behind(kind, operator).with_new_value(call))
+
+    def _rekeyed(self, kind: str, operator: Operator, call: str) -> Self:
+        return self._new(self._known.behind(kind, operator).with_new_key(call).with_new_value(call))
+
+
+def _checked(call: str, options: CallOptions) -> CallOptions:
+    for name in ("max_in_flight", "timeout_ms"):
+        number = getattr(options, name)
+        if type(number) is not int or number < 1:
+            raise TopologyError(
+                f"{call} at {call_site()} has {name}={number!r}", fix="give a whole number from 1 on"
+            )
+    if options.order not in get_args(CallOrder):
+        raise TopologyError(
+            f"{call} at {call_site()} has order={options.order!r}",
+            fix=f"choose one of: {', '.join(get_args(CallOrder))}",
+        )
+    if options.resource is not None and not callable(options.resource):
+        raise TopologyError(
+            f"{call} at {call_site()} is given {type(options.resource).__name__} as resource, expected a "
+            "function",
+            fix="pass what makes the context manager, e.g. aiohttp.ClientSession itself",
+        )
+    return options

@@ -1,0 +1,61 @@
+"""How a call comes back to its node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from airflow_kstreams.streams.calls.call import Call
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError
+from airflow_kstreams.streams.graph.calls import CallSpec
+from airflow_kstreams.streams.records.failing_node import failing_node
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+
+def delivery(
+    node: str,
+    give: Callable[[Any, Any, Any], None],
+    failed: Callable[[Exception], None] | None,
+    handle: Callable[[Exception, str], None] | None,
+) -> Callable[[Call], None]:
+    """Return what takes a call that has ended, when its record has its turn.
+
+    :param give: gets what the function returned.
+    :param failed: gets the error of a call that failed; None: it is raised, as by a function called at once.
+    :param handle: the processing error handler, None if errors end the task.
+    """
+
+    def delivered(call: Call, _node: str = node) -> None:
+        if call.error is None:
+            give(call.key, call.value, call.result)
+        elif failed is None:
+            raise call.error
+        else:
+            failed(call.error)
+
+    if handle is None:
+        return delivered
+
+    def handled(call: Call) -> None:
+        try:
+            delivered(call)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            handle(error, failing_node(error, node))
+
+    return handled
+
+
+def refuse_long_calls(node: str, spec: CallSpec, settings: ApplicationSettings, task_id: str) -> None:
+    """Refuse calls that could keep a task for longer than a run bears without progress.
+
+    :raises ConfigError: they could.
+    """
+    timeout_ms, stall_ms = spec.options.timeout_ms, settings.run_stall_timeout_ms
+    if timeout_ms >= stall_ms:
+        raise ConfigError(
+            f"task {task_id}: a call of node {node!r} may take timeout_ms={timeout_ms}, and a run without "
+            f"progress for run.stall.timeout.ms={stall_ms} fails",
+            fix="give the node a smaller timeout_ms, or raise run.stall.timeout.ms",
+        )

@@ -1,0 +1,239 @@
+"""Whatever order calls end in, and wherever the task dies: results, state, counts and offsets are those of
+the same topology with plain functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_kstreams.streams import (
+    HoppingWindow,
+    KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
+    SlidingWindow,
+    StoreSpec,
+    Topology,
+    TumblingWindow,
+    serdes,
+)
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.testing.seeded_caller import SeededCaller
+from tests.support.topology.task_on_logs import Logs, TaskOnLogs, Written, log_of
+
+#: Makes ``map_values`` of a stream, by calls or at once.
+Mapped = Callable[[Any, Callable[[Any], Any]], Any]
+
+
+def plain(stream: Any, function: Callable[[Any], Any]) -> Any:
+    return stream.map_values(function)
+
+
+def called(stream: Any, function: Callable[[Any], Any]) -> Any:
+    async def call(value: Any) -> Any:
+        await asyncio.sleep(hash(repr(value)) % 7 / 100)
+        return function(value)
+
+    return stream.map_values_async(call, max_in_flight=3)
+
+
+def builder() -> KStreamBuilder:
+    return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+
+
+class Punctuating(Processor):
+    """Forwards each record, a count by stream time, and what it holds at the end; its objects change."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.held, self.store = context, [0], context.state_store("seen")
+        context.schedule(5)
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.held[0] = (self.store.get("n") or 0) + 1
+        self.store.put("n", self.held[0])
+        self.context.forward(record.key, self.held)
+        if record.value == 9:
+            self.context.send("sent", b"by", b"name")
+
+    def punctuate(self, stream_time_ms: int) -> None:
+        self.context.forward("time", [stream_time_ms, self.store.get("n")])
+
+    def close(self) -> None:
+        self.context.forward("end", [self.store.get("n")])
+
+
+SEEN = StoreSpec(name="seen", key_serde=serdes.string(), value_serde=serdes.json(int))
+
+
+def stateless(mapped: Mapped) -> Topology:
+    b = builder()
+    stream = b.stream("in").filter(lambda k, v: v != 3)
+    mapped(stream, lambda v: v * 2).filter(lambda k, v: v > 4).send_to("out")
+    stream.map_values(lambda v: -v).send_to("out")
+    mapped(mapped(stream, lambda v: v + 1).filter(lambda k, v: v != 6), lambda v: [v]).send_to("out")
+    return b.build()
+
+
+def counted_twice(mapped: Mapped) -> Topology:
+    b = builder()
+    counts = b.stream("in").group_by_key().count(store="first")
+    again = mapped(counts.to_stream(), lambda n: n + 1).group_by_key(value_serde=serdes.int64())
+    again.count(store="second").to_stream().send_to("out", value_serde=serdes.int64())
+    counts.to_stream().send_to("counts", value_serde=serdes.int64())
+    return b.build()
+
+
+def aggregated_in_place(mapped: Mapped) -> Topology:
+    def add(key: Any, value: Any, total: list[int]) -> list[int]:
+        total.append(value)
+        return total
+
+    b = builder()
+    spec = StoreSpec(name="lists", key_serde=serdes.string(), value_serde=serdes.json(), cached=False)
+    lists = b.stream("in").group_by_key().aggregate(list, add, store=spec)
+    mapped(lists.to_stream(), len).send_to("out")
+    lists.to_stream().send_to("lists")
+    return b.build()
+
+
+def windowed_below(mapped: Mapped) -> Topology:
+    b = builder()
+    grouped = mapped(b.stream("in"), lambda v: v + 1).group_by_key(value_serde=serdes.json())
+    windows = grouped.windowed_by(TumblingWindow(size_ms=4, grace_ms=2)).count(store="windows")
+    windows.suppress().to_stream().send_to("out", value_serde=serdes.int64())
+    return b.build()
+
+
+def windowed_above(mapped: Mapped) -> Topology:
+    b = builder()
+    windows = b.stream("in").group_by_key().windowed_by(HoppingWindow(size_ms=6, advance_ms=3, grace_ms=1))
+    stream = mapped(windows.count(store="windows").suppress().to_stream(), lambda n: n * 10)
+    stream.send_to("out", value_serde=serdes.json())
+    return b.build()
+
+
+def joined(mapped: Mapped) -> Topology:
+    b = builder()
+    table = b.table("other", store="table")
+    stream = b.stream("in")
+    mapped(stream.left_join(table, lambda v, t: [v, t]), lambda v: v[::-1]).send_to("out")
+    return b.build()
+
+
+def joined_below(mapped: Mapped) -> Topology:
+    b = builder()
+    left = mapped(b.stream("in"), lambda v: v + 100).with_window(SlidingWindow(size_ms=3, grace_ms=2))
+    right = b.stream("other").with_window(SlidingWindow(size_ms=2, grace_ms=2))
+    left.outer_join(right, lambda one, two: [one, two], value_serde=serdes.json(), name="pairs").send_to(
+        "out"
+    )
+    return b.build()
+
+
+def processed_above(mapped: Mapped) -> Topology:
+    b = builder()
+    held = b.stream("in").process(Punctuating, SEEN)
+    mapped(held, lambda v: [*v, "called"]).send_to(
+        "out", key_serde=serdes.string(), value_serde=serdes.json()
+    )
+    held.send_to("held", key_serde=serdes.string(), value_serde=serdes.json())
+    return b.build()
+
+
+def processed_below(mapped: Mapped) -> Topology:
+    b = builder()
+    held = mapped(b.stream("in"), lambda v: v).process(Punctuating, SEEN)
+    held.send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
+    return b.build()
+
+
+TOPOLOGIES = [
+    stateless,
+    counted_twice,
+    aggregated_in_place,
+    windowed_below,
+    windowed_above,
+    joined,
+    joined_below,
+    processed_above,
+    processed_below,
+]
+
+
+def by_topic(written: list[Written]) -> dict[str, list[Written]]:
+    topics = defaultdict(list)
+    for record in written:
+        topics[record.topic].append(record)
+    return dict(topics)
+
+
+def held(task: TaskOnLogs) -> dict[str, Any]:
+    return {name: list(store.all()) for name, store in task.stores().items()}
+
+
+def logs_of(topology: Topology, rng: random.Random) -> Logs:
+    logs = {}
+    for topic in topology.subtopologies()[0].source_topics:
+        for number in range(2 if topic == "in" else 1):
+            partition = TopicPartition(topic, number)
+            time_ms, entries = 0, []
+            for _ in range(rng.randint(0, 12)):
+                time_ms = max(0, time_ms + rng.randint(-3, 5))
+                entries.append((rng.choice([b"a", b"b", b"c"]), b"%d" % rng.randint(0, 9), time_ms))
+            logs[partition] = log_of(partition, entries)
+    return logs
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32))
+def test_task_gives_what_plain_functions_give_when_calls_end_in_any_order_and_it_dies(
+    topology: Callable[[Mapped], Topology], seed: int
+) -> None:
+    rng = random.Random(seed)
+    logs = logs_of(topology(plain), rng)
+    chosen = {
+        "buffered.records.per.partition": rng.randint(1, 3),
+        "commit.every.records": rng.choice([0, 1, 3, 5]),
+        "max.waiting.results": rng.choice([0, 1, 2, 7]),
+    }
+    first = {p: rng.randint(0, len(log)) for p, log in logs.items()}
+    at_once = TaskOnLogs(topology=topology(plain), logs=logs, rng=random.Random(seed), settings=chosen)
+    by_calls = TaskOnLogs(
+        topology=topology(called),
+        logs=logs,
+        rng=rng,
+        crashes=rng.randint(0, 4),
+        settings=chosen,
+        make_caller=lambda stations: SeededCaller(stations, seed=rng.randint(0, 2**32)),
+    )
+    for task in (at_once, by_calls):
+        task.run(first)
+        task.run()
+    assert by_topic(by_calls.outputs) == by_topic(at_once.outputs)
+    assert held(by_calls) == held(at_once)
+    assert by_calls.positions == at_once.positions
+    one, other = by_calls.progress, at_once.progress
+    assert (one.records_in, one.records_out, one.records_dropped) == (
+        other.records_in,
+        other.records_out,
+        other.records_dropped,
+    )
+    assert one.partition_times == other.partition_times
+    assert one.last_records == other.last_records
+    assert one.counts is not None
+    assert other.counts is not None
+    assert (one.counts.read, one.counts.written, one.counts.by_rule) == (
+        other.counts.read,
+        other.counts.written,
+        other.counts.by_rule,
+    )
