@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, ParamSpec
 
 from airflow_kstreams.explore.findings import Findings
+from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 from airflow_kstreams.streams.graph.nodes import (
     Forward,
     Node,
@@ -132,6 +133,12 @@ class OperatorTap:
         """Kind of node: the operator's own."""
         return self.operator.type
 
+    @property
+    def calls(self) -> CallOptions | None:
+        """How the operator calls its function, if it is asynchronous."""
+        found: CallOptions | None = getattr(self.operator, "calls", None)
+        return found
+
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         name, findings, record_context = self.node, self.findings, context.record_context
@@ -195,6 +202,17 @@ class _TappedContext:
         shown_key = None if key is None else _decoded(target.key_serde, key)
         shown_value = None if value is None else _decoded(target.value_serde, value)
         self._findings.written(name, shown_key, shown_value, self._context.record_context.timestamp_ms)
+
+    def calls(
+        self,
+        spec: CallSpec,
+        give: Callable[[Any, Any, Any], None],
+        failed: Callable[[Exception], None] | None = None,
+    ) -> Forward:
+        def note(error: Exception) -> None:
+            self._findings.failed(self._name, error)
+
+        return self._context.calls(spec, self._noted(give), failed or note)
 
     def counting(self, rule: Rule) -> Callable[[], None]:
         count = self._context.counting(rule)

@@ -53,6 +53,12 @@ def check_called_functions(call: str, *, threads: bool, **given: object) -> None
                 "expected a function",
                 fix="pass a function written with async def, or with threads=True a plain one",
             )
+        if gives_asynchronously(function):
+            raise TopologyError(
+                f"{call} at {call_site()} is given an async generator as {argument}, where nothing is "
+                "there to await",
+                fix="return a list instead of yielding",
+            )
         if is_async(function) == threads:
             raise TopologyError(
                 f"{call} at {call_site()} is given {'an async' if threads else 'a plain'} function as "
@@ -64,7 +70,17 @@ def check_called_functions(call: str, *, threads: bool, **given: object) -> None
 
 def is_async(function: Callable[..., object]) -> bool:
     """Say whether calling an object gives a coroutine or an asynchronous generator rather than a result."""
+    return inspect.iscoroutinefunction(_called_by(function)) or gives_asynchronously(function)
+
+
+def gives_asynchronously(function: Callable[..., object]) -> bool:
+    """Say whether calling an object gives an asynchronous generator."""
+    return inspect.isasyncgenfunction(_called_by(function))
+
+
+def _called_by(function: Callable[..., object]) -> Callable[..., object]:
+    """Return what runs when an object is called."""
     while isinstance(function, functools.partial):
         function = function.func
-    call = function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
-    return inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)
+    routine = inspect.isroutine(function) or inspect.isclass(function)
+    return function if routine else type(function).__call__

@@ -11,7 +11,16 @@ from airflow_kstreams.streams.function_checks import check_called_functions
 from airflow_kstreams.streams.graph.calls import CallOptions, CallOrder, ResourceFactory
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.kstream.known import KnownStream
-from airflow_kstreams.streams.kstream.operators.asynchronous import AsyncFunction, MapValuesAsync
+from airflow_kstreams.streams.kstream.operators.asynchronous import (
+    FILTER,
+    FLAT_MAP_VALUES,
+    FOREACH,
+    MAP,
+    MAP_VALUES,
+    AsyncFunction,
+    Asynchronous,
+    Shape,
+)
 
 
 class CallingStream:
@@ -67,24 +76,166 @@ class CallingStream:
         ...     [(record.key, record.value) for record in driver.read_output("prices")]
         [('a', 2), ('b', 3)]
         """
-        call = "map_values_async"
-        check_called_functions(call, threads=threads, mapper=mapper)
-        calls = _checked(
-            call,
-            CallOptions(
-                max_in_flight=max_in_flight,
-                order=order,
-                timeout_ms=timeout_ms,
-                threads=threads,
-                resource=resource,
-            ),
+        options = CallOptions(
+            max_in_flight=max_in_flight,
+            order=order,
+            timeout_ms=timeout_ms,
+            threads=threads,
+            resource=resource,
         )
-        operator = MapValuesAsync(function=mapper, calls=calls)
-        return self._new(self._called("KSTREAM-MAPVALUES-ASYNC", operator, name).with_new_value(call))
+        known = self._called(MAP_VALUES, "mapper", mapper, options, name)
+        return self._new(known.with_new_value("map_values_async"))
 
-    def _called(self, kind: str, operator: Operator, name: str | None) -> KnownStream:
+    def map_async(
+        self,
+        mapper: AsyncFunction,
+        *,
+        max_in_flight: int = 64,
+        order: CallOrder = "partition",
+        timeout_ms: int = 30_000,
+        threads: bool = False,
+        resource: ResourceFactory | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Replace each record by the answer of ``await mapper(key, value)``, a pair of key and value.
+
+        Calls, order and options are those of :meth:`map_values_async`.
+
+        >>> async def swapped(key, value):
+        ...     return value, key
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").map_async(swapped).send_to("swapped")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("swapped")]
+        [('ant', 'a')]
+        """
+        options = CallOptions(
+            max_in_flight=max_in_flight,
+            order=order,
+            timeout_ms=timeout_ms,
+            threads=threads,
+            resource=resource,
+        )
+        known = self._called(MAP, "mapper", mapper, options, name)
+        return self._new(known.with_new_key("map_async").with_new_value("map_async"))
+
+    def filter_async(
+        self,
+        predicate: AsyncFunction,
+        *,
+        max_in_flight: int = 64,
+        order: CallOrder = "partition",
+        timeout_ms: int = 30_000,
+        threads: bool = False,
+        resource: ResourceFactory | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Keep the records for which ``await predicate(key, value)`` holds.
+
+        Calls, order and options are those of :meth:`map_values_async`.
+
+        >>> async def is_large(key, value):
+        ...     return value > 1
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> builder.stream("numbers").filter_async(is_large).send_to("large")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_records("numbers", [("a", 1, 0), ("a", 2, 0)])
+        ...     [record.value for record in driver.read_output("large")]
+        [2]
+        """
+        options = CallOptions(
+            max_in_flight=max_in_flight,
+            order=order,
+            timeout_ms=timeout_ms,
+            threads=threads,
+            resource=resource,
+        )
+        return self._new(self._called(FILTER, "predicate", predicate, options, name))
+
+    def flat_map_values_async(
+        self,
+        mapper: AsyncFunction,
+        *,
+        max_in_flight: int = 64,
+        order: CallOrder = "partition",
+        timeout_ms: int = 30_000,
+        threads: bool = False,
+        resource: ResourceFactory | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Replace each value by the values that ``await mapper(value)`` returns, each under the same key.
+
+        Calls, order and options are those of :meth:`map_values_async`.
+
+        >>> async def words(line):
+        ...     return line.split()
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("lines").flat_map_values_async(words).send_to("words")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("lines", key="a", value="an ox", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("words")]
+        [('a', 'an'), ('a', 'ox')]
+        """
+        options = CallOptions(
+            max_in_flight=max_in_flight,
+            order=order,
+            timeout_ms=timeout_ms,
+            threads=threads,
+            resource=resource,
+        )
+        known = self._called(FLAT_MAP_VALUES, "mapper", mapper, options, name)
+        return self._new(known.with_new_value("flat_map_values_async"))
+
+    def foreach_async(
+        self,
+        action: AsyncFunction,
+        *,
+        max_in_flight: int = 64,
+        order: CallOrder = "partition",
+        timeout_ms: int = 30_000,
+        threads: bool = False,
+        resource: ResourceFactory | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Await ``action(key, value)`` for each record, as the end of the stream; a topology with such an end
+        needs no sink. What the action does lies outside the transaction: an attempt that resumes after a
+        crash calls it again for the records that it repeats, with the same ``context.idempotency_key``.
+
+        Calls, order and options are those of :meth:`map_values_async`.
+
+        >>> seen = []
+        >>> async def note(key, value, *, context):
+        ...     seen.append((value, context.idempotency_key))
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream("words").foreach_async(note, name="note")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
+        ...     seen
+        [('ant', 'demo/words-0@0/note/0')]
+        """
+        options = CallOptions(
+            max_in_flight=max_in_flight,
+            order=order,
+            timeout_ms=timeout_ms,
+            threads=threads,
+            resource=resource,
+        )
+        self._called(FOREACH, "action", action, options, name)
+
+    def _called(
+        self, shape: Shape, argument: str, function: AsyncFunction, options: CallOptions, name: str | None
+    ) -> KnownStream:
+        """Add the node, and return the stream of its results, otherwise alike.
+
+        :param argument: what the function is called in the DSL method, which has the shape's name.
+        :raises TopologyError: the function or an option cannot be.
+        """
+        check_called_functions(shape.type, threads=options.threads, **{argument: function})
+        operator = Asynchronous(shape=shape, function=function, calls=_checked(shape.type, options))
+        kind = shape.type.removesuffix("_async").replace("_", "").upper()
         if name is None:
-            return self._known.behind(kind, operator)
+            return self._known.behind(f"KSTREAM-{kind}-ASYNC", operator)
         self._known.graph.topology.add_operator(name, operator, self._known.node)
         return self._known.at(name)
 

@@ -365,10 +365,8 @@ class StreamTask:
 
     def _undrained(self) -> int:
         """Return how many changes wait to be logged."""
-        lanes = self._lanes
-        return sum(self._bound.stores[name].undrained_count() for name in self._changelogs) + (
-            0 if lanes is None else sum(map(lanes.undrained_count, self._changelogs))
-        )
+        released = 0 if self._lanes is None else sum(map(self._lanes.undrained_count, self._changelogs))
+        return released + sum(self._bound.stores[name].undrained_count() for name in self._changelogs)
 
     def _latest_ms(self) -> int:
         """Return the largest timestamp of all records processed so far, in this run or before it.

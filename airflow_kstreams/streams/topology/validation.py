@@ -45,7 +45,7 @@ def _check_reads_and_writes(topology: Topology) -> None:
 
 
 def _is_foreach(node: Node) -> bool:
-    return isinstance(node, ProcessorNode) and node.operator.type == "foreach"
+    return isinstance(node, ProcessorNode) and node.operator.type in ("foreach", "foreach_async")
 
 
 def _check_stores(topology: Topology, sites: Mapping[str, CallSite]) -> None:

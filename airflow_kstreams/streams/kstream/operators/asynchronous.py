@@ -1,15 +1,15 @@
 """Operators whose function takes its time: calls run side by side, and what they give leaves in input order.
 
-Each says what its function is called with, and what becomes of its answer; how the calls run is the task's
-business (``runtime/lanes.py``). Those that are ``accounted`` pass each record on once or count it as left
-out.
+Rule: an operator has a shape, which says what its function is called with and what becomes of the answer. How
+the calls run is the task's business (``runtime/lanes.py``). The operators that are ``accounted`` pass each
+record on once or count it as left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 from airflow_kstreams.streams.graph.nodes import Forward
@@ -17,30 +17,104 @@ from airflow_kstreams.streams.graph.services import NodeContext
 
 #: A coroutine function, or with threads a plain one, that takes what the plain operator's function takes.
 AsyncFunction = Callable[..., Any]
+#: Takes key, value and answer.
+Give = Callable[[Any, Any, Any], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapValuesAsync:
-    """Replaces the value by the answer of a call."""
+class Shape:
+    """What an operator does with its function.
 
+    :param type: of the operator.
+    :param by_value: whether the function takes the value alone, rather than key and value.
+    :param giving: makes what takes the answers, in one task.
+    :param accounted: whether each record is passed on once or counted as left out.
+    """
+
+    type: str
+    by_value: bool
+    giving: Callable[[Forward, NodeContext], Give]
+    accounted: bool = True
+
+    def arguments(self, key: Any, value: Any) -> tuple[Any, ...]:
+        """Return what the function is called with."""
+        return (value,) if self.by_value else (key, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asynchronous:
+    """Calls its function for each record.
+
+    :param function: the user's.
+    :param calls: how.
+    """
+
+    shape: Shape
     function: AsyncFunction
     calls: CallOptions
 
-    type: ClassVar[str] = "map_values_async"
-    accounted: ClassVar[bool] = True
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return self.shape.type
+
+    @property
+    def accounted(self) -> bool:
+        """Whether each record is passed on once or counted as left out."""
+        return self.shape.accounted
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-
-        def give(key: Any, value: Any, answer: Any) -> None:
-            forward(key, answer)
-
-        return context.calls(CallSpec(function=self.function, arguments=_value, options=self.calls), give)
+        spec = CallSpec(function=self.function, arguments=self.shape.arguments, options=self.calls)
+        return context.calls(spec, self.shape.giving(forward, context))
 
 
-def _value(key: Any, value: Any) -> tuple[Any, ...]:
-    return (value,)
+def _mapped_values(forward: Forward, context: NodeContext) -> Give:
+    def give(key: Any, value: Any, answer: Any) -> None:
+        forward(key, answer)
+
+    return give
 
 
-def _key_and_value(key: Any, value: Any) -> tuple[Any, ...]:
-    return key, value
+def _mapped(forward: Forward, context: NodeContext) -> Give:
+    def give(key: Any, value: Any, answer: Any) -> None:
+        new_key, new_value = answer
+        forward(new_key, new_value)
+
+    return give
+
+
+def _filtered(forward: Forward, context: NodeContext) -> Give:
+    count_filtered = context.counting("filtered")
+
+    def give(key: Any, value: Any, answer: Any) -> None:
+        if answer:
+            forward(key, value)
+        else:
+            count_filtered()
+
+    return give
+
+
+def _flat_mapped_values(forward: Forward, context: NodeContext) -> Give:
+    def give(key: Any, value: Any, answer: Any) -> None:
+        for new_value in answer:
+            forward(key, new_value)
+
+    return give
+
+
+def _ended(forward: Forward, context: NodeContext) -> Give:
+    def give(key: Any, value: Any, answer: Any) -> None:
+        """Take an answer that goes nowhere."""
+
+    return give
+
+
+MAP_VALUES = Shape(type="map_values_async", by_value=True, giving=_mapped_values)
+MAP = Shape(type="map_async", by_value=False, giving=_mapped)
+FILTER = Shape(type="filter_async", by_value=False, giving=_filtered)
+FLAT_MAP_VALUES = Shape(
+    type="flat_map_values_async", by_value=True, giving=_flat_mapped_values, accounted=False
+)
+FOREACH = Shape(type="foreach_async", by_value=False, giving=_ended)
