@@ -108,14 +108,15 @@ class TaskAttempt:
             commits=self._commit.commits if self._commit is not None else 0,
             grew_old=self._loop is not None and self._loop.grew_old,
         )
-        if self._commit is not None and error is not None and not isinstance(error, TaskFencedError):
-            try:
+        try:
+            if self._commit is not None and error is not None and not isinstance(error, TaskFencedError):
                 self._commit.abort()
-            except KStreamsError as failure:
-                log.warning(
-                    "task %s: the abort failed too, the next attempt fences it: %s", self._task_id, failure
-                )
-        self._clients.close()
+        except KStreamsError as failure:
+            log.warning(
+                "task %s: the abort failed too, the next attempt fences it: %s", self._task_id, failure
+            )
+        finally:
+            self._clients.close()
 
     def run(self) -> TaskReport:
         """Run the five steps and return what was committed for the slice in all.

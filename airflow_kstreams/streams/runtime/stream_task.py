@@ -366,7 +366,8 @@ class StreamTask:
     def _undrained(self) -> int:
         """Return how many changes wait to be logged."""
         released = 0 if self._lanes is None else sum(map(self._lanes.undrained_count, self._changelogs))
-        return released + sum(self._bound.stores[name].undrained_count() for name in self._changelogs)
+        undrained: int = sum(self._bound.stores[name].undrained_count() for name in self._changelogs)
+        return released + undrained
 
     def _latest_ms(self) -> int:
         """Return the largest timestamp of all records processed so far, in this run or before it.
