@@ -21,6 +21,7 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call, Station, as_error
 from airflow_kstreams.streams.calls.loop_calls import LoopCalls
+from airflow_kstreams.streams.calls.resources import is_asynchronous, open_resources
 from airflow_kstreams.streams.calls.turnstile import Turnstile
 
 #: For how long a call is held up before it begins, at most, in virtual seconds.
@@ -57,18 +58,7 @@ class SeededCaller:
         on_loop = [station for station in self._stations if not station.options.threads]
         loop = _VirtualLoop()
         self._running = loop, LoopCalls(loop, on_loop, self._announce, begin=self._hold_up)
-        opened: dict[Any, Any] = {}
-        for station in self._stations:
-            factory = station.options.resource
-            if factory is None:
-                continue
-            if factory not in opened:
-                manager = factory()
-                if hasattr(type(manager), "__aenter__"):
-                    opened[factory] = self._run(self._resources.enter_async_context(manager))
-                else:
-                    opened[factory] = self._resources.enter_context(manager)
-            station.resource = opened[factory]
+        open_resources(self._stations, self._entered)
 
     def start(self, call: Call) -> None:
         """Let a call run as soon as its node's options allow."""
@@ -112,6 +102,11 @@ class SeededCaller:
         if self._running is None:
             raise RuntimeError("a call before the task is open, or behind its end")
         return self._running
+
+    def _entered(self, manager: Any) -> Any:
+        if is_asynchronous(manager):
+            return self._run(self._resources.enter_async_context(manager))
+        return self._resources.enter_context(manager)
 
     def _announce(self, call: Call) -> None:
         self._ended.append(call)

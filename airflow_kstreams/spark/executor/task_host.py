@@ -7,6 +7,8 @@ driver's lease says stop.
 from __future__ import annotations
 
 import gc
+import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.spark.executor.local_files import load_client_config, scratch_folder
 from airflow_kstreams.spark.executor.reports import HostReport, reported
+from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -26,6 +29,8 @@ from airflow_kstreams.streams.topology.outputs import with_outputs
 if TYPE_CHECKING:
     from airflow_kstreams.batch.task.work import TaskSetup
     from airflow_kstreams.kafka.cluster import KafkaCluster
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +58,14 @@ class TaskHost:
     allowed: str = ""
 
     def run_partition(self, index: int) -> list[HostReport]:
-        """Run the tasks of one Spark partition, at most ``num.stream.threads`` at once."""
+        """Run the tasks of one Spark partition, at most ``num.stream.threads`` at once.
+
+        A process in which too many calls of asynchronous nodes did not come back ends instead: they hold its
+        memory, and Spark runs the partition in another one.
+        """
+        if abandoned.too_many():
+            log.error("this process ends: %d calls or more do not come back", abandoned.MOST)
+            os._exit(1)
         tasks = self.tasks[index]
         config = load_client_config(self.client_config_path)
         schema_registry.configure(config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
@@ -124,7 +124,7 @@ class Station:
         self.task_id = task_id
         self.max_in_flight = spec.options.max_in_flight
         self.timeout_seconds = spec.options.timeout_ms / 1000
-        offered = offered_to(spec.function)
+        offered = offered_to(spec.function, len(spec.arguments(None, None)))
         self.wants_context = "context" in offered
         self.wants_resource = "resource" in offered
         self.resource: Any = None
@@ -183,17 +183,19 @@ class Call:
         )
 
 
-def offered_to(function: Callable[..., Any]) -> frozenset[str]:
-    """Return which of ``context`` and ``resource`` a function takes as keyword parameters."""
+def offered_to(function: Callable[..., Any], positional: int) -> frozenset[str]:
+    """Return which of ``context`` and ``resource`` a function takes beside its positional arguments.
+
+    :param positional: how many of those it is called with.
+    """
     try:
-        parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
+        parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):  # written in C, without a signature
         return frozenset()
-    return frozenset(
-        name
-        for name in _OFFERED
-        if name in parameters and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
-    )
+    by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    beside = parameters[:0] if len(parameters) <= positional else parameters[positional:]
+    beside += [each for each in parameters[:positional] if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    return frozenset(each.name for each in beside if each.name in _OFFERED and each.kind in by_name)
 
 
 def as_error(error: BaseException) -> Exception:

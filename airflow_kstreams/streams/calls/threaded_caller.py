@@ -24,6 +24,7 @@ from typing import Any
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import Call, Station
 from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, LoopCalls
+from airflow_kstreams.streams.calls.resources import is_asynchronous, open_resources
 from airflow_kstreams.streams.calls.thread_calls import ThreadCalls
 from airflow_kstreams.streams.errors import CallsStuckError
 from airflow_kstreams.streams.records.user_traceback import last_user_line
@@ -61,25 +62,13 @@ class ThreadedCaller:
         back = self._back.put
         on_threads = [station for station in self._stations if station.options.threads]
         on_loop = [station for station in self._stations if not station.options.threads]
-        factories: dict[Any, list[Station]] = {}
-        for station in self._stations:
-            if station.options.resource is not None:
-                factories.setdefault(station.options.resource, []).append(station)
-        managers = {factory: factory() for factory in factories}
-        apart = [manager for manager in managers.values() if hasattr(type(manager), "__aenter__")]
-        if on_loop or apart:
-            self._loop = _LoopThread(on_loop, back, task_id=self._task_id)
+        if on_loop:
+            self._on_loop(on_loop)
         if on_threads:
             self._pool = ThreadCalls(
                 self._threads, on_threads, back, name=f"kstreams-task-{self._task_id}-thread"
             )
-        for factory, manager in managers.items():
-            if manager in apart and self._loop is not None:
-                entered = self._loop.enter(manager)
-            else:
-                entered = self._resources.enter_context(manager)
-            for station in factories[factory]:
-                station.resource = entered
+        open_resources(self._stations, self._entered)
 
     def start(self, call: Call) -> None:
         """Let a call run as soon as its node's options allow."""
@@ -120,6 +109,17 @@ class ThreadedCaller:
             left += self._pool.abandoned
         self._resources.close()
         abandoned.add(left, task_id=self._task_id)
+
+    def _on_loop(self, stations: Sequence[Station]) -> _LoopThread:
+        """Return the event loop, started for the nodes that need it, or for resources alone."""
+        if self._loop is None:
+            self._loop = _LoopThread(stations, self._back.put, task_id=self._task_id)
+        return self._loop
+
+    def _entered(self, manager: Any) -> Any:
+        if is_asynchronous(manager):
+            return self._on_loop(()).enter(manager)
+        return self._resources.enter_context(manager)
 
     def _look(self) -> None:
         if self._pool is not None:
@@ -205,7 +205,10 @@ class _LoopThread:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.call_soon(self._beat)
-        self._loop.run_forever()
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
 
     def _beat(self) -> None:
         self._seen = time.monotonic()

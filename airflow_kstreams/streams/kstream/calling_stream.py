@@ -49,7 +49,7 @@ class CallingStream:
         results, state and offsets are those of :meth:`map_values` with the same answers, exactly once. The
         calls themselves are repeated after a crash (``docs/async.md``).
 
-        A mapper that declares the keyword-only parameter ``context`` is given a
+        A mapper that declares a parameter ``context`` beside the value is given a
         :class:`~airflow_kstreams.streams.CallContext`; one that declares ``resource`` what ``resource`` gave.
 
         :param mapper: a coroutine function; with ``threads``, a plain one.

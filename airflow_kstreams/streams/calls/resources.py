@@ -1,0 +1,34 @@
+"""What the calls of a task share: opened once before its first record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.graph.calls import ResourceFactory
+
+
+def open_resources(stations: Sequence[Station], enter: Callable[[Any], Any]) -> None:
+    """Give each asynchronous node what its resource makes; nodes that name the same one share it.
+
+    :param enter: enters a context manager, asynchronous or not.
+    :raises Exception: whatever a resource raised; its node is on the traceback.
+    """
+    opened: dict[ResourceFactory, Any] = {}
+    for station in stations:
+        factory = station.options.resource
+        if factory is None:
+            continue
+        if factory not in opened:
+            opened[factory] = _entered(factory, enter, _node=station.node)
+        station.resource = opened[factory]
+
+
+def is_asynchronous(manager: Any) -> bool:
+    """Say whether a context manager is entered on an event loop."""
+    return hasattr(type(manager), "__aenter__")
+
+
+def _entered(factory: ResourceFactory, enter: Callable[[Any], Any], _node: str) -> Any:
+    return enter(factory())

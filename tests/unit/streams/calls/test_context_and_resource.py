@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import CallContext, KStreamBuilder, RecordError, Topology, TopologyError, serdes
+from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.testing import TopologyTestDriver
+from airflow_kstreams.testing.seeded_caller import SeededCaller
+from tests.support.topology.task_on_logs import TaskOnLogs, log_of
+
+IN = TopicPartition("in", 0)
+
+
+def builder() -> KStreamBuilder:
+    return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+
+
+def task(topology: Topology, *, make_caller: MakeCaller | None = None, crashes: int = 0) -> TaskOnLogs:
+    log = log_of(IN, [(b"k", b"%d" % n, 100 + n) for n in range(12)])
+    rng = random.Random(7)
+    return TaskOnLogs(topology=topology, logs={IN: log}, rng=rng, crashes=crashes, make_caller=make_caller)
+
+
+def test_context_tells_of_the_consumed_record() -> None:
+    told = []
+
+    async def ask(value: Any, *, context: CallContext) -> Any:
+        told.append(
+            (context.topic, context.partition, context.offset, context.timestamp_ms, context.headers[0][1])
+        )
+        assert (context.node, context.task_id) == ("ask", "0_0")
+        return value
+
+    made = builder()
+    made.stream("in").map_values_async(ask, name="ask").send_to("out")
+    task(made.build()).run()
+    assert sorted(told) == [("in", 0, n, 100 + n, b"in-0@%d" % n) for n in range(12)]
+
+
+def test_idempotency_key_is_the_same_in_every_attempt() -> None:
+    keys: dict[int, set[str]] = {}
+
+    async def first(value: Any, *, context: CallContext) -> Any:
+        await asyncio.sleep(value % 3)
+        keys.setdefault(value, set()).add(context.idempotency_key)
+        return value
+
+    async def second(value: Any, *, context: CallContext) -> Any:
+        keys.setdefault(1000 + value, set()).add(context.idempotency_key)
+        return value
+
+    made = builder()
+    twice = made.stream("in").flat_map_values(lambda value: [value, value + 100])
+    twice.map_values_async(first, name="first").map_values_async(second, name="second").send_to("out")
+    seeds = iter(range(100))
+    run = task(
+        made.build(),
+        make_caller=lambda stations: SeededCaller(stations, seed=next(seeds)),
+        crashes=4,
+    )
+    run.run()
+    assert next(seeds) > 2, "no attempt died"
+    assert len(run.outputs) == 24
+    assert keys == {
+        kind + value + 100 * ordinal: {f"app/in-0@{value}/{node}/{ordinal}"}
+        for kind, node in ((0, "first"), (1000, "second"))
+        for ordinal in (0, 1)
+        for value in range(12)
+    }
+
+
+def test_idempotency_key_is_refused_when_a_commit_point_emits() -> None:
+    async def ask(value: Any, *, context: CallContext) -> Any:
+        assert (context.topic, context.partition, context.offset, context.headers) == (None, -1, -1, [])
+        return context.idempotency_key
+
+    made = builder()
+    made.stream("in").group_by_key().count(store="n").to_stream().map_values_async(ask).send_to(
+        "out", value_serde=serdes.json()
+    )
+    with pytest.raises(TopologyError, match="asks for the idempotency key of a call that no consumed record"):
+        task(made.build()).run()
+
+
+class Opened:
+    """Counts how a resource is entered and left, and on which thread."""
+
+    def __init__(self) -> None:
+        self.entered = self.left = 0
+        self.threads: set[str] = set()
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[str]:
+        self.entered += 1
+        self.threads.add(threading.current_thread().name)
+        try:
+            yield "session"
+        finally:
+            self.left += 1
+            self.threads.add(threading.current_thread().name)
+
+    @contextmanager
+    def connection(self) -> Iterator[str]:
+        self.entered += 1
+        yield "connection"
+        self.left += 1
+
+
+async def ask(value: Any, *, resource: str) -> Any:
+    return resource
+
+
+def ask_on_thread(value: Any, *, resource: str) -> Any:
+    return resource
+
+
+SEEDED: list[MakeCaller | None] = [None, lambda stations: SeededCaller(stations, seed=1)]
+
+
+@pytest.mark.parametrize("make_caller", SEEDED, ids=["threads", "seeded"])
+def test_resource_is_opened_once_for_a_task_and_closed_at_its_end(make_caller: MakeCaller | None) -> None:
+    opened, made = Opened(), builder()
+    factory = opened.session
+    stream = made.stream("in").map_values_async(ask, resource=factory)
+    stream.map_values_async(ask, resource=factory).send_to("out")
+    run = task(made.build(), make_caller=make_caller)
+    run.run()
+    assert {record.value for record in run.outputs} == {b'"session"'}
+    assert (opened.entered, opened.left) == (1, 1)
+    if make_caller is None:
+        assert opened.threads == {"kstreams-task-0_0-event-loop"}
+
+
+@pytest.mark.parametrize("make_caller", SEEDED, ids=["threads", "seeded"])
+def test_plain_context_manager_will_do_when_calls_run_on_threads(make_caller: MakeCaller | None) -> None:
+    opened, made = Opened(), builder()
+    made.stream("in").map_values_async(ask_on_thread, threads=True, resource=opened.connection).send_to("out")
+    run = task(made.build(), make_caller=make_caller)
+    run.run()
+    assert {record.value for record in run.outputs} == {b'"connection"'}
+    assert (opened.entered, opened.left) == (1, 1)
+
+
+@pytest.mark.parametrize("make_caller", SEEDED, ids=["threads", "seeded"])
+def test_resource_is_closed_when_a_call_fails_the_task(make_caller: MakeCaller | None) -> None:
+    opened, made = Opened(), builder()
+
+    async def fails(value: Any, *, resource: str) -> Any:
+        raise ValueError(resource)
+
+    made.stream("in").map_values_async(fails, resource=opened.session).send_to("out")
+    with pytest.raises(RecordError, match="ValueError: session"):
+        task(made.build(), make_caller=make_caller).run()
+    assert (opened.entered, opened.left) == (1, 1)
+
+
+def test_task_fails_before_its_first_record_when_a_resource_cannot_be_opened() -> None:
+    @asynccontextmanager
+    async def away() -> AsyncIterator[str]:
+        raise ConnectionError("the database is away")
+        yield ""
+
+    made = builder()
+    made.stream("in").map_values_async(ask, resource=away, name="ask").send_to("out")
+    with pytest.raises(RecordError, match=r"at node 'ask' .* ConnectionError: the database is away"):
+        task(made.build()).run()
+
+
+def test_context_is_given_when_it_is_a_parameter_behind_the_others() -> None:
+    seen = []
+
+    async def note(key: Any, value: Any, context: CallContext, resource: str = "none") -> None:
+        seen.append((context.offset, resource))
+
+    async def takes_two(context: Any, resource: Any) -> None:
+        seen.append((context, resource))
+
+    opened, made = Opened(), builder()
+    stream = made.stream("in").filter(lambda key, value: value == 3)
+    stream.foreach_async(note, resource=opened.session)
+    stream.foreach_async(takes_two)
+    task(made.build()).run()
+    assert sorted(seen, key=str) == [("k", 3), (3, "session")]
+
+
+def test_driver_opens_a_resource_for_each_run_and_closes_it() -> None:
+    opened, made = Opened(), builder()
+    made.stream("in").map_values_async(ask, resource=opened.session).send_to("out")
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value=1, timestamp_ms=1)
+        driver.restart()
+        driver.pipe_input("in", key="k", value=2, timestamp_ms=2)
+        assert [record.value for record in driver.read_output("out")] == ["session", "session"]
+    assert (opened.entered, opened.left) == (2, 2)
