@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from airflow_kstreams.streams.errors import ConfigError
@@ -116,7 +116,11 @@ class ApplicationSettings:
     num_threads_per_task: int = _setting(
         1,
         minimum=1,
-        doc="Threads of one task for the plain functions of its asynchronous nodes (threads=True).",
+        doc="KIP-311: threads of one task. With more than one, the functions of operators without state, and "
+        "asynchronous nodes with threads=True, run on them, several records at a time; what leaves the task "
+        "is the same. A Spark task slot runs num.stream.threads // num.threads.per.task tasks at once, the "
+        "first of them with the threads that are left over. Worth it where functions wait: Python computes "
+        "in one thread at a time.",
     )
     max_waiting_results: int = _setting(
         0,
@@ -226,6 +230,21 @@ class ApplicationSettings:
     )
 
     @property
+    def tasks_at_once(self) -> int:
+        """How many tasks a Spark task slot runs side by side."""
+        return self.num_stream_threads // self.num_threads_per_task
+
+    def of_task(self, number: int) -> ApplicationSettings:
+        """Return the settings of one of the tasks of a slot: the first has the threads that are left over.
+
+        :param number: of the task in its slot, from 0.
+        """
+        over = self.num_stream_threads % self.num_threads_per_task
+        if number or not over:
+            return self
+        return replace(self, num_threads_per_task=self.num_threads_per_task + over)
+
+    @property
     def continuous(self) -> bool:
         """Whether the application runs until a signal stops it, rather than to frozen stop offsets."""
         return not self.autostop_at
@@ -273,6 +292,12 @@ class ApplicationSettings:
         given = {name.replace(".", "_"): _checked(name, value) for name, value in (settings or {}).items()}
         checked = cls(application_id=application_id, **given)
         _outputs(checked.output_topics)
+        if checked.num_stream_threads < checked.num_threads_per_task:
+            raise ConfigError(
+                f"num.stream.threads is {checked.num_stream_threads}, less than num.threads.per.task, "
+                f"{checked.num_threads_per_task}: not one task would have its threads",
+                fix="raise num.stream.threads to num.threads.per.task or a multiple of it",
+            )
         return checked
 
     def to_dict(self) -> dict[str, str | int | float]:

@@ -156,7 +156,17 @@ def processed_below(mapped: Mapped) -> Topology:
     return b.build()
 
 
+def timers_on_both_sides(mapped: Mapped) -> Topology:
+    b = builder()
+    windows = b.stream("in").group_by_key().windowed_by(HoppingWindow(size_ms=6, advance_ms=3, grace_ms=1))
+    final = windows.count(store="windows").suppress().to_stream().map(lambda w, n: (w.key, n))
+    held = mapped(final, lambda n: n * 10).process(Punctuating, SEEN)
+    held.send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
+    return b.build()
+
+
 TOPOLOGIES = [
+    timers_on_both_sides,
     stateless,
     counted_twice,
     aggregated_in_place,
@@ -193,29 +203,11 @@ def logs_of(topology: Topology, rng: random.Random) -> Logs:
     return logs
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(seed=st.integers(0, 2**32))
-def test_task_gives_what_plain_functions_give_when_calls_end_in_any_order_and_it_dies(
-    topology: Callable[[Mapped], Topology], seed: int
-) -> None:
-    rng = random.Random(seed)
-    logs = logs_of(topology(plain), rng)
-    chosen = {
-        "buffered.records.per.partition": rng.randint(1, 3),
-        "commit.every.records": rng.choice([0, 1, 3, 5]),
-        "max.waiting.results": rng.choice([0, 1, 2, 7]),
-    }
-    first = {p: rng.randint(0, len(log)) for p, log in logs.items()}
-    at_once = TaskOnLogs(topology=topology(plain), logs=logs, rng=random.Random(seed), settings=chosen)
-    by_calls = TaskOnLogs(
-        topology=topology(called),
-        logs=logs,
-        rng=rng,
-        crashes=rng.randint(0, 4),
-        settings=chosen,
-        make_caller=lambda stations: SeededCaller(stations, seed=rng.randint(0, 2**32)),
-    )
+def assert_same(by_calls: TaskOnLogs, at_once: TaskOnLogs, first: dict[TopicPartition, int]) -> None:
+    """Run two tasks over two runs, and compare all that they leave behind.
+
+    :param first: the stop offsets of the first run.
+    """
     for task in (at_once, by_calls):
         task.run(first)
         task.run()
@@ -237,3 +229,66 @@ def test_task_gives_what_plain_functions_give_when_calls_end_in_any_order_and_it
         other.counts.written,
         other.counts.by_rule,
     )
+
+
+def of_plain_functions(mapped: Mapped) -> Topology:
+    b = builder()
+    even, rest = b.stream("in").branch(lambda k, v: v % 2 == 0, lambda k, v: v < 9)
+    even.flat_map(lambda k, v: ((k, [v, n]) for n in range(v % 3))).send_to("out")
+    words = rest.filter_not(lambda k, v: v == 5).map(lambda k, v: (k, [v])).peek(lambda k, v: None)
+    words.flat_map_values(iter).select_key(lambda k, v: f"{k}{v}").send_to("out")
+    words.foreach(lambda k, v: None)
+    counts = even.group_by_key().count(store="counts")
+    doubled = counts.to_stream().map_values(lambda n: 2 * n)
+    doubled.left_join(counts, lambda n, now: [n, now], value_serde=serdes.int64()).send_to("again")
+    return b.build()
+
+
+def settings_drawn(rng: random.Random) -> dict[str, object]:
+    return {
+        "buffered.records.per.partition": rng.randint(1, 3),
+        "commit.every.records": rng.choice([0, 1, 3, 5]),
+        "max.waiting.results": rng.choice([0, 1, 2, 7]),
+    }
+
+
+@pytest.mark.parametrize("topology", [*TOPOLOGIES, of_plain_functions])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32))
+def test_task_gives_the_same_when_its_plain_functions_run_on_several_threads(
+    topology: Callable[[Mapped], Topology], seed: int
+) -> None:
+    rng = random.Random(seed)
+    logs, chosen = logs_of(topology(plain), rng), settings_drawn(rng)
+    on_one = TaskOnLogs(topology=topology(plain), logs=logs, rng=random.Random(seed), settings=chosen)
+    on_three = TaskOnLogs(
+        topology=topology(plain),
+        logs=logs,
+        rng=rng,
+        crashes=rng.randint(0, 4),
+        settings={**chosen, "num.threads.per.task": 3, "num.stream.threads": 3},
+        make_caller=lambda stations: SeededCaller(stations, seed=rng.randint(0, 2**32)),
+    )
+    assert_same(on_three, on_one, {p: rng.randint(0, len(log)) for p, log in logs.items()})
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32))
+def test_task_gives_what_plain_functions_give_when_calls_end_in_any_order_and_it_dies(
+    topology: Callable[[Mapped], Topology], seed: int
+) -> None:
+    rng = random.Random(seed)
+    logs = logs_of(topology(plain), rng)
+    chosen = settings_drawn(rng)
+    first = {p: rng.randint(0, len(log)) for p, log in logs.items()}
+    at_once = TaskOnLogs(topology=topology(plain), logs=logs, rng=random.Random(seed), settings=chosen)
+    by_calls = TaskOnLogs(
+        topology=topology(called),
+        logs=logs,
+        rng=rng,
+        crashes=rng.randint(0, 4),
+        settings=chosen,
+        make_caller=lambda stations: SeededCaller(stations, seed=rng.randint(0, 2**32)),
+    )
+    assert_same(by_calls, at_once, first)

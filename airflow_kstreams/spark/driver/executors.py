@@ -166,7 +166,7 @@ class SparkExecutors:
 
     def _packed(self, tasks: Sequence[TaskShare]) -> tuple[tuple[TaskShare, ...], ...]:
         """Return the tasks of a slice that each Spark task hosts."""
-        threads = self._settings.num_stream_threads
+        threads = self._settings.tasks_at_once
         many = len(tasks) > HOSTS * threads
         return packed(tasks, threads, most=most_hosts(self._session()) if many else HOSTS)
 

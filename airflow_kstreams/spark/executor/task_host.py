@@ -58,7 +58,8 @@ class TaskHost:
     allowed: str = ""
 
     def run_partition(self, index: int) -> list[HostReport]:
-        """Run the tasks of one Spark partition, at most ``num.stream.threads`` at once.
+        """Run the tasks of one Spark partition, as many at once as have ``num.threads.per.task`` threads of
+        ``num.stream.threads``.
 
         A process in which too many calls of asynchronous nodes did not come back ends instead: they hold its
         memory, and Spark runs the partition in another one.
@@ -73,16 +74,22 @@ class TaskHost:
         if slice_ is None:
             return self._run_until_stopped(tasks, config)
         if len(tasks) == 1:
-            return [self._run_to_stop(slice_, tasks[0], config)]
-        with ThreadPoolExecutor(max_workers=self.settings.num_stream_threads) as pool:
-            return list(pool.map(lambda share: self._run_to_stop(slice_, share, config), tasks))
+            return [self._run_to_stop(slice_, 0, tasks[0], config)]
+        with ThreadPoolExecutor(max_workers=self.settings.tasks_at_once) as pool:
+            return list(
+                pool.map(
+                    lambda numbered: self._run_to_stop(slice_, *numbered, config=config), enumerate(tasks)
+                )
+            )
 
-    def _run_to_stop(self, slice_: Slice, share: TaskShare, config: dict[str, str]) -> HostReport:
+    def _run_to_stop(
+        self, slice_: Slice, number: int, share: TaskShare, config: dict[str, str]
+    ) -> HostReport:
         from airflow_kstreams.batch.task.runner import TaskRunner
         from airflow_kstreams.batch.task.work import SliceWork
 
         try:
-            setup = self._setup(share, self._cluster(config))
+            setup = self._setup(number, share, self._cluster(config))
             return HostReport(report=TaskRunner(setup, SliceWork(slice_, share)).run())
         except KStreamsError as error:
             return reported(error)
@@ -104,16 +111,16 @@ class TaskHost:
         try:
             with watching(watch):
                 reports = run_until_stopped(
-                    [ContinuousTask(self._setup(share, cluster)) for share in tasks],
+                    [ContinuousTask(self._setup(*numbered, cluster)) for numbered in enumerate(tasks)],
                     watch,
                     run_id=self.run_id,
-                    most_threads=self.settings.num_stream_threads,
+                    most_threads=self.settings.tasks_at_once,
                 )
                 return [HostReport(report=report) for report in reports]
         except KStreamsError as error:
             return [reported(error)]
 
-    def _setup(self, share: TaskShare, cluster: KafkaCluster) -> TaskSetup:
+    def _setup(self, number: int, share: TaskShare, cluster: KafkaCluster) -> TaskSetup:
         from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 
         task_id = TaskId(subtopology=share.subtopology, group=share.group)
@@ -121,7 +128,7 @@ class TaskHost:
             topology=with_outputs(self.source.topology(), self.settings),
             assignment=TaskAssignment(task_id=task_id, run_id=self.run_id, generation=self.generation),
             cluster=cluster,
-            settings=self.settings,
+            settings=self.settings.of_task(number),
             scratch=scratch_folder(task_id.group),
         )
 

@@ -19,6 +19,11 @@ from airflow_kstreams.streams.records.record_context import TaskRecordContext
 #: A moment that never comes: timestamps are signed 64-bit numbers, and one more than the largest is none.
 NEVER = 2**63
 
+#: When a timer is due, and the place of its node in topological order: timers call back in this order.
+Moment = tuple[int, int]
+#: Behind every moment.
+AT_LAST: Moment = (NEVER, 0)
+
 
 class TopicClock:
     """Stream time of one topic in one task.
@@ -88,6 +93,8 @@ class StreamClock:
         self._rank = {node: number for number, node in enumerate(order)}
         self._timers: list[NodeTimer] = []
         self._record_context = record_context
+        #: Of the timer that calls back, while it does: when it was due, and its node's rank.
+        self.moment: Moment | None = None
 
     def advance(self, topic: str, time_ms: int) -> None:
         """Bring a topic's stream time to at least a moment, e.g. the one an earlier run left."""
@@ -114,16 +121,24 @@ class StreamClock:
         self._timers.sort(key=lambda timer: self._rank[timer.node])
         return timer
 
-    def fire(self) -> None:
-        """Call back whatever is due, then set the clocks for what comes next."""
+    def fire(self, before: Moment = AT_LAST) -> None:
+        """Call back whatever is due, then set the clocks for what comes next.
+
+        :param before: leaves alone what comes at this moment or after it.
+        """
         record_context = self._record_context
-        before = record_context.timestamp_ms
+        timestamp_ms = record_context.timestamp_ms
         while (timer := self._first_due()) is not None:
+            moment = (timer.due_ms, self._rank[timer.node])
+            if moment >= before:
+                break
+            self.moment = moment
             record_context.record = None
             record_context.timestamp_ms = now_ms = timer.stream_time()
             timer.due_ms = NEVER
             timer.callback(now_ms)
-        record_context.timestamp_ms = before
+        self.moment = None
+        record_context.timestamp_ms = timestamp_ms
         for clock in self.topics.values():
             clock.due_ms = min((t.due_ms for t in self._timers if t.reaches(clock)), default=NEVER)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
-from airflow_kstreams.streams.graph.calls import CallSpec
+from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -45,6 +45,15 @@ def delivery(
             handle(error, failing_node(error, node))
 
     return handled
+
+
+def plain_calls(settings: ApplicationSettings) -> CallOptions:
+    """Return how functions run on threads that were not written for it: they may take their time."""
+    return CallOptions(
+        max_in_flight=settings.num_threads_per_task,
+        timeout_ms=settings.run_stall_timeout_ms - 1,
+        threads=True,
+    )
 
 
 def refuse_long_calls(node: str, spec: CallSpec, settings: ApplicationSettings, task_id: str) -> None:

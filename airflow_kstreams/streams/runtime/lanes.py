@@ -326,7 +326,7 @@ class Lanes:
     def _run(self, life: Life, stage: int, chosen: RecordRun | None = None) -> None:
         """Do what a stage does for a life."""
         crossings, topology = self._crossings, self._topology
-        crossings.life, crossings.stage = life, stage
+        crossings.life, crossings.stage, crossings.clock = life, stage, topology.clocks[stage]
         try:
             entries, life.entries = life.entries, []
             crossings.entries = life.entries
@@ -336,8 +336,9 @@ class Lanes:
                 topic_clock.time_ms = life.time_ms
             if chosen is not None:
                 topology.begin(chosen)
-            self._do(entries, stage)
+            self._do([entry for entry in entries if entry.moment is None], stage)
             self._context.timestamp_ms = life.timestamp_ms
+            self._do_timed([entry for entry in entries if entry.moment is not None], stage)
             if topic_clock is not None and topic_clock.time_ms >= topic_clock.due_ms:
                 clock.fire()
             self._at_end(life, stage)
@@ -352,14 +353,27 @@ class Lanes:
         self._take_effects(life, stage)
 
     def _do(self, entries: Sequence[Entry], stage: int) -> None:
-        later = self._crossings.entries
-        context = self._context
+        crossings, context = self._crossings, self._context
+        later = crossings.entries
         for entry in entries:
             if entry.stage == stage:
+                crossings.moment = entry.moment
                 entry.run(context)
             else:
                 later.append(entry)
+        crossings.moment = None
         context.replaced_headers = None
+
+    def _do_timed(self, entries: Sequence[Entry], stage: int) -> None:
+        """Do what timers of earlier stages brought about, among the timers of this one in the order of their
+        moments.
+        """
+        clock = self._topology.clocks[stage]
+        for entry in entries:
+            if entry.moment is not None:
+                clock.fire(entry.moment)
+            self._do([entry], stage)
+            self._context.timestamp_ms = self._crossings.life.timestamp_ms
 
     def _at_end(self, life: Life, stage: int) -> None:
         """Do what a stage does behind a record: emit what waited for a commit point."""

@@ -12,15 +12,19 @@ from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.record_counts import LeftOutCounts
 from airflow_kstreams.streams.records.partition_group import Taken
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.stream_clock import Moment, StreamClock
 
 #: Store -> what it changed, as ``StateStore.drain_changes`` gives it.
 StoreChanges = tuple[str, list[tuple[bytes, bytes | None, int]]]
 
 
 class Entry:
-    """Something that a later stage does, with the record context of the moment in which it was left."""
+    """Something that a later stage does, with the record context that it was left with.
 
-    __slots__ = ("arguments", "function", "headers", "record", "stage", "timestamp_ms")
+    :ivar moment: of the timer that brought it about, None if a record did.
+    """
+
+    __slots__ = ("arguments", "function", "headers", "moment", "record", "stage", "timestamp_ms")
 
     def __init__(
         self,
@@ -28,8 +32,10 @@ class Entry:
         context: TaskRecordContext,
         function: Callable[..., None],
         arguments: tuple[Any, ...],
+        moment: Moment | None = None,
     ) -> None:
         self.stage = stage
+        self.moment = moment
         self.record: Record | None = context.record
         self.timestamp_ms = context.timestamp_ms
         self.headers: Headers | None = context.replaced_headers
@@ -101,32 +107,35 @@ class Crossings:
     :param start: starts a call.
     """
 
-    __slots__ = ("_context", "entries", "last", "life", "stage", "start")
+    __slots__ = ("_context", "clock", "entries", "last", "life", "moment", "stage", "start")
 
     def __init__(self, context: TaskRecordContext, last: int) -> None:
         self._context = context
         self.last = last
         self.stage = last
         self.life = Life(None)
+        #: Of the stage under way.
+        self.clock: StreamClock | None = None
+        #: Of the entry that is being done.
+        self.moment: Moment | None = None
         #: Of the life, those that are being added to.
         self.entries: list[Entry] = []
         self.start: Callable[[Call], None] = _not_open
 
     def later(self, stage: int, function: Callable[..., None], *arguments: Any) -> None:
         """Leave something to a later stage."""
-        self.entries.append(Entry(stage, self._context, function, arguments))
+        self.entries.append(Entry(stage, self._context, function, arguments, self._moment))
 
     def into(self, stage: int, target: Forward, *, copies: bool) -> Forward:
         """Return what hands a key and a value to a node of a later stage.
 
         :param copies: whether they may be changed before that.
         """
-        context = self._context
 
         def cross(key: Any, value: Any) -> None:
             if copies:
                 key, value = copy.deepcopy((key, value))
-            self.entries.append(Entry(stage, context, target, (key, value)))
+            self.later(stage, target, key, value)
 
         return cross
 
@@ -161,10 +170,16 @@ class Crossings:
             call = Call(station, life, key, value, about)
             call.arguments = arguments(key, value)
             life.pending += 1
-            self.entries.append(Entry(self.stage + 1, context, delivered, (call,)))
+            self.later(self.stage + 1, delivered, call)
             self.start(call)
 
         return run
+
+    @property
+    def _moment(self) -> Moment | None:
+        if self.moment is not None or self.clock is None:
+            return self.moment
+        return self.clock.moment
 
     @property
     def early(self) -> bool:

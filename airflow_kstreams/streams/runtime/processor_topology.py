@@ -9,6 +9,7 @@ error happened.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.graph.services import ignore_updates
 from airflow_kstreams.streams.graph.stages import stages_of
+from airflow_kstreams.streams.graph.threads import on_threads
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, Produce
@@ -39,7 +41,7 @@ from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTi
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
-from airflow_kstreams.streams.runtime.call_nodes import delivery, refuse_long_calls
+from airflow_kstreams.streams.runtime.call_nodes import delivery, plain_calls, refuse_long_calls
 from airflow_kstreams.streams.runtime.lanes import NodeCallbacks, StagedTopology
 from airflow_kstreams.streams.runtime.life import Crossings
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
@@ -79,6 +81,11 @@ class ProcessorTopology:
         self._partition_count = environment.partition_count
         self._latest_allowed = environment.latest_allowed
         self.record_context = TaskRecordContext()
+        if settings.num_threads_per_task > 1:
+            subtopology = dataclasses.replace(
+                subtopology, nodes=on_threads(subtopology.nodes, plain_calls(settings))
+            )
+            self._subtopology = subtopology
         #: Into which stages asynchronous nodes cut it; one if there are none.
         self.stages = stages_of(subtopology.nodes)
         self.crossings = Crossings(self.record_context, self.stages.last)

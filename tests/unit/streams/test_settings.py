@@ -20,3 +20,22 @@ def test_nearest_name_is_told_when_a_setting_is_misspelt(misspelt: str, meant: s
     with pytest.raises(ConfigError, match="unknown setting") as caught:
         ApplicationSettings.parse("app", {misspelt: "1"})
     assert caught.value.fix == f"did you mean {meant!r}?"
+
+
+def test_threads_are_refused_when_a_task_could_not_have_its_own() -> None:
+    with pytest.raises(ConfigError, match=r"num\.stream\.threads is 3, less than num\.threads\.per\.task, 4"):
+        ApplicationSettings.parse("app", {"num.stream.threads": 3, "num.threads.per.task": 4})
+
+
+@pytest.mark.parametrize(
+    ("stream", "per_task", "at_once", "first", "others"),
+    [(1, 1, 1, 1, 1), (4, 1, 4, 1, 1), (4, 2, 2, 2, 2), (7, 3, 2, 4, 3), (5, 5, 1, 5, 5)],
+)
+def test_slot_shares_its_threads_among_tasks_when_there_are_several(
+    stream: int, per_task: int, at_once: int, first: int, others: int
+) -> None:
+    settings = ApplicationSettings.parse(
+        "app", {"num.stream.threads": stream, "num.threads.per.task": per_task}
+    )
+    assert settings.tasks_at_once == at_once
+    assert [settings.of_task(number).num_threads_per_task for number in range(3)] == [first, others, others]

@@ -7,7 +7,7 @@ record on once or count it as left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ class Shape:
 
     type: str
     by_value: bool
-    giving: Callable[[Forward, NodeContext], Give]
+    giving: Callable[[Forward, NodeContext, Mapping[str, Forward]], Give]
     accounted: bool = True
 
     def arguments(self, key: Any, value: Any) -> tuple[Any, ...]:
@@ -66,17 +66,17 @@ class Asynchronous:
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         spec = CallSpec(function=self.function, arguments=self.shape.arguments, options=self.calls)
-        return context.calls(spec, self.shape.giving(forward, context))
+        return context.calls(spec, self.shape.giving(forward, context, children))
 
 
-def _mapped_values(forward: Forward, context: NodeContext) -> Give:
+def _mapped_values(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
     def give(key: Any, value: Any, answer: Any) -> None:
         forward(key, answer)
 
     return give
 
 
-def _mapped(forward: Forward, context: NodeContext) -> Give:
+def _mapped(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
     def give(key: Any, value: Any, answer: Any) -> None:
         new_key, new_value = answer
         forward(new_key, new_value)
@@ -84,7 +84,7 @@ def _mapped(forward: Forward, context: NodeContext) -> Give:
     return give
 
 
-def _filtered(forward: Forward, context: NodeContext) -> Give:
+def _filtered(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
     count_filtered = context.counting("filtered")
 
     def give(key: Any, value: Any, answer: Any) -> None:
@@ -96,7 +96,50 @@ def _filtered(forward: Forward, context: NodeContext) -> Give:
     return give
 
 
-def _flat_mapped_values(forward: Forward, context: NodeContext) -> Give:
+def _filtered_not(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
+    give_others = _filtered(forward, context, children)
+
+    def give(key: Any, value: Any, answer: Any) -> None:
+        give_others(key, value, not answer)
+
+    return give
+
+
+def _seen(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
+    def give(key: Any, value: Any, answer: Any) -> None:
+        forward(key, value)
+
+    return give
+
+
+def _rekeyed(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
+    def give(key: Any, value: Any, answer: Any) -> None:
+        forward(answer, value)
+
+    return give
+
+
+def _flat_mapped(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
+    def give(key: Any, value: Any, answer: Any) -> None:
+        for new_key, new_value in answer:
+            forward(new_key, new_value)
+
+    return give
+
+
+def _branched(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
+    count_filtered = context.counting("filtered")
+
+    def give(key: Any, value: Any, answer: Any) -> None:
+        if answer is None:
+            count_filtered()
+        else:
+            children[answer](key, value)
+
+    return give
+
+
+def _flat_mapped_values(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
     def give(key: Any, value: Any, answer: Any) -> None:
         for new_value in answer:
             forward(key, new_value)
@@ -104,7 +147,7 @@ def _flat_mapped_values(forward: Forward, context: NodeContext) -> Give:
     return give
 
 
-def _ended(forward: Forward, context: NodeContext) -> Give:
+def _ended(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
     def give(key: Any, value: Any, answer: Any) -> None:
         """Take an answer that goes nowhere."""
 
@@ -118,3 +161,18 @@ FLAT_MAP_VALUES = Shape(
     type="flat_map_values_async", by_value=True, giving=_flat_mapped_values, accounted=False
 )
 FOREACH = Shape(type="foreach_async", by_value=False, giving=_ended)
+
+FILTER_NOT = Shape(type="filter_not_async", by_value=False, giving=_filtered_not)
+PEEK = Shape(type="peek_async", by_value=False, giving=_seen)
+SELECT_KEY = Shape(type="select_key_async", by_value=False, giving=_rekeyed)
+FLAT_MAP = Shape(type="flat_map_async", by_value=False, giving=_flat_mapped, accounted=False)
+BRANCH = Shape(type="branch_async", by_value=False, giving=_branched, accounted=False)
+
+
+def in_list(function: AsyncFunction) -> AsyncFunction:
+    """Return a plain function that gives a list of what another one gives one by one."""
+
+    def listed(*arguments: Any) -> list[Any]:
+        return [*function(*arguments)]
+
+    return listed

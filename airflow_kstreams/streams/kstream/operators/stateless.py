@@ -1,6 +1,7 @@
 """Operators without state. Each says once what it does, as lines of code (see ``graph/inlining.py``); a task
 writes them into a source's loop, or compiles them into the node's closure. Those that are ``accounted`` pass
-each record on once or count it as left out (``runtime/flow_check.py``).
+each record on once or count it as left out (``runtime/flow_check.py``). Those with a function of the user say
+how it runs on threads, where a task has several (``graph/threads.py``).
 """
 
 from __future__ import annotations
@@ -10,9 +11,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from airflow_kstreams.streams.graph.calls import CallOptions
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.kstream.operators.asynchronous import (
+    BRANCH,
+    FILTER,
+    FILTER_NOT,
+    FLAT_MAP,
+    FLAT_MAP_VALUES,
+    FOREACH,
+    MAP,
+    MAP_VALUES,
+    PEEK,
+    SELECT_KEY,
+    Asynchronous,
+    in_list,
+)
 
 Predicate = Callable[[Any, Any], bool]
 KeyValueMapper = Callable[[Any, Any], tuple[Any, Any]]
@@ -44,6 +60,10 @@ class Filter:
     accounted: ClassVar[bool] = True
     bind = _bind
 
+    def on_threads(self, calls: CallOptions) -> Asynchronous:
+        """Return the operator whose function runs on threads."""
+        return Asynchronous(shape=FILTER, function=self.predicate, calls=calls)
+
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
         with code.block(f"if {code.name(self.predicate, 'predicate')}({key}, {value})"):
@@ -61,6 +81,10 @@ class FilterNot:
     type: ClassVar[str] = "filter_not"
     accounted: ClassVar[bool] = True
     bind = _bind
+
+    def on_threads(self, calls: CallOptions) -> Asynchronous:
+        """Return the operator whose function runs on threads."""
+        return Asynchronous(shape=FILTER_NOT, function=self.predicate, calls=calls)
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
@@ -80,6 +104,10 @@ class Peek:
     accounted: ClassVar[bool] = True
     bind = _bind
 
+    def on_threads(self, calls: CallOptions) -> Asynchronous:
+        """Return the operator whose function runs on threads."""
+        return Asynchronous(shape=PEEK, function=self.action, calls=calls)
+
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
         code.line(f"{code.name(self.action, 'action')}({key}, {value})")
@@ -96,6 +124,10 @@ class Foreach:
     accounted: ClassVar[bool] = True
     bind = _bind
 
+    def on_threads(self, calls: CallOptions) -> Asynchronous:
+        """Return the operator whose function runs on threads."""
+        return Asynchronous(shape=FOREACH, function=self.action, calls=calls)
+
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
         code.line(f"{code.name(self.action, 'action')}({key}, {value})")
@@ -110,6 +142,10 @@ class Map:
     type: ClassVar[str] = "map"
     accounted: ClassVar[bool] = True
     bind = _bind
+
+    def on_threads(self, calls: CallOptions) -> Asynchronous:
+        """Return the operator whose function runs on threads."""
+        return Asynchronous(shape=MAP, function=self.mapper, calls=calls)
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
@@ -128,6 +164,10 @@ class MapValues:
     accounted: ClassVar[bool] = True
     bind = _bind
 
+    def on_threads(self, calls: CallOptions) -> Asynchronous:
+        """Return the operator whose function runs on threads."""
+        return Asynchronous(shape=MAP_VALUES, function=self.mapper, calls=calls)
+
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
         new_value = code.variable("value")
@@ -143,6 +183,10 @@ class FlatMap:
 
     type: ClassVar[str] = "flat_map"
     bind = _bind
+
+    def on_threads(self, calls: CallOptions) -> Asynchronous:
+        """Return the operator whose function runs on threads."""
+        return Asynchronous(shape=FLAT_MAP, function=in_list(self.mapper), calls=calls)
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
@@ -161,6 +205,10 @@ class FlatMapValues:
     type: ClassVar[str] = "flat_map_values"
     bind = _bind
 
+    def on_threads(self, calls: CallOptions) -> Asynchronous:
+        """Return the operator whose function runs on threads."""
+        return Asynchronous(shape=FLAT_MAP_VALUES, function=in_list(self.mapper), calls=calls)
+
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
         new_value = code.variable("value")
@@ -177,6 +225,10 @@ class SelectKey:
     type: ClassVar[str] = "select_key"
     accounted: ClassVar[bool] = True
     bind = _bind
+
+    def on_threads(self, calls: CallOptions) -> Asynchronous:
+        """Return the operator whose function runs on threads."""
+        return Asynchronous(shape=SELECT_KEY, function=self.selector, calls=calls)
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
@@ -198,6 +250,16 @@ class Branch:
 
     type: ClassVar[str] = "branch"
     bind = _bind
+
+    def on_threads(self, calls: CallOptions) -> Asynchronous:
+        """Return the operator whose function runs on threads."""
+        return Asynchronous(shape=BRANCH, function=self._child_of, calls=calls)
+
+    def _child_of(self, key: Any, value: Any) -> str | None:
+        for predicate, child in zip(self.predicates, self.children, strict=True):
+            if predicate(key, value):
+                return child
+        return None
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""

@@ -1,0 +1,62 @@
+"""Which nodes run on the threads of a task that has several (``num.threads.per.task``).
+
+Rule: every operator that says how (``on_threads``) does, as an asynchronous node whose calls are plain
+functions: what leaves the task is the same. One stays as it is where its calls would let nodes above it go
+further than a topology allows: where a store is used on both sides of it, and where a processor below it may
+ask for a commit while something above it keeps a store.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.calls import CallOptions
+from airflow_kstreams.streams.graph.components import connected_stores, parents
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
+from airflow_kstreams.streams.graph.stages import stages_of
+
+
+def on_threads(nodes: Sequence[Node], calls: CallOptions) -> tuple[Node, ...]:
+    """Return a subtopology's nodes, those that can on threads.
+
+    :param nodes: in topological order.
+    :param calls: how they are called.
+    """
+    found = list(nodes)
+    keeping = _reached(nodes, {node.name for node in nodes if connected_stores(node)})
+    asking = _leading_to(nodes, {n.name for n in nodes if _type(n) == "processor"})
+    for at, node in enumerate(nodes):
+        make = getattr(node.operator, "on_threads", None) if isinstance(node, ProcessorNode) else None
+        if make is None or not isinstance(node, ProcessorNode) or node.name in keeping & asking:
+            continue
+        found[at] = dataclasses.replace(node, operator=make(calls))
+        try:
+            stages_of(found)
+        except TopologyError:
+            found[at] = node
+    return tuple(found)
+
+
+def _type(node: Node) -> str:
+    return node.operator.type if isinstance(node, ProcessorNode) else ""
+
+
+def _reached(nodes: Sequence[Node], names: set[str]) -> set[str]:
+    """Return the nodes at or below some."""
+    reached = set(names)
+    for node in nodes:
+        if not reached.isdisjoint(parents(node)):
+            reached.add(node.name)
+    return reached
+
+
+def _leading_to(nodes: Sequence[Node], names: set[str]) -> set[str]:
+    """Return the nodes at or above some."""
+    above: Mapping[str, tuple[str, ...]] = {node.name: parents(node) for node in nodes}
+    leading = set(names)
+    for node in reversed(nodes):
+        if node.name in leading:
+            leading.update(above[node.name])
+    return leading
