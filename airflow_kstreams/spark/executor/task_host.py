@@ -77,9 +77,7 @@ class TaskHost:
             return [self._run_to_stop(slice_, 0, tasks[0], config)]
         with ThreadPoolExecutor(max_workers=self.settings.tasks_at_once) as pool:
             return list(
-                pool.map(
-                    lambda numbered: self._run_to_stop(slice_, *numbered, config=config), enumerate(tasks)
-                )
+                pool.map(lambda at: self._run_to_stop(slice_, at, tasks[at], config), range(len(tasks)))
             )
 
     def _run_to_stop(

@@ -163,13 +163,15 @@ def test_resource_is_closed_when_a_call_fails_the_task(make_caller: MakeCaller |
 
 
 def test_task_fails_before_its_first_record_when_a_resource_cannot_be_opened() -> None:
-    @asynccontextmanager
-    async def away() -> AsyncIterator[str]:
-        raise ConnectionError("the database is away")
-        yield ""
+    class Away:
+        async def __aenter__(self) -> str:
+            raise ConnectionError("the database is away")
+
+        async def __aexit__(self, *_: object) -> None:
+            """Nothing was entered."""
 
     made = builder()
-    made.stream("in").map_values_async(ask, resource=away, name="ask").send_to("out")
+    made.stream("in").map_values_async(ask, resource=Away, name="ask").send_to("out")
     with pytest.raises(RecordError, match=r"at node 'ask' .* ConnectionError: the database is away"):
         task(made.build()).run()
 
