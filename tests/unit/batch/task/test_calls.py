@@ -86,7 +86,7 @@ def test_records_before_are_committed_while_a_call_runs(kafka: InMemoryKafka, he
     run = application(kafka, calling(held), SystemClock(), commit_interval_ms=1)
     thread = threading.Thread(target=run.run, args=("run-1",))
     thread.start()
-    seen = committed.wait(timeout=60)
+    seen = committed.wait(timeout=20)
     held.go_on.set()
     thread.join()
     assert seen, "nothing was committed while the call ran"
