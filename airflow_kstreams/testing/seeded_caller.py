@@ -103,9 +103,9 @@ class SeededCaller:
             raise RuntimeError("a call before the task is open, or behind its end")
         return self._running
 
-    def _entered(self, manager: Any) -> Any:
+    def _entered(self, manager: Any, seconds: float) -> Any:
         if is_asynchronous(manager):
-            return self._run(self._resources.enter_async_context(manager))
+            return self._run(asyncio.wait_for(self._resources.enter_async_context(manager), seconds))
         return self._resources.enter_context(manager)
 
     def _announce(self, call: Call) -> None:

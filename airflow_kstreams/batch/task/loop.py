@@ -150,6 +150,8 @@ class TaskLoop:
         progressed = self._unfinished_turn = False
         while not self._unfinished_turn and self._process():
             progressed = True
+            if self._task.hungry:
+                break
             self._unfinished_turn = self._clock.monotonic_seconds() >= turn_ends
         self._balance()
         return progressed

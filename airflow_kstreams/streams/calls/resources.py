@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.call import CallTimeoutError, Station
 from airflow_kstreams.streams.graph.calls import ResourceFactory
 
 
-def open_resources(stations: Sequence[Station], enter: Callable[[Any], Any]) -> None:
+def open_resources(stations: Sequence[Station], enter: Callable[[Any, float], Any]) -> None:
     """Give each asynchronous node what its resource makes; nodes that name the same one share it.
 
-    :param enter: enters a context manager, asynchronous or not.
+    :param enter: enters a context manager, asynchronous or not, within so many seconds: those that a call of
+        the node may take.
     :raises Exception: whatever a resource raised; its node is on the traceback.
     """
     opened: dict[ResourceFactory, Any] = {}
@@ -21,7 +22,7 @@ def open_resources(stations: Sequence[Station], enter: Callable[[Any], Any]) -> 
         if factory is None:
             continue
         if factory not in opened:
-            opened[factory] = _entered(factory, enter, _node=station.node)
+            opened[factory] = _entered(station, factory, enter, _node=station.node)
         station.resource = opened[factory]
 
 
@@ -30,5 +31,12 @@ def is_asynchronous(manager: Any) -> bool:
     return hasattr(type(manager), "__aenter__")
 
 
-def _entered(factory: ResourceFactory, enter: Callable[[Any], Any], _node: str) -> Any:
-    return enter(factory())
+def _entered(
+    station: Station, factory: ResourceFactory, enter: Callable[[Any, float], Any], _node: str
+) -> Any:
+    try:
+        return enter(factory(), station.timeout_seconds)
+    except TimeoutError as error:
+        raise CallTimeoutError(
+            f"the resource was not entered within timeout_ms={station.options.timeout_ms}"
+        ) from error

@@ -116,9 +116,9 @@ class ThreadedCaller:
             self._loop = _LoopThread(stations, self._back.put, task_id=self._task_id)
         return self._loop
 
-    def _entered(self, manager: Any) -> Any:
+    def _entered(self, manager: Any, seconds: float) -> Any:
         if is_asynchronous(manager):
-            return self._on_loop(()).enter(manager)
+            return self._on_loop(()).enter(manager, seconds)
         return self._resources.enter_context(manager)
 
     def _look(self) -> None:
@@ -159,10 +159,13 @@ class _LoopThread:
             self._told = True
             self._loop.call_soon_threadsafe(self._take)
 
-    def enter(self, manager: Any) -> Any:
-        """Enter an asynchronous context manager on the loop."""
+    def enter(self, manager: Any, seconds: float) -> Any:
+        """Enter an asynchronous context manager on the loop.
+
+        :raises TimeoutError: it was not entered in so many seconds.
+        """
         entering = asyncio.run_coroutine_threadsafe(self._resources.enter_async_context(manager), self._loop)
-        return entering.result()
+        return entering.result(seconds)
 
     def refuse_blocked(self) -> None:
         """Look whether the loop goes on.

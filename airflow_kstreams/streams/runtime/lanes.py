@@ -99,6 +99,7 @@ class Lanes:
     :ivar commit_requested: whether the record released last asked for a commit.
     :ivar at_point: whether it is a commit point.
     :ivar failing: whether a record under way is going to fail the task.
+    :ivar hungry: whether there is room for more records than have been fetched.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class Lanes:
         self._changes: dict[str, dict[bytes, tuple[bytes | None, int]]] = {}
         self.commit_requested = False
         self.at_point = points_every > 0 and released % points_every == 0
-        self.failing = False
+        self.failing = self.hungry = False
         topology.crossings.start = caller.start
 
     @property
@@ -261,9 +262,11 @@ class Lanes:
     def _choose(self) -> bool:
         """Begin the records that there is room for, some at a time, and say whether there were any."""
         chosen = 0
+        self.hungry = False
         while chosen < _CHOSEN_AT_ONCE and not self.failing and self._has_room():
             run = self._group.choose(1)
             if run is None:
+                self.hungry = True
                 break
             self._begin(run)
             chosen += 1

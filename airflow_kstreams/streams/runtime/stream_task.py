@@ -251,6 +251,11 @@ class StreamTask:
         return self._lanes is not None and not self._lanes.idle
 
     @property
+    def hungry(self) -> bool:
+        """Whether records should be fetched though some are under way, so that calls do not run out."""
+        return self._lanes is not None and self._lanes.hungry
+
+    @property
     def at_cut(self) -> bool:
         """Whether a commit may come now: no result of a record released is held back by a later record."""
         return self._lanes is None or self._lanes.at_cut

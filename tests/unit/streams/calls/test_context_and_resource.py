@@ -176,6 +176,19 @@ def test_task_fails_before_its_first_record_when_a_resource_cannot_be_opened() -
         task(made.build()).run()
 
 
+@pytest.mark.parametrize("make_caller", SEEDED, ids=["threads", "seeded"])
+def test_task_fails_when_a_resource_takes_too_long_to_open(make_caller: MakeCaller | None) -> None:
+    @asynccontextmanager
+    async def hangs() -> AsyncIterator[str]:
+        await asyncio.Event().wait()
+        yield "never"
+
+    made = builder()
+    made.stream("in").map_values_async(ask, resource=hangs, name="ask", timeout_ms=50).send_to("out")
+    with pytest.raises(RecordError, match=r"at node 'ask' .* not entered within timeout_ms=50"):
+        task(made.build(), make_caller=make_caller).run()
+
+
 def test_context_is_given_when_it_is_a_parameter_behind_the_others() -> None:
     seen = []
 
