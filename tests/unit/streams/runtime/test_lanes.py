@@ -1,0 +1,177 @@
+"""What is under way in a task, with calls that end when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import (
+    KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
+    Topology,
+    TopologyError,
+    serdes,
+)
+from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
+from airflow_kstreams.streams.settings import ApplicationSettings
+from tests.support.topology.records import FakeRecord
+
+IN = TopicPartition("in", 0)
+
+
+async def never_run(value: Any) -> Any:
+    raise AssertionError("the caller runs no function")
+
+
+class HandCaller:
+    """Ends the calls that the test names."""
+
+    patience_seconds = 0.0
+
+    def __init__(self, stations: Sequence[Station]) -> None:
+        self.started: dict[Any, Call] = {}
+        self._ended: list[Call] = []
+
+    def open(self) -> None:
+        """Nothing runs."""
+
+    def start(self, call: Call) -> None:
+        self.started[call.value] = call
+
+    def end(self, value: Any, result: Any = None) -> None:
+        call = self.started[value]
+        call.result = value if result is None else result
+        self._ended.append(call)
+
+    def ended(self, wait_seconds: float) -> Sequence[Call]:
+        ended, self._ended = self._ended, []
+        return ended
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+class Scene:
+    def __init__(self, topology: Topology, records: int = 200, **settings: Any) -> None:
+        self.out: list[tuple[str, bytes | None]] = []
+
+        def make(stations: Sequence[Station]) -> HandCaller:
+            self.caller = HandCaller(stations)
+            return self.caller
+
+        self.task = StreamTask(
+            topology,
+            task_id=TaskId(subtopology=0, group=0),
+            bounds={IN: (0, records)},
+            produce=lambda topic, value, *_: self.out.append((topic, value)),
+            settings=ApplicationSettings.parse("app", {k.replace("_", "."): v for k, v in settings.items()}),
+            progress=TaskProgress(),
+            environment=TaskEnvironment(make_caller=make),
+        )
+        self.task.add(
+            IN,
+            [FakeRecord(at=n, key_bytes=b"k", value_bytes=b"%d" % n, timestamp_ms=n) for n in range(records)],
+        )
+        self.task.open()
+
+    @property
+    def position(self) -> int:
+        return self.task.group.positions()[IN]
+
+
+def builder() -> KStreamBuilder:
+    return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+
+
+def calling(**options: Any) -> Topology:
+    made = builder()
+    made.stream("in").map_values_async(never_run, **options).send_to("out")
+    return made.build()
+
+
+def test_records_are_released_in_input_order_when_later_calls_end_first() -> None:
+    scene = Scene(calling(), records=4)
+    assert scene.task.process(100) == 0
+    for value in (3, 1, 2):
+        scene.caller.end(value)
+        assert (scene.task.process(100), scene.out, scene.position) == (0, [], 0)
+    assert scene.task.progress.records_in == 0
+    assert scene.task.waiting_for().startswith("in-0@0 waits for 1 calls of KSTREAM-MAPVALUES-ASYNC-")
+    scene.caller.end(0)
+    assert (scene.task.process(100), scene.position, scene.task.complete) == (4, 4, True)
+    assert scene.out == [("out", b"%d" % n) for n in range(4)]
+    assert scene.task.progress.records_in == 4
+
+
+@pytest.mark.parametrize(("settings", "most"), [({}, 60), ({"max_waiting_results": 7}, 7)])
+def test_task_chooses_no_more_when_so_many_wait_for_one_call(settings: dict[str, Any], most: int) -> None:
+    scene = Scene(calling(max_in_flight=3), **settings)
+    for _ in range(30):
+        scene.task.process(1_000)
+        for value in {*scene.caller.started} - {0}:
+            if scene.caller.started[value].result is None:
+                scene.caller.end(value)
+    assert len(scene.caller.started) == most
+    scene.caller.end(0)
+    assert scene.task.process(1_000) == most
+    assert len(scene.caller.started) > most
+
+
+def test_task_chooses_no_more_when_results_take_up_too_much() -> None:
+    scene = Scene(calling(max_in_flight=10), max_waiting_results=50, max_waiting_bytes=1_000_000)
+    assert scene.task.process(1_000) == 0
+    assert len(scene.caller.started) == 50
+    for value in range(50):
+        scene.caller.end(value, "x" * 100_000) if value >= 40 else scene.caller.end(value)
+    # Forty are released; ten wait behind the next one, and their results alone fill the room.
+    del scene.caller._ended[0]
+    assert scene.task.process(1_000) == 0
+    assert len(scene.caller.started) == 50
+    scene.caller.end(0)
+    assert scene.task.process(1_000) >= 50
+    assert len(scene.caller.started) > 50
+
+
+class AskingToCommit(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value)
+        if record.value == 2:
+            self.context.commit()
+
+
+def test_commit_comes_right_behind_the_record_whose_processor_above_asks_for_it() -> None:
+    made = builder()
+    asked = made.stream("in").process(AskingToCommit)
+    asked.map_values_async(never_run).send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
+    scene = Scene(made.build(), records=6)
+    scene.task.process(100)
+    for value in range(6):
+        scene.caller.end(value)
+    assert scene.task.process(100) == 3
+    assert scene.position == 3
+    assert scene.task.commit_due(interval_elapsed=False)
+    scene.task.flush()
+    assert not scene.task.commit_due(interval_elapsed=False)
+    assert scene.task.process(100) == 3
+
+
+def test_commit_is_refused_below_a_call_when_a_table_above_emits_at_commit_points() -> None:
+    made = builder()
+    counts = made.stream("in").group_by_key().count(store="counts").to_stream()
+    asked = counts.map_values_async(never_run).process(AskingToCommit)
+    asked.send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
+    scene = Scene(made.build(), records=2, commit_every_records=2)
+    assert scene.task.process(100) == 1
+    scene.caller.end(2)
+    with pytest.raises(TopologyError, match="below an asynchronous node asks for a commit"):
+        scene.task.process(100)
