@@ -165,13 +165,31 @@ def test_commit_comes_right_behind_the_record_whose_processor_above_asks_for_it(
     assert scene.task.process(100) == 3
 
 
-def test_commit_is_refused_below_a_call_when_a_table_above_emits_at_commit_points() -> None:
+def beside_a_table_above_a_call() -> Topology:
     made = builder()
-    counts = made.stream("in").group_by_key().count(store="counts").to_stream()
-    asked = counts.map_values_async(never_run).process(AskingToCommit)
+    stream = made.stream("in")
+    counts = stream.group_by_key().count(store="counts").to_stream().map_values(lambda n: f"count {n}")
+    counts.map_values_async(never_run).send_to("counts", value_serde=serdes.json())
+    asked = stream.map_values_async(never_run).process(AskingToCommit)
     asked.send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
-    scene = Scene(made.build(), records=2, commit_every_records=2)
-    assert scene.task.process(100) == 1
-    scene.caller.end(2)
+    return made.build()
+
+
+def test_commit_is_refused_below_a_call_when_a_table_above_emits_at_commit_points() -> None:
+    scene = Scene(beside_a_table_above_a_call(), records=10, commit_every_records=5)
+    scene.task.process(100)
+    for value in range(3):
+        scene.caller.end(value)
     with pytest.raises(TopologyError, match="below an asynchronous node asks for a commit"):
         scene.task.process(100)
+
+
+def test_commit_is_made_below_a_call_when_its_record_is_a_commit_point() -> None:
+    scene = Scene(beside_a_table_above_a_call(), records=10, commit_every_records=3)
+    scene.task.process(100)
+    for value in (0, 1, 2, "count 3"):
+        scene.caller.end(value)
+    assert scene.task.process(100) == 3
+    assert scene.position == 3
+    assert scene.task.commit_due(interval_elapsed=False)
+    assert scene.out[-1] == ("counts", b'"count 3"')
