@@ -19,6 +19,9 @@ from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
 #: - ``unordered``: any; no order is promised in sinks of the user's own topics.
 CallOrder = Literal["partition", "key", "unordered"]
 
+#: Which of key and value.
+HandedOn = frozenset[Literal["key", "value"]]
+
 #: Makes a context manager, asynchronous or not, whose object calls share.
 ResourceFactory = Callable[[], Any]
 
@@ -32,6 +35,8 @@ class CallOptions:
     :param timeout_ms: after which a call is given up.
     :param threads: whether the function is a plain one, which runs on a thread.
     :param resource: makes the context manager whose object the calls of a task share; None for none.
+    :param implicit: whether the function was not written to be called so: a plain operator's, in a task with
+        several threads. It is offered nothing.
     """
 
     max_in_flight: int = 64
@@ -39,6 +44,7 @@ class CallOptions:
     timeout_ms: int = 30_000
     threads: bool = False
     resource: ResourceFactory | None = None
+    implicit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +53,13 @@ class CallSpec:
 
     :param function: the user's.
     :param arguments: makes the positional arguments of a record's key and value.
+    :param hands_on: which of key and value the node passes on beside the answer.
     """
 
     function: Callable[..., Any]
     arguments: Callable[[Any, Any], tuple[Any, ...]]
     options: CallOptions
+    hands_on: HandedOn = frozenset(("key", "value"))
 
 
 def options_of(node: Node) -> CallOptions | None:

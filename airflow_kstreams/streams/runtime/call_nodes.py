@@ -53,6 +53,7 @@ def plain_calls(settings: ApplicationSettings) -> CallOptions:
         max_in_flight=settings.num_threads_per_task,
         timeout_ms=settings.run_stall_timeout_ms - 1,
         threads=True,
+        implicit=True,
     )
 
 

@@ -285,9 +285,10 @@ class Lanes:
             life.point = self._point_asked or self._chosen % self._points_every == 0
             self._point_asked = self._point_asked and not life.point
         life.timestamp_ms = run.timestamps_ms[0]
-        life.size_bytes = _record_bytes(run.records[0])
+        size_bytes = _record_bytes(run.records[0])
+        life.size_bytes += size_bytes
+        self._size_bytes += size_bytes
         self._under_way += 1
-        self._size_bytes += life.size_bytes
         self._context.replaced_headers = None
         self._run(life, 0, run)
         self._wait(life, 0)
@@ -328,7 +329,7 @@ class Lanes:
 
     def _run(self, life: Life, stage: int, chosen: RecordRun | None = None) -> None:
         """Do what a stage does for a life."""
-        crossings, topology = self._crossings, self._topology
+        crossings, topology, held_before = self._crossings, self._topology, life.size_bytes
         crossings.life, crossings.stage, crossings.clock = life, stage, topology.clocks[stage]
         try:
             entries, life.entries = life.entries, []
@@ -354,6 +355,7 @@ class Lanes:
             self.failing = True
             crossings.later(self._last, _fail, error)
         self._take_effects(life, stage)
+        self._size_bytes += life.size_bytes - held_before
 
     def _do(self, entries: Sequence[Entry], stage: int) -> None:
         crossings, context = self._crossings, self._context
@@ -417,14 +419,11 @@ class Lanes:
             life.counts += counts
         if stage == self._last:
             return
-        size = 0
         for name, store in topology.early_stores[stage].items():
             if store.undrained_count():
                 changes = list(store.drain_changes())
                 life.changes.append((name, changes))
-                size += sum(len(key) + len(value or b"") for key, value, _ in changes)
-        life.size_bytes += size
-        self._size_bytes += size
+                life.size_bytes += sum(len(key) + len(value or b"") for key, value, _ in changes)
 
     def _release(self, life: Life) -> None:
         self._under_way -= 1

@@ -42,6 +42,7 @@ from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.call_nodes import delivery, plain_calls, refuse_long_calls
+from airflow_kstreams.streams.runtime.kept_values import given_alone
 from airflow_kstreams.streams.runtime.lanes import NodeCallbacks, StagedTopology
 from airflow_kstreams.streams.runtime.life import Crossings
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
@@ -88,7 +89,12 @@ class ProcessorTopology:
             self._subtopology = subtopology
         #: Into which stages asynchronous nodes cut it; one if there are none.
         self.stages = stages_of(subtopology.nodes)
-        self.crossings = Crossings(self.record_context, self.stages.last)
+        self.crossings = Crossings(
+            self.record_context,
+            self.stages.last,
+            task_id=task_id,
+            implicit=settings.num_threads_per_task > 1,
+        )
         self._settings = settings
         #: Its asynchronous nodes.
         self.stations: list[Station] = []
@@ -139,10 +145,9 @@ class ProcessorTopology:
         self.inlining = Inlining(self.record_context, self.counters)
         #: Source node with the serdes of its topic, and its children, by real topic.
         self._sources: dict[str, tuple[SourceNode, Mapping[str, Forward]]] = {}
-        self._changing = changing(subtopology.nodes)
-        self._given_changing = {
-            node.name for node in subtopology.nodes if not self._changing.isdisjoint(parents(node))
-        }
+        #: Sources whose records go to one node.
+        self._alone = given_alone(subtopology.nodes)
+        self._parents = {node.name: parents(node) for node in subtopology.nodes}
         self._bind()
         self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
 
@@ -263,7 +268,7 @@ class ProcessorTopology:
         station = Station(node, spec, application_id=self._application_id, task_id=self.task_id)
         self.stations.append(station)
         delivered = delivery(node, give, failed, self.errors.handle)
-        return self.crossings.calling(station, delivered, copies=node in self._given_changing)
+        return self.crossings.calling(station, delivered, alone=self._alone.issuperset(self._parents[node]))
 
     def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Produce a record to a topic by name, when the record being processed is released."""
@@ -322,7 +327,7 @@ class ProcessorTopology:
         stage = self.stages.of[node]
         if self.stages.gives_in[parent] == stage or bound is ignore_updates:
             return bound
-        return self.crossings.into(stage, bound, copies=parent in self._changing)
+        return self.crossings.into(stage, bound, node, alone=parent in self._alone)
 
     def _bind_node(self, node: Node, below: dict[str, Forward]) -> Forward:
         forward = fan_out(tuple(below.values()))
@@ -380,19 +385,6 @@ def topics_above(
         else:
             above[node.name] = frozenset().union(*(above[parent] for parent in node.parents))
     return above
-
-
-def changing(nodes: Sequence[Node]) -> frozenset[str]:
-    """Return the nodes that may forward objects which are changed later on: entries of a store, what a
-    processor keeps.
-    """
-    found: set[str] = set()
-    for node in nodes:
-        if not isinstance(node, ProcessorNode) or node.operator.type == "copy_values":
-            continue
-        if node.stores or node.operator.type == "processor" or not found.isdisjoint(node.parents):
-            found.add(node.name)
-    return frozenset(found)
 
 
 def fan_out(targets: tuple[Forward, ...]) -> Forward:

@@ -7,11 +7,13 @@ record on once or count it as left out.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
+from airflow_kstreams.streams.function_checks import is_async
+from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec, HandedOn
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 
@@ -28,13 +30,17 @@ class Shape:
     :param type: of the operator.
     :param by_value: whether the function takes the value alone, rather than key and value.
     :param giving: makes what takes the answers, in one task.
+    :param hands_on: which of key and value it passes on beside the answer.
     :param accounted: whether each record is passed on once or counted as left out.
+    :param listed: whether the answer may come one by one; it is then made whole in the call.
     """
 
     type: str
     by_value: bool
     giving: Callable[[Forward, NodeContext, Mapping[str, Forward]], Give]
+    hands_on: HandedOn
     accounted: bool = True
+    listed: bool = False
 
     def arguments(self, key: Any, value: Any) -> tuple[Any, ...]:
         """Return what the function is called with."""
@@ -65,8 +71,14 @@ class Asynchronous:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        spec = CallSpec(function=self.function, arguments=self.shape.arguments, options=self.calls)
-        return context.calls(spec, self.shape.giving(forward, context, children))
+        shape = self.shape
+        spec = CallSpec(
+            function=in_list(self.function) if shape.listed else self.function,
+            arguments=shape.arguments,
+            options=self.calls,
+            hands_on=shape.hands_on,
+        )
+        return context.calls(spec, shape.giving(forward, context, children))
 
 
 def _mapped_values(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
@@ -154,25 +166,52 @@ def _ended(forward: Forward, context: NodeContext, children: Mapping[str, Forwar
     return give
 
 
-MAP_VALUES = Shape(type="map_values_async", by_value=True, giving=_mapped_values)
-MAP = Shape(type="map_async", by_value=False, giving=_mapped)
-FILTER = Shape(type="filter_async", by_value=False, giving=_filtered)
-FLAT_MAP_VALUES = Shape(
-    type="flat_map_values_async", by_value=True, giving=_flat_mapped_values, accounted=False
-)
-FOREACH = Shape(type="foreach_async", by_value=False, giving=_ended)
+_NEITHER: HandedOn = frozenset()
+_KEY: HandedOn = frozenset(("key",))
+_VALUE: HandedOn = frozenset(("value",))
+_BOTH: HandedOn = _KEY | _VALUE
 
-FILTER_NOT = Shape(type="filter_not_async", by_value=False, giving=_filtered_not)
-PEEK = Shape(type="peek_async", by_value=False, giving=_seen)
-SELECT_KEY = Shape(type="select_key_async", by_value=False, giving=_rekeyed)
-FLAT_MAP = Shape(type="flat_map_async", by_value=False, giving=_flat_mapped, accounted=False)
-BRANCH = Shape(type="branch_async", by_value=False, giving=_branched, accounted=False)
+MAP_VALUES = Shape(type="map_values_async", by_value=True, giving=_mapped_values, hands_on=_KEY)
+MAP = Shape(type="map_async", by_value=False, giving=_mapped, hands_on=_NEITHER)
+FILTER = Shape(type="filter_async", by_value=False, giving=_filtered, hands_on=_BOTH)
+FLAT_MAP_VALUES = Shape(
+    type="flat_map_values_async",
+    by_value=True,
+    giving=_flat_mapped_values,
+    hands_on=_KEY,
+    accounted=False,
+    listed=True,
+)
+FOREACH = Shape(type="foreach_async", by_value=False, giving=_ended, hands_on=_NEITHER)
+
+FILTER_NOT = Shape(type="filter_not_async", by_value=False, giving=_filtered_not, hands_on=_BOTH)
+PEEK = Shape(type="peek_async", by_value=False, giving=_seen, hands_on=_BOTH)
+SELECT_KEY = Shape(type="select_key_async", by_value=False, giving=_rekeyed, hands_on=_VALUE)
+FLAT_MAP = Shape(
+    type="flat_map_async",
+    by_value=False,
+    giving=_flat_mapped,
+    hands_on=_NEITHER,
+    accounted=False,
+    listed=True,
+)
+BRANCH = Shape(type="branch_async", by_value=False, giving=_branched, hands_on=_BOTH, accounted=False)
 
 
 def in_list(function: AsyncFunction) -> AsyncFunction:
-    """Return a plain function that gives a list of what another one gives one by one."""
+    """Return a function that gives a list of what another one gives one by one: a generator's body then runs
+    in the call.
+    """
+    if is_async(function):
 
-    def listed(*arguments: Any) -> list[Any]:
-        return [*function(*arguments)]
+        @functools.wraps(function)
+        async def listed_async(*arguments: Any, **offered: Any) -> list[Any]:
+            return [*await function(*arguments, **offered)]
+
+        return listed_async
+
+    @functools.wraps(function)
+    def listed(*arguments: Any, **offered: Any) -> list[Any]:
+        return [*function(*arguments, **offered)]
 
     return listed

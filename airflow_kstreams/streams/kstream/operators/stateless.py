@@ -27,7 +27,6 @@ from airflow_kstreams.streams.kstream.operators.asynchronous import (
     PEEK,
     SELECT_KEY,
     Asynchronous,
-    in_list,
 )
 
 Predicate = Callable[[Any, Any], bool]
@@ -186,7 +185,7 @@ class FlatMap:
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=FLAT_MAP, function=in_list(self.mapper), calls=calls)
+        return Asynchronous(shape=FLAT_MAP, function=self.mapper, calls=calls)
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
@@ -207,7 +206,7 @@ class FlatMapValues:
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=FLAT_MAP_VALUES, function=in_list(self.mapper), calls=calls)
+        return Asynchronous(shape=FLAT_MAP_VALUES, function=self.mapper, calls=calls)
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""

@@ -215,3 +215,23 @@ def test_driver_opens_a_resource_for_each_run_and_closes_it() -> None:
         driver.pipe_input("in", key="k", value=2, timestamp_ms=2)
         assert [record.value for record in driver.read_output("out")] == ["session", "session"]
     assert (opened.entered, opened.left) == (2, 2)
+
+
+def test_generator_runs_in_its_call_when_it_gives_values_one_by_one() -> None:
+    threads = set()
+
+    def one_by_one(value: Any, *, context: CallContext) -> Iterator[Any]:
+        threads.add(threading.current_thread().name)
+        yield value
+        yield context.offset
+
+    async def lazily(value: Any) -> Any:
+        return (threads.add(threading.current_thread().name) or part for part in (value, value))
+
+    made = builder()
+    stream = made.stream("in").flat_map_values_async(one_by_one, threads=True)
+    stream.flat_map_values_async(lazily).send_to("out")
+    run = task(made.build())
+    run.run()
+    assert [record.value for record in run.outputs] == [b"%d" % (n // 4) for n in range(48)]
+    assert threads == {"kstreams-task-0_0-thread-1", "kstreams-task-0_0-event-loop"}

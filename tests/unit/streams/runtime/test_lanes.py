@@ -193,3 +193,12 @@ def test_commit_is_made_below_a_call_when_its_record_is_a_commit_point() -> None
     assert scene.position == 3
     assert scene.task.commit_due(interval_elapsed=False)
     assert scene.out[-1] == ("counts", b'"count 3"')
+
+
+def test_task_chooses_no_more_when_what_calls_are_given_takes_up_too_much() -> None:
+    made = builder()
+    large = made.stream("in").map_values(lambda value: "x" * 100_000 + str(value))
+    large.map_values_async(never_run).send_to("out")
+    scene = Scene(made.build(), max_waiting_bytes=1_000_000)
+    assert scene.task.process(1_000) == 0
+    assert len(scene.caller.started) == 10

@@ -1,0 +1,82 @@
+"""Keys and values that wait, for a call or for a later stage.
+
+Rule: what waits is a copy, made where the record reached the node, unless no one else can change it: it is
+immutable, or a source decoded it for this node alone. So a call, and a sink beside it, see the value as it is
+where it was reached, whatever other nodes and later records do with the object.
+
+A value that cannot be copied is refused by name. A plain function that runs on a thread only because the task
+has several is then called where the record is, on the task's own thread, and what it gives is kept instead.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import decimal
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.components import parents
+from airflow_kstreams.streams.graph.nodes import Node, SourceNode
+
+_IMMUTABLE = frozenset(
+    (
+        type(None),
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        decimal.Decimal,
+        datetime.date,
+        datetime.datetime,
+        datetime.time,
+        datetime.timedelta,
+        uuid.UUID,
+    )
+)
+
+
+class UncopyableError(Exception):
+    """An object cannot be copied."""
+
+
+def kept(value: Any) -> Any:
+    """Return a value that stays as this one is.
+
+    :raises UncopyableError: it cannot be copied.
+    """
+    if type(value) in _IMMUTABLE:
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:
+        raise UncopyableError(
+            f"an object of type {type(value).__name__} cannot be copied ({type(error).__name__}: {error})"
+        ) from error
+
+
+def refused(error: UncopyableError, node: str, *, task_id: str, implicit: bool) -> TopologyError:
+    """Return what is said of a value that must wait and cannot be copied.
+
+    :param implicit: whether the node waits only because the task has several threads.
+    """
+    fix = "forward plain data to the node, or give the class a __deepcopy__"
+    return TopologyError(
+        f"task {task_id}: {error}, and what waits for node {node!r} while calls run must stay as it is",
+        fix=f"{fix}, or set num.threads.per.task=1" if implicit else fix,
+    )
+
+
+def given_alone(nodes: Sequence[Node]) -> frozenset[str]:
+    """Return the sources whose records go to one node: it alone has what was decoded."""
+    children: dict[str, int] = {}
+    for node in nodes:
+        for parent in parents(node):
+            children[parent] = children.get(parent, 0) + 1
+    return frozenset(
+        node.name for node in nodes if isinstance(node, SourceNode) and children.get(node.name) == 1
+    )
