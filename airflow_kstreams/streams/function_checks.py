@@ -14,6 +14,9 @@ from collections.abc import Callable
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 
+#: Keyword parameters that the function of an asynchronous node may declare to be given them.
+_OFFERED = ("context", "resource")
+
 
 def check_functions(call: str, *, fix: str = "pass a function, e.g. a lambda", **given: object) -> None:
     """Refuse what cannot be called, or would only give a coroutine or an asynchronous generator.
@@ -66,6 +69,44 @@ def check_called_functions(call: str, *, threads: bool, **given: object) -> None
                 + ("a thread would only get a coroutine" if threads else "it would hold up every other call"),
                 fix="leave out threads=True" if threads else "write it with async def, or pass threads=True",
             )
+
+
+def refuse_unfilled(call: str, function: Callable[..., object], positional: int, *, resource: bool) -> None:
+    """Refuse a function that needs a resource where none is given.
+
+    :param positional: how many arguments it is called with.
+    :param resource: whether there is one.
+    :raises TopologyError: it cannot be called.
+    """
+    if resource or "resource" not in offered_to(function, positional):
+        return
+    if inspect.signature(function).parameters["resource"].default is inspect.Parameter.empty:
+        raise TopologyError(
+            f"{call} at {call_site()} is given a function with a parameter resource, and no resource=",
+            fix="pass resource=, which makes what the function is given, or give the parameter a default",
+        )
+
+
+def offered_to(function: Callable[..., object], positional: int) -> frozenset[str]:
+    """Return which of ``context`` and ``resource`` a function declares beside its positional arguments. What
+    a partial object has filled in is the user's.
+
+    :param positional: how many arguments it is called with.
+    """
+    try:
+        parameters = [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):  # written in C, without a signature
+        return frozenset()
+    filled: set[str] = set()
+    within = inspect.unwrap(function)
+    while isinstance(within, functools.partial):
+        filled.update(within.keywords)
+        within = within.func
+    by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    beside = parameters[positional:]
+    beside += [each for each in parameters[:positional] if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    declared = {each.name for each in beside if each.kind in by_name}
+    return frozenset(declared.intersection(_OFFERED) - filled)
 
 
 def is_async(function: Callable[..., object]) -> bool:

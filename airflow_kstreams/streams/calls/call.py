@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import offered_to
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.ports import Headers, Record
-
-#: Keyword parameters that a function may declare to be given them.
-_OFFERED = ("context", "resource")
 
 
 class CallTimeoutError(TimeoutError):
@@ -69,8 +65,8 @@ class CallContext:
 
     @property
     def headers(self) -> Headers:
-        """Headers of the record being processed, in order."""
-        return self._headers or []
+        """Headers of the record being processed, in order; a list of the call's own."""
+        return [*(self._headers or ())]
 
     @property
     def idempotency_key(self) -> str:
@@ -98,8 +94,8 @@ class Station:
     """An asynchronous node in one task.
 
     :param node: its name.
-    :ivar wants_context: whether the function declares ``context``.
-    :ivar wants_resource: whether it declares ``resource``.
+    :ivar wants_context: whether the function is given ``context``.
+    :ivar wants_resource: whether it is given ``resource``.
     :ivar resource: what the node's resource gave, while the task is open.
     """
 
@@ -124,9 +120,11 @@ class Station:
         self.task_id = task_id
         self.max_in_flight = spec.options.max_in_flight
         self.timeout_seconds = spec.options.timeout_ms / 1000
-        offered = offered_to(spec.function, len(spec.arguments(None, None)))
+        offered: frozenset[str] = frozenset()
+        if not spec.options.implicit:
+            offered = offered_to(spec.function, len(spec.arguments(None, None)))
         self.wants_context = "context" in offered
-        self.wants_resource = "resource" in offered
+        self.wants_resource = "resource" in offered and spec.options.resource is not None
         self.resource: Any = None
 
 
@@ -137,6 +135,7 @@ class Call:
     :ivar started: loop or monotonic seconds, while it runs.
     :ivar result: what the function returned.
     :ivar error: why there is no result.
+    :ivar turn: what calls of the same key have in common, where one waits for the other.
     """
 
     __slots__ = (
@@ -149,6 +148,7 @@ class Call:
         "result",
         "started",
         "station",
+        "turn",
         "value",
     )
 
@@ -165,6 +165,7 @@ class Call:
         self.error: Exception | None = None
         self.given_up = False
         self.started = 0.0
+        self.turn: Any = None
 
     def invoke(self) -> Any:
         """Call the function; of a coroutine function this gives the coroutine."""
@@ -181,21 +182,6 @@ class Call:
         return CallTimeoutError(
             f"the call took longer than timeout_ms={self.station.options.timeout_ms}, and may yet take effect"
         )
-
-
-def offered_to(function: Callable[..., Any], positional: int) -> frozenset[str]:
-    """Return which of ``context`` and ``resource`` a function takes beside its positional arguments.
-
-    :param positional: how many of those it is called with.
-    """
-    try:
-        parameters = [*inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):  # written in C, without a signature
-        return frozenset()
-    by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    beside = parameters[:0] if len(parameters) <= positional else parameters[positional:]
-    beside += [each for each in parameters[:positional] if each.kind is inspect.Parameter.KEYWORD_ONLY]
-    return frozenset(each.name for each in beside if each.name in _OFFERED and each.kind in by_name)
 
 
 def as_error(error: BaseException) -> Exception:

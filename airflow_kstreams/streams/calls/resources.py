@@ -16,14 +16,16 @@ def open_resources(stations: Sequence[Station], enter: Callable[[Any, float], An
         the node may take.
     :raises Exception: whatever a resource raised; its node is on the traceback.
     """
-    opened: dict[ResourceFactory, Any] = {}
+    opened: list[tuple[ResourceFactory, Any]] = []
     for station in stations:
         factory = station.options.resource
         if factory is None:
             continue
-        if factory not in opened:
-            opened[factory] = _entered(station, factory, enter, _node=station.node)
-        station.resource = opened[factory]
+        # Compared, not hashed: a factory may be any object.
+        found = next((at for at, (known, _) in enumerate(opened) if known is factory or known == factory), -1)
+        if found < 0:
+            opened.append((factory, _entered(station, factory, enter, _node=station.node)))
+        station.resource = opened[found][1]
 
 
 def is_asynchronous(manager: Any) -> bool:

@@ -4,15 +4,19 @@ Rule: at most ``max_in_flight`` calls run at once; those that wait begin in the 
 order ``key``, a call begins only when those of its key before it have ended; then it goes before all others,
 because its record came before theirs.
 
+What tells keys apart is taken when a call comes, and kept with it: a function may change its key.
+
 Not safe for threads: whoever runs the calls keeps it to one of them, or behind a lock.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import enum
+import math
 from collections import deque
 from typing import Any
-
-import msgspec
 
 from airflow_kstreams.streams.calls.call import Call, Station
 
@@ -30,19 +34,22 @@ class Turnstile:
         self._most = station.max_in_flight
         self._by_key = station.options.order == "key"
         self._ready: deque[Call] = deque()
-        #: Key with a call that runs or is ready -> its calls behind that one.
+        #: What names a key with a call that runs or is ready -> its calls behind that one.
         self._waiting: dict[Any, deque[Call]] = {}
         self.running = 0
 
     def add(self, call: Call) -> None:
-        """Let a call wait for its turn."""
+        """Let a call wait for its turn.
+
+        :raises TypeError: the call's key cannot be told from others.
+        """
         if self._by_key:
-            name = key_name(call.key)
-            behind = self._waiting.get(name)
+            call.turn = key_name(call.key)
+            behind = self._waiting.get(call.turn)
             if behind is not None:
                 behind.append(call)
                 return
-            self._waiting[name] = deque()
+            self._waiting[call.turn] = deque()
         self._ready.append(call)
 
     def next(self) -> Call | None:
@@ -56,21 +63,50 @@ class Turnstile:
         """Take note that a call does not run any more."""
         self.running -= 1
         if self._by_key:
-            name = key_name(call.key)
-            behind = self._waiting[name]
+            behind = self._waiting[call.turn]
             if behind:
                 self._ready.appendleft(behind.popleft())
             else:
-                del self._waiting[name]
+                del self._waiting[call.turn]
 
 
 def key_name(key: Any) -> Any:
-    """Return what two records have in common if and only if their keys are equal, for any key.
+    """Return an immutable object that is the same for keys that are equal, and for no others; lists and
+    tuples of the same parts count as equal, and so does a float that is no number.
 
-    :raises TypeError: the key can neither be hashed nor written as MessagePack.
+    :raises TypeError: the key is equal to itself alone, or does not say what it is equal to.
     """
-    try:
-        hash(key)
-    except TypeError:
-        return msgspec.msgpack.encode(key)
-    return key
+    kind = type(key)
+    if kind in (str, bytes, int, bool, type(None)):
+        return key
+    if kind is float:
+        return _NAN if math.isnan(key) else key
+    if isinstance(key, enum.Enum):
+        return key
+    if isinstance(key, (list, tuple)):
+        return (_SEQUENCE, *map(key_name, key))
+    if isinstance(key, dict):
+        return (_MAPPING, frozenset((key_name(name), key_name(value)) for name, value in key.items()))
+    if isinstance(key, (set, frozenset)):
+        return (_SET, frozenset(map(key_name, key)))
+    if isinstance(key, bytearray):
+        return bytes(key)
+    if kind.__eq__ is object.__eq__:
+        raise TypeError(
+            f"order='key' cannot tell keys of type {kind.__name__} apart: each is equal to itself alone; "
+            "give the class an __eq__, a dataclass for example"
+        )
+    if dataclasses.is_dataclass(key):
+        compared = [field.name for field in dataclasses.fields(key) if field.compare]
+        return (kind, *(key_name(getattr(key, name)) for name in compared))
+    if hasattr(kind, "__struct_fields__"):
+        return (kind, *(key_name(getattr(key, name)) for name in kind.__struct_fields__))
+    if kind.__hash__ is None:
+        raise TypeError(
+            f"order='key' cannot tell keys of type {kind.__name__} apart: they have no __hash__; "
+            "make the class a dataclass, or rekey the stream to plain data"
+        )
+    return copy.deepcopy(key)
+
+
+_NAN, _SEQUENCE, _MAPPING, _SET = (object() for _ in range(4))

@@ -7,7 +7,7 @@ from typing import Self, get_args
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_called_functions
+from airflow_kstreams.streams.function_checks import check_called_functions, refuse_unfilled
 from airflow_kstreams.streams.graph.calls import CallOptions, CallOrder, ResourceFactory
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.kstream.known import KnownStream
@@ -232,6 +232,8 @@ class CallingStream:
         :raises TopologyError: the function or an option cannot be.
         """
         check_called_functions(shape.type, threads=options.threads, **{argument: function})
+        given = len(shape.arguments(None, None))
+        refuse_unfilled(shape.type, function, given, resource=options.resource is not None)
         operator = Asynchronous(shape=shape, function=function, calls=_checked(shape.type, options))
         kind = shape.type.removesuffix("_async").replace("_", "").upper()
         if name is None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -235,3 +237,84 @@ def test_generator_runs_in_its_call_when_it_gives_values_one_by_one() -> None:
     run.run()
     assert [record.value for record in run.outputs] == [b"%d" % (n // 4) for n in range(48)]
     assert threads == {"kstreams-task-0_0-thread-1", "kstreams-task-0_0-event-loop"}
+
+
+def named(value: Any, context: Any, resource: Any) -> list[Any]:
+    return [context, resource]
+
+
+def defaulted(value: Any, context: Any = "context", resource: Any = "resource") -> list[Any]:
+    return [context, resource]
+
+
+async def named_async(value: Any, context: Any = "context", resource: Any = "resource") -> list[Any]:
+    return [context, resource]
+
+
+def test_plain_function_keeps_its_own_parameters_when_it_runs_on_threads() -> None:
+    made = builder()
+    stream = made.stream("in")
+    stream.map_values(functools.partial(named, context="context", resource="resource")).send_to("out")
+    stream.map_values(defaulted).send_to("out")
+    settings = {"num.threads.per.task": 2, "num.stream.threads": 2}
+    with TopologyTestDriver(made.build(), application_id="app", settings=settings) as driver:
+        driver.pipe_input("in", key="k", value=1, timestamp_ms=1)
+        assert [record.value for record in driver.read_output("out")] == [["context", "resource"]] * 2
+
+
+def test_parameters_stay_the_users_when_a_partial_object_has_filled_them_or_there_is_no_resource() -> None:
+    opened, made = Opened(), builder()
+    stream = made.stream("in")
+    filled = functools.partial(named_async, context="mine", resource="mine")
+    stream.map_values_async(filled, resource=opened.session).send_to("out")
+    stream.map_values_async(functools.partial(named_async, context="mine")).send_to("out")
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value=1, timestamp_ms=1)
+        assert [record.value for record in driver.read_output("out")] == [
+            ["mine", "mine"],
+            ["mine", "resource"],
+        ]
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_function_is_refused_when_it_needs_a_resource_and_none_is_given(threads: bool) -> None:
+    stream = builder().stream("in")
+    with pytest.raises(TopologyError, match=r"test_context_and_resource\.py:\d+ .* and no resource="):
+        stream.map_values_async(ask_on_thread if threads else ask, threads=threads)
+
+
+def test_headers_of_the_record_stay_as_they_are_when_a_call_changes_its_list() -> None:
+    async def adds(value: Any, *, context: CallContext) -> Any:
+        context.headers.append(("more", b"y"))
+        return value
+
+    made = builder()
+    stream = made.stream("in")
+    stream.map_values_async(adds).send_to("out")
+    stream.send_to("raw")
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value=1, timestamp_ms=1, headers=[("one", b"x")])
+        for topic in ("out", "raw"):
+            assert [record.headers for record in driver.read_output(topic)] == [[("one", b"x")]]
+
+
+@dataclass
+class Pool:
+    """Makes a resource, and cannot be hashed."""
+
+    opened: list[str]
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[str]:
+        self.opened.append("pool")
+        yield "pool"
+
+
+def test_nodes_share_a_resource_when_its_factory_cannot_be_hashed() -> None:
+    pool, made = Pool([]), builder()
+    stream = made.stream("in").map_values_async(ask, resource=pool)
+    stream.map_values_async(ask, resource=pool).send_to("out")
+    run = task(made.build())
+    run.run()
+    assert {record.value for record in run.outputs} == {b'"pool"'}
+    assert pool.opened == ["pool"]
