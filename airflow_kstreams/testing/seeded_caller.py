@@ -21,7 +21,7 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call, Station, as_error
 from airflow_kstreams.streams.calls.loop_calls import LoopCalls
-from airflow_kstreams.streams.calls.resources import is_asynchronous, open_resources
+from airflow_kstreams.streams.calls.resources import closing, is_asynchronous, open_resources
 from airflow_kstreams.streams.calls.turnstile import Turnstile
 
 #: For how long a call is held up before it begins, at most, in virtual seconds.
@@ -93,8 +93,11 @@ class SeededCaller:
         if self._running is None:
             return
         loop, calls = self._running
-        self._run(calls.stop())
-        self._run(self._resources.aclose())
+        task_id = next((station.task_id for station in self._stations), "")
+        with closing("what runs the calls", task_id):
+            self._run(calls.stop())
+        with closing("a resource", task_id):
+            self._run(self._resources.aclose())
         loop.close()
         self._running = None
 
@@ -122,7 +125,14 @@ class SeededCaller:
         return self._rng.random() * _HELD_UP_SECONDS
 
     def _run(self, future: Any) -> Any:
-        return self._opened()[0].run_until_complete(future)
+        loop = self._opened()[0]
+        # Around it may be the loop of a notebook or of a test, on the same thread.
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            return loop.run_until_complete(future)
+        finally:
+            asyncio._set_running_loop(outer)
 
     def _fill(self, turnstile: Turnstile) -> None:
         while (call := turnstile.next()) is not None:

@@ -1,13 +1,15 @@
-"""Threads and event loops of this process that did not come back.
+"""Calls of this process that did not end when they were given up, and still go on.
 
-They cannot be killed, and keep what they hold. So they are counted per process, and past a bound no task goes
-on: the host then ends its process (``spark/executor/task_host.py``), and Spark gives the task a new one.
+They cannot be killed, and keep what they hold. So they are counted per process for as long as they live, and
+past a bound no task goes on: the host then ends its process (``spark/executor/task_host.py``), and Spark
+gives the task a new one.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from airflow_kstreams.streams.errors import CallsStuckError
 
@@ -17,34 +19,41 @@ log = logging.getLogger(__name__)
 MOST = 16
 
 _lock = threading.Lock()
-_count = 0
+#: Each says whether what was left behind goes on.
+_left: list[Callable[[], bool]] = []
 
 
-def add(number: int, *, task_id: str) -> None:
-    """Count what a task has left behind."""
-    global _count
-    if number:
-        with _lock:
-            _count += number
-        log.warning("task %s leaves %d calls behind that do not end", task_id, number)
+def add(goes_on: Callable[[], bool], what: str) -> None:
+    """Take note of something that does not end.
 
-
-def too_many(running: int = 0) -> bool:
-    """Say whether the process should end.
-
-    :param running: what a task that goes on has abandoned so far.
+    :param goes_on: says whether it still does not.
+    :param what: it is, for the log.
     """
-    return _count + running > MOST
+    with _lock:
+        _left.append(goes_on)
+    log.warning("%s does not end, and is left behind", what)
 
 
-def refuse_too_many(running: int, *, task_id: str) -> None:
+def count() -> int:
+    """Return how many there are."""
+    with _lock:
+        _left[:] = [goes_on for goes_on in _left if goes_on()]
+        return len(_left)
+
+
+def too_many() -> bool:
+    """Say whether the process should end."""
+    return bool(_left) and count() > MOST
+
+
+def refuse_too_many(*, task_id: str) -> None:
     """Let a task fail in a process with too many of them.
 
     :raises CallsStuckError: there are.
     """
-    if too_many(running):
+    if too_many():
         raise CallsStuckError(
-            f"task {task_id}: {_count + running} calls of this process did not end when they were given up, "
+            f"task {task_id}: {count()} calls of this process did not end when they were given up, "
             f"more than {MOST}",
             fix="give the functions' own requests a timeout below timeout_ms, and let cancellation through",
             task_id=task_id,

@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 
+from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import Call, Station, as_error
 from airflow_kstreams.streams.calls.turnstile import Turnstile
 
@@ -23,7 +24,6 @@ class LoopCalls:
 
     :param loop: runs them.
     :param announce: takes each call that has ended.
-    :ivar abandoned: how many calls did not end when they were cancelled.
     """
 
     def __init__(
@@ -43,7 +43,6 @@ class LoopCalls:
         self._watches: dict[Station, asyncio.TimerHandle] = {}
         self._process = os.getpid()
         self._stopping = False
-        self.abandoned = 0
 
     def add(self, call: Call) -> None:
         """Let a call run as soon as its node's options allow."""
@@ -77,8 +76,8 @@ class LoopCalls:
         for task in tasks:
             task.cancel()
         if tasks:
-            _, left = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
-            self.abandoned += len(left)
+            # Those that swallow it end with the loop, which runs no more of them.
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
 
     def _fill(self, station: Station) -> None:
         turnstile, running = self._turnstiles[station], self._running[station]
@@ -138,7 +137,11 @@ class LoopCalls:
             self._loop.call_later(GRACE_SECONDS, self._abandon, call)
 
     def _abandon(self, call: Call) -> None:
-        if call in self._running[call.station]:
-            self.abandoned += 1
+        task = self._running[call.station].get(call)
+        if task is not None:
+            abandoned.add(
+                lambda: not task.done() and not self._loop.is_closed(),
+                f"a cancelled call of node {call.station.node!r}",
+            )
             call.error = call.timed_out()
             self._end(call)

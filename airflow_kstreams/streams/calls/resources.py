@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import CallTimeoutError, Station
 from airflow_kstreams.streams.graph.calls import ResourceFactory
+
+log = logging.getLogger(__name__)
 
 
 def open_resources(stations: Sequence[Station], enter: Callable[[Any, float], Any]) -> None:
@@ -26,6 +30,18 @@ def open_resources(stations: Sequence[Station], enter: Callable[[Any, float], An
         if found < 0:
             opened.append((factory, _entered(station, factory, enter, _node=station.node)))
         station.resource = opened[found][1]
+
+
+@contextmanager
+def closing(what: str, task_id: str) -> Iterator[None]:
+    """Log what closing something raises: it must hide no error of a record, and keep nothing else open.
+
+    :param what: is closed.
+    """
+    try:
+        yield
+    except Exception:
+        log.warning("task %s: closing %s failed", task_id, what, exc_info=True)
 
 
 def is_asynchronous(manager: Any) -> bool:

@@ -2,7 +2,8 @@
 
 Rule: a thread that hangs cannot be killed. Its call is given up at ``timeout_ms``: its record goes on with
 the error, another thread takes the place, and the old one ends when its function returns, if ever; until then
-it counts as abandoned. Threads are daemons, so that a process can end in spite of them.
+it counts as abandoned. Threads are daemons, so that a process can end in spite of them. After the close no
+call begins: what waits is dropped under the lock under which a thread takes its call.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
+from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import Call, CallEndedError, Station, as_error
 from airflow_kstreams.streams.calls.turnstile import Turnstile
 
@@ -23,7 +25,6 @@ class ThreadCalls:
     :param threads: how many.
     :param announce: takes each call that has ended, from any thread.
     :param name: begins the names of the threads.
-    :ivar abandoned: how many threads do not come back.
     """
 
     def __init__(
@@ -36,8 +37,8 @@ class ThreadCalls:
         self._work: SimpleQueue[Call | None] = SimpleQueue()
         self._process = os.getpid()
         self._made = 0
+        self._closed = False
         self._workers = [self._worker() for _ in range(threads)]
-        self.abandoned = 0
 
     def add(self, call: Call) -> None:
         """Let a call run as soon as its node's options and the threads allow."""
@@ -66,10 +67,17 @@ class ThreadCalls:
                 self._replace(number, call, call.timed_out(), hangs=True)
 
     def close(self) -> None:
-        """Let the threads end when their functions have; those that run now are given up."""
-        for worker in self._workers:
-            if (call := worker.call) is not None:
-                call.given_up = True
+        """Let the threads end when their functions have; those that run are given up, others never begin."""
+        with self._lock:
+            self._closed = True
+            for worker in self._workers:
+                if (call := worker.call) is not None:
+                    call.given_up = True
+            try:
+                while True:
+                    self._work.get_nowait()
+            except Empty:
+                pass
         for _ in range(self._made):
             self._work.put(None)
 
@@ -78,7 +86,7 @@ class ThreadCalls:
         ends = time.monotonic() + seconds
         for worker in self._workers:
             worker.thread.join(max(0.0, ends - time.monotonic()))
-        self.abandoned += sum(worker.thread.is_alive() for worker in self._workers)
+            self._abandon(worker)
 
     def _replace(self, number: int, call: Call, error: Exception, *, hangs: bool) -> None:
         with self._lock:
@@ -86,15 +94,20 @@ class ThreadCalls:
                 return  # it has ended meanwhile
             call.given_up = True
             call.error = error
+            if hangs:
+                self._abandon(self._workers[number])
             self._workers[number] = self._worker()
-            self.abandoned += hangs
             self._turnstiles[call.station].ended(call)
             self._fill(call.station)
         self._announce(call)
 
+    def _abandon(self, worker: _Worker) -> None:
+        if worker.thread.is_alive():
+            abandoned.add(worker.thread.is_alive, f"a call on {worker.thread.name}")
+
     def _fill(self, station: Station) -> None:
         turnstile = self._turnstiles[station]
-        while (call := turnstile.next()) is not None:
+        while not self._closed and (call := turnstile.next()) is not None:
             self._work.put(call)
 
     def _worker(self) -> _Worker:
@@ -108,8 +121,11 @@ class ThreadCalls:
 
     def _serve(self, worker: _Worker) -> None:
         while (call := self._work.get()) is not None:
-            call.started = time.monotonic()
-            worker.call = call
+            with self._lock:
+                if self._closed:
+                    return
+                call.started = time.monotonic()
+                worker.call = call
             result, error = None, None
             try:
                 result = call.invoke()

@@ -24,7 +24,7 @@ from typing import Any
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import Call, Station
 from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, LoopCalls
-from airflow_kstreams.streams.calls.resources import is_asynchronous, open_resources
+from airflow_kstreams.streams.calls.resources import closing, is_asynchronous, open_resources
 from airflow_kstreams.streams.calls.thread_calls import ThreadCalls
 from airflow_kstreams.streams.errors import CallsStuckError
 from airflow_kstreams.streams.records.user_traceback import last_user_line
@@ -95,20 +95,19 @@ class ThreadedCaller:
         return back
 
     def close(self) -> None:
-        """Give up what runs, and close the resources."""
+        """Give up what runs, and close the resources, each though another one fails."""
         if self._closed or not self._opened:
             return
         self._closed = True
-        left = 0
         if self._pool is not None:
             self._pool.close()
         if self._loop is not None:
-            left += self._loop.close()
+            with closing("the event loop or a resource on it", self._task_id):
+                self._loop.close()
         if self._pool is not None:
             self._pool.join(GRACE_SECONDS)
-            left += self._pool.abandoned
-        self._resources.close()
-        abandoned.add(left, task_id=self._task_id)
+        with closing("a resource", self._task_id):
+            self._resources.close()
 
     def _on_loop(self, stations: Sequence[Station]) -> _LoopThread:
         """Return the event loop, started for the nodes that need it, or for resources alone."""
@@ -126,8 +125,7 @@ class ThreadedCaller:
             self._pool.look()
         if self._loop is not None:
             self._loop.refuse_blocked()
-        running = sum(part.abandoned for part in (self._pool, self._loop) if part is not None)
-        abandoned.refuse_too_many(running, task_id=self._task_id)
+        abandoned.refuse_too_many(task_id=self._task_id)
 
 
 class _LoopThread:
@@ -140,17 +138,15 @@ class _LoopThread:
         self._inbox: deque[Call] = deque()
         self._told = False
         self._resources = AsyncExitStack()
-        self._seen = time.monotonic()
+        #: How often the loop has said that it goes on, and what was seen of that.
+        self._beats = self._seen_beats = 0
+        self._looked_at = time.monotonic()
+        self._silent_seconds = 0.0
         self._warned = False
         self._thread = threading.Thread(
             target=self._serve, name=f"kstreams-task-{task_id}-event-loop", daemon=True
         )
         self._thread.start()
-
-    @property
-    def abandoned(self) -> int:
-        """How many calls did not end when they were cancelled."""
-        return self._calls.abandoned
 
     def add(self, call: Call) -> None:
         """Let a call run, from the task's thread."""
@@ -168,11 +164,18 @@ class _LoopThread:
         return entering.result(seconds)
 
     def refuse_blocked(self) -> None:
-        """Look whether the loop goes on.
+        """Look whether the loop goes on. Between two looks no more time counts than a loop that goes on needs
+        to say so: a process that stood still stops no loop.
 
         :raises CallsStuckError: a call has blocked it for too long.
         """
-        silent = time.monotonic() - self._seen
+        now = time.monotonic()
+        since, self._looked_at = now - self._looked_at, now
+        beats = self._beats
+        if beats != self._seen_beats:
+            self._seen_beats, self._silent_seconds = beats, 0.0
+        self._silent_seconds += min(since, _BEAT_SECONDS)
+        silent = self._silent_seconds
         if silent < _BLOCKED_SECONDS:
             self._warned = False
             return
@@ -195,15 +198,17 @@ class _LoopThread:
             self._warned = True
             log.warning("%s; it must await what takes time", what)
 
-    def close(self) -> int:
-        """Stop the loop, and return how much of it does not come back."""
+    def close(self) -> None:
+        """Stop the loop.
+
+        :raises Exception: what a resource raised.
+        """
         stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
         self._thread.join(_CLOSE_SECONDS)
         if self._thread.is_alive():
-            return 1
-        if stopping.done() and not stopping.cancelled() and (error := stopping.exception()) is not None:
+            abandoned.add(self._thread.is_alive, f"the event loop of task {self._task_id}")
+        elif stopping.done() and not stopping.cancelled() and (error := stopping.exception()) is not None:
             raise error
-        return 0
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -214,7 +219,7 @@ class _LoopThread:
             self._loop.close()
 
     def _beat(self) -> None:
-        self._seen = time.monotonic()
+        self._beats += 1
         self._loop.call_later(_BEAT_SECONDS, self._beat)
 
     def _take(self) -> None:

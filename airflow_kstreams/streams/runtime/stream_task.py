@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 
 from airflow_kstreams.streams.calls.call import Station
 from airflow_kstreams.streams.calls.caller import Caller
-from airflow_kstreams.streams.calls.threaded_caller import ThreadedCaller
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
@@ -360,6 +359,9 @@ class StreamTask:
         return count
 
     def _threaded_caller(self, stations: Sequence[Station]) -> Caller:
+        # Tasks without calls need no event loop, and asyncio takes its time to import.
+        from airflow_kstreams.streams.calls.threaded_caller import ThreadedCaller
+
         return ThreadedCaller(stations, threads=self._threads, task_id=str(self.task_id))
 
     def _counts(self) -> RecordCounts | None:

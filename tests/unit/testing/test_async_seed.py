@@ -4,6 +4,8 @@ import asyncio
 import socketserver
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -45,6 +47,35 @@ def test_seed_draws_the_order_in_which_calls_end() -> None:
     orders = {seed: order_of(seed) for seed in range(8)}
     assert all(order_of(seed) == order for seed, order in orders.items())
     assert len({*orders.values()}) == len(orders)
+
+
+def test_driver_runs_calls_when_it_stands_inside_a_running_event_loop() -> None:
+    async def inside() -> list[Any]:
+        asked = Asked(seconds=1.0)
+        with TopologyTestDriver(topology(asked), application_id="app") as driver:
+            driver.pipe_records("in", RECORDS)
+            await asyncio.sleep(0)
+            return [record.value for record in driver.read_output("out")]
+
+    assert asyncio.run(inside()) == [value for _, value, _ in RECORDS]
+
+
+def test_error_of_the_record_is_shown_when_closing_a_resource_fails() -> None:
+    @asynccontextmanager
+    async def failing() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            raise OSError("reset at close")
+
+    async def fails(value: int) -> int:
+        raise ValueError("the record's own")
+
+    with (
+        pytest.raises(RecordError, match="the record's own"),
+        TopologyTestDriver(topology(fails, resource=failing), application_id="app") as driver,
+    ):
+        driver.pipe_records("in", RECORDS)
 
 
 def test_sleep_inside_a_coroutine_takes_no_time() -> None:
