@@ -27,16 +27,39 @@ def on_threads(nodes: Sequence[Node], calls: CallOptions) -> tuple[Node, ...]:
     found = list(nodes)
     keeping = _reached(nodes, {node.name for node in nodes if connected_stores(node)})
     asking = _leading_to(nodes, {n.name for n in nodes if _type(n) == "processor"})
+    calling: dict[int, Node] = {}
     for at, node in enumerate(nodes):
         make = getattr(node.operator, "on_threads", None) if isinstance(node, ProcessorNode) else None
-        if make is None or not isinstance(node, ProcessorNode) or node.name in keeping & asking:
-            continue
-        found[at] = dataclasses.replace(node, operator=make(calls))
+        if make is not None and isinstance(node, ProcessorNode) and node.name not in keeping & asking:
+            calling[at] = dataclasses.replace(node, operator=make(calls))
+    places = [*calling]
+    while places:
+        allowed = _allowed(found, calling, places)
+        for at in places[:allowed]:
+            found[at] = calling[at]
+        places = places[allowed + 1 :]
+    return tuple(found)
+
+
+def _allowed(nodes: Sequence[Node], calling: Mapping[int, Node], places: Sequence[int]) -> int:
+    """Return how many of the first places may call at once. What a topology does not allow it does not allow
+    with more of them either, so the number is found by doubling and halving.
+    """
+    fits, fails, step = 0, len(places) + 1, 1
+    while fails - fits > 1:
+        number = min(fits + step, fails - 1)
+        found = [*nodes]
+        for at in places[:number]:
+            found[at] = calling[at]
         try:
             stages_of(found)
         except TopologyError:
-            found[at] = node
-    return tuple(found)
+            fails = number
+            step = max(1, (fails - fits) // 2)
+        else:
+            fits = number
+            step = 2 * step if fails > len(places) else max(1, (fails - fits) // 2)
+    return fits
 
 
 def _type(node: Node) -> str:

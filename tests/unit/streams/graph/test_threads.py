@@ -1,0 +1,80 @@
+"""Which nodes run on the threads of a task that has several."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_kstreams.streams import KStreamBuilder, TopologyError, serdes
+from airflow_kstreams.streams.graph import threads
+from airflow_kstreams.streams.graph.calls import CallOptions, options_of
+from airflow_kstreams.streams.graph.nodes import Node
+from airflow_kstreams.streams.graph.stages import stages_of
+from airflow_kstreams.streams.graph.threads import on_threads
+
+if TYPE_CHECKING:
+    import pytest
+
+CALLS = CallOptions(threads=True, implicit=True)
+
+
+def drawn(rng: random.Random) -> Sequence[Node]:
+    """Make nodes in which some may not call, because a store is used on both sides of them."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counts = builder.stream("in").group_by_key().count(store="counts")
+    other = builder.table("other", store="other")
+    streams: list[Any] = [counts.to_stream(), builder.stream("more"), other.to_stream()]
+    for _ in range(rng.randint(3, 14)):
+        stream = rng.choice(streams)
+        kind = rng.randrange(4)
+        if kind == 0:
+            table = rng.choice([counts, other])
+            streams.append(stream.left_join(table, lambda one, two: [one, two], value_serde=serdes.json()))
+        elif kind == 1:
+            streams.append(stream.filter(lambda key, value: True))
+        else:
+            streams.append(stream.map_values(lambda value: value))
+    for stream in streams:
+        stream.foreach(lambda key, value: None)
+    return builder.build().subtopologies()[0].nodes
+
+
+def one_by_one(nodes: Sequence[Node]) -> list[str]:
+    """Return who calls, if each node is tried behind those before it."""
+    found = [*nodes]
+    for at, node in enumerate(nodes):
+        make = getattr(getattr(node, "operator", None), "on_threads", None)
+        if make is not None:
+            found[at] = dataclasses.replace(node, operator=make(CALLS))
+            try:
+                stages_of(found)
+            except TopologyError:
+                found[at] = node
+    return [node.name for node in found if options_of(node) is not None]
+
+
+def test_each_node_calls_that_may_behind_those_before_it() -> None:
+    numbers = set()
+    for seed in range(60):
+        nodes = drawn(random.Random(seed))
+        calling = [node.name for node in on_threads(nodes, CALLS) if options_of(node) is not None]
+        assert calling == one_by_one(nodes), seed
+        numbers.add(len(nodes) - len(calling))
+    assert len(numbers) > 5
+
+
+def test_stages_are_found_a_few_times_only_when_there_are_many_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    stream: Any = builder.stream("in")
+    for _ in range(500):
+        stream = stream.map_values(lambda value: value)
+    stream.send_to("out")
+    nodes = builder.build().subtopologies()[0].nodes
+    looked: list[int] = []
+    monkeypatch.setattr(threads, "stages_of", lambda nodes: looked.append(1))
+    assert sum(options_of(node) is not None for node in on_threads(nodes, CALLS)) == 500
+    assert len(looked) <= 12
