@@ -105,6 +105,19 @@ def aggregated_in_place(mapped: Mapped) -> Topology:
     return b.build()
 
 
+def changed_in_place(mapped: Mapped) -> Topology:
+    def grow(values: list[int]) -> list[int]:
+        values.append(len(values))
+        return values
+
+    b = builder()
+    lists = b.stream("in").map_values(lambda v: [v])
+    lists.send_to("raw")
+    mapped(lists, lambda values: [*values, "seen"]).send_to("seen")
+    mapped(lists.map_values(grow), grow).send_to("out")
+    return b.build()
+
+
 def windowed_below(mapped: Mapped) -> Topology:
     b = builder()
     grouped = mapped(b.stream("in"), lambda v: v + 1).group_by_key(value_serde=serdes.json())
@@ -170,6 +183,7 @@ TOPOLOGIES = [
     stateless,
     counted_twice,
     aggregated_in_place,
+    changed_in_place,
     windowed_below,
     windowed_above,
     joined,

@@ -313,8 +313,8 @@ class TaskLoop:
 
     def _stuck_calls(self) -> CallsStuckError:
         return CallsStuckError(
-            f"task {self._task.task_id} released no record for {self._settings.run_stall_timeout_ms} ms "
-            f"(run.stall.timeout.ms): {self._task.waiting_for()}",
+            f"task {self._task.task_id} released no record, and no call of it ended, for "
+            f"{self._settings.run_stall_timeout_ms} ms (run.stall.timeout.ms): {self._task.waiting_for()}",
             fix="see whether the service answers that the functions call, then retry the run",
             task_id=str(self._task.task_id),
         )
