@@ -76,7 +76,7 @@ def key_name(key: Any) -> Any:
 
     :raises TypeError: the key is equal to itself alone, or does not say what it is equal to.
     """
-    kind = type(key)
+    kind: Any = type(key)
     if kind in (str, bytes, int, bool, type(None)):
         return key
     if kind is float:

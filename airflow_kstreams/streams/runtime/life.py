@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import Call, CallContext, Station
-from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.record_counts import LeftOutCounts
 from airflow_kstreams.streams.records.partition_group import Taken
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.records.stream_clock import Moment, StreamClock
-from airflow_kstreams.streams.runtime.kept_values import UncopyableError, kept, refused
-from airflow_kstreams.streams.runtime.value_sizes import size_of
+from airflow_kstreams.streams.records.stream_clock import Moment
 
 #: Store -> what it changed, as ``StateStore.drain_changes`` gives it.
 StoreChanges = tuple[str, list[tuple[bytes, bytes | None, int]]]
@@ -24,9 +20,10 @@ class Entry:
     """Something that a later stage does, with the record context that it was left with.
 
     :ivar moment: of the timer that brought it about, None if a record did.
+    :ivar call: whose answer it takes, None if it takes none.
     """
 
-    __slots__ = ("arguments", "function", "headers", "moment", "record", "stage", "timestamp_ms")
+    __slots__ = ("arguments", "call", "function", "headers", "moment", "record", "stage", "timestamp_ms")
 
     def __init__(
         self,
@@ -34,10 +31,13 @@ class Entry:
         context: TaskRecordContext,
         function: Callable[..., None],
         arguments: tuple[Any, ...],
+        *,
         moment: Moment | None = None,
+        call: Call | None = None,
     ) -> None:
         self.stage = stage
         self.moment = moment
+        self.call = call
         self.record: Record | None = context.record
         self.timestamp_ms = context.timestamp_ms
         headers = context.replaced_headers
@@ -102,141 +102,11 @@ class Life:
         #: Node -> calls that it made for the consumed record.
         self.ordinals: dict[str, int] = {}
 
-
-class Crossings:
-    """Where the life under way keeps what goes to later stages; one per task.
-
-    :param last: the last stage.
-    :param implicit: whether nodes call on threads only because the task has several.
-    :param start: starts a call.
-    """
-
-    __slots__ = (
-        "_context",
-        "_implicit",
-        "_task_id",
-        "clock",
-        "entries",
-        "last",
-        "life",
-        "moment",
-        "stage",
-        "start",
-    )
-
-    def __init__(self, context: TaskRecordContext, last: int, *, task_id: str, implicit: bool) -> None:
-        self._context = context
-        self._task_id = task_id
-        self._implicit = implicit
-        self.last = last
-        self.stage = last
-        self.life = Life(None)
-        #: Of the stage under way.
-        self.clock: StreamClock | None = None
-        #: Of the entry that is being done.
-        self.moment: Moment | None = None
-        #: Of the life, those that are being added to.
-        self.entries: list[Entry] = []
-        self.start: Callable[[Call], None] = _not_open
-
-    def later(self, stage: int, function: Callable[..., None], *arguments: Any) -> None:
-        """Leave something to a later stage."""
-        self.entries.append(Entry(stage, self._context, function, arguments, self._moment))
-
-    def into(self, stage: int, target: Forward, node: str, *, alone: bool) -> Forward:
-        """Return what hands a key and a value to a node of a later stage.
-
-        :param alone: whether the node alone has them.
-        """
-
-        def cross(key: Any, value: Any) -> None:
-            if not alone:
-                try:
-                    key, value = kept(key), kept(value)
-                except UncopyableError as error:
-                    raise refused(error, node, task_id=self._task_id, implicit=self._implicit) from error
-            self.life.size_bytes += size_of(key) + size_of(value)
-            self.later(stage, target, key, value)
-
-        return cross
-
-    def calling(self, station: Station, delivered: Callable[[Call], None], *, alone: bool) -> Forward:
-        """Return what starts a call for a key and a value, and keeps its place.
-
-        :param delivered: takes the call in the next stage.
-        :param alone: whether the node alone has what it is given.
-        """
-        context = self._context
-        arguments = station.spec.arguments
-        wants_context = station.wants_context
-        node = station.node
-        implicit = station.options.implicit
-
-        def run(key: Any, value: Any, _node: str = node) -> None:
-            life, here = self.life, False
-            if not alone:
-                try:
-                    key, value = kept(key), kept(value)
-                except UncopyableError as error:
-                    if not implicit:
-                        raise refused(error, node, task_id=station.task_id, implicit=False) from error
-                    here = True
-            about = None
-            if wants_context:
-                ordinal = 0
-                if context.record is not None:
-                    ordinal = life.ordinals.get(node, 0)
-                    life.ordinals[node] = ordinal + 1
-                about = CallContext(
-                    station,
-                    context.record,
-                    timestamp_ms=context.timestamp_ms,
-                    headers=context.headers(),
-                    ordinal=ordinal,
-                )
-            call = Call(station, life, key, value, about)
-            call.arguments = arguments(key, value)
-            if here:
-                _call_here(call)
-                self.later(self.stage + 1, delivered, call)
-                return
-            life.size_bytes += size_of(key) + size_of(value)
-            life.pending += 1
-            self.later(self.stage + 1, delivered, call)
-            self.start(call)
-
-        return run
-
-    @property
-    def _moment(self) -> Moment | None:
-        if self.moment is not None or self.clock is None:
-            return self.moment
-        return self.clock.moment
-
-    @property
-    def early(self) -> bool:
-        """Whether the stage under way is not the last: nothing may leave the task in it."""
-        return self.stage < self.last
-
-
-def _call_here(call: Call) -> None:
-    """Call a function where the record is, and keep what its node needs of what cannot be copied.
-
-    :raises TopologyError: it needs that itself, or gives it.
-    """
-    hands_on = call.station.spec.hands_on
-    try:
-        call.result = kept(call.invoke())
-        call.key = kept(call.key) if "key" in hands_on else None
-        call.value = kept(call.value) if "value" in hands_on else None
-    except UncopyableError as error:
-        station = call.station
-        raise refused(error, station.node, task_id=station.task_id, implicit=True) from error
-    except KStreamsError:
-        raise
-    except Exception as error:
-        call.error = error
-
-
-def _not_open(call: Call) -> None:
-    raise RuntimeError("a call before the task is open")
+    def waits_for(self) -> str:
+        """Say, for messages, which calls it waits for."""
+        nodes = sorted({entry.call.station.node for entry in self.entries if entry.call is not None})
+        record = next((entry.record for entry in self.entries if entry.record is not None), None)
+        place = "no record"
+        if record is not None:
+            place = f"{record.topic()}-{record.partition()}@{record.offset()}"
+        return f"{place} waits for {self.pending} calls of {', '.join(nodes) or 'no node'}"

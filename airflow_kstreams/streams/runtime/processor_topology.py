@@ -42,11 +42,11 @@ from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.call_nodes import delivery, plain_calls, refuse_long_calls
+from airflow_kstreams.streams.runtime.crossings import Crossings
 from airflow_kstreams.streams.runtime.kept_values import given_alone
-from airflow_kstreams.streams.runtime.lanes import NodeCallbacks, StagedTopology
-from airflow_kstreams.streams.runtime.life import Crossings
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.sinks import sink_code
+from airflow_kstreams.streams.runtime.staged_topology import NodeCallbacks, StagedTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store
@@ -208,10 +208,6 @@ class ProcessorTopology:
         self.record_context.timestamp_ms = max(time_ms, 0)
         self._call(self._closes)
 
-    def begin(self, chosen: RecordRun) -> None:
-        """Run one record through the first stage."""
-        self.run(chosen)
-
     @property
     def staged(self) -> StagedTopology:
         """What a record passes through that does not run through the topology at once."""
@@ -232,7 +228,7 @@ class ProcessorTopology:
             cached={node: of[node] for node in self._flushes},
             flushes=self._callbacks(self._flushes),
             requests=self,
-            begin=self.begin,
+            begin=self.run,
         )
 
     @property

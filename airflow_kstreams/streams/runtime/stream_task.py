@@ -31,16 +31,15 @@ from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
-from airflow_kstreams.streams.runtime.lanes import Lanes, room_for
+from airflow_kstreams.streams.runtime.lanes import Lanes
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
+from airflow_kstreams.streams.runtime.released_changes import Change
+from airflow_kstreams.streams.runtime.room import room_for
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
 T = TypeVar("T")
-
-#: Key, value or None, timestamp.
-Change = tuple[bytes, bytes | None, int]
 
 #: Commit points of a task with cached results, in consumed records, unless the user sets another number.
 CACHED_COMMIT_EVERY_RECORDS = 100_000

@@ -11,6 +11,16 @@ from typing import Any
 
 #: Parts of one object that are looked at; a larger one is taken to be alike throughout.
 _MOST_PARTS = 64
+#: Of containers: what gives their parts, past what a class of the user's says.
+_PARTS: tuple[tuple[Any, Any], ...] = (
+    (dict, dict.items),
+    (list, list.__iter__),
+    (tuple, tuple.__iter__),
+    (set, set.__iter__),
+    (frozenset, frozenset.__iter__),
+)
+#: Of types that were made by a class statement.
+_HEAP_TYPE = 1 << 9
 #: What is taken for an object that cannot be looked at.
 _UNKNOWN_BYTES = 64
 
@@ -32,12 +42,9 @@ def _size(value: Any, kind: type, depth: int) -> int:
     size = _own(value)
     if not depth:
         return size
-    for base, items in ((dict, dict.items), (list, list.__iter__), (tuple, tuple.__iter__)):
+    for base, parts in _PARTS:
         if issubclass(kind, base):
-            return size + _scaled(items(value), base.__len__(value), depth)
-    for base in (set, frozenset):
-        if issubclass(kind, base):
-            return size + _scaled(base.__iter__(value), base.__len__(value), depth)
+            return size + _scaled(parts(value), base.__len__(value), depth)
     fields = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
     if fields:
         return size + sum(size_of(object.__getattribute__(value, name), depth - 1) for name in fields)
@@ -52,13 +59,10 @@ def _own(value: Any) -> int:
     """Return the size of an object itself, by what its type's first base in C says."""
     for base in type(value).__mro__:
         if base.__flags__ & _HEAP_TYPE == 0:
-            size: int = base.__sizeof__(value)
+            sized: Any = base.__sizeof__
+            size: int = sized(value)
             return size
     return _UNKNOWN_BYTES
-
-
-#: Of types that were made by a class statement.
-_HEAP_TYPE = 1 << 9
 
 
 def _scaled(parts: Any, count: int, depth: int) -> int:

@@ -228,7 +228,11 @@ def test_generator_runs_in_its_call_when_it_gives_values_one_by_one() -> None:
         yield context.offset
 
     async def lazily(value: Any) -> Any:
-        return (threads.add(threading.current_thread().name) or part for part in (value, value))
+        def parts() -> Iterator[Any]:
+            threads.add(threading.current_thread().name)
+            yield from (value, value)
+
+        return parts()
 
     made = builder()
     stream = made.stream("in").flat_map_values_async(one_by_one, threads=True)

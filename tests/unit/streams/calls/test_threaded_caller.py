@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -150,12 +151,17 @@ def test_loop_is_not_taken_to_be_blocked_when_the_process_stood_still(
     stood_still = [0.0]
     at = station(asyncio.sleep)
     caller = opened(at)
-    now = threaded_caller.time.monotonic
-    monkeypatch.setattr(threaded_caller.time, "monotonic", lambda: now() + stood_still[0])
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + stood_still[0])
     hold, held = threading.Event(), threading.Event()
+
+    def blocks() -> None:
+        held.set()
+        hold.wait()
+
     loop = caller._loop
     assert loop is not None
-    loop._loop.call_soon_threadsafe(lambda: (held.set(), hold.wait()))
+    loop._loop.call_soon_threadsafe(blocks)
     held.wait()
     loop.refuse_blocked()
     stood_still[0] = 10_000.0

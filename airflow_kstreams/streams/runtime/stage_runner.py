@@ -1,0 +1,135 @@
+"""What one stage does for one record.
+
+Rule: first what the stages before left to it, in its order; then what timers of theirs brought about, among
+its own timers in the order of their moments; then what waited for a commit point. After a stage before the
+last, what it changed in stores and counted is taken out, and kept with the record until its release.
+
+Invariant: outside of :meth:`StageRunner.run`, every change of a store of an early stage is with its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.records.partition_group import RecordRun
+from airflow_kstreams.streams.runtime.life import Entry, Life
+from airflow_kstreams.streams.runtime.staged_topology import StagedTopology
+
+
+class StageRunner:
+    """Runs the stages of one task.
+
+    :ivar failing: whether a record under way is going to fail the task.
+    """
+
+    def __init__(self, topology: StagedTopology) -> None:
+        self._topology = topology
+        self._crossings = topology.crossings
+        self._context = topology.context
+        self._last = topology.stages.last
+        self.failing = False
+
+    def run(self, life: Life, stage: int, chosen: RecordRun | None = None) -> None:
+        """Do what a stage does for a life.
+
+        :param chosen: the record, if the stage is its first.
+        """
+        crossings, topology = self._crossings, self._topology
+        crossings.life, crossings.stage, crossings.clock = life, stage, topology.clocks[stage]
+        try:
+            entries, life.entries = life.entries, []
+            crossings.entries = life.entries
+            clock = topology.clocks[stage]
+            topic_clock = clock.topics.get(life.topic)
+            if topic_clock is not None and life.time_ms > topic_clock.time_ms:
+                topic_clock.time_ms = life.time_ms
+            if chosen is not None:
+                topology.begin(chosen)
+            self._do([entry for entry in entries if entry.moment is None], stage)
+            self._context.timestamp_ms = life.timestamp_ms
+            self._do_timed([entry for entry in entries if entry.moment is not None], stage)
+            if topic_clock is not None and topic_clock.time_ms >= topic_clock.due_ms:
+                clock.fire()
+            self._at_end(life, stage)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            if stage == self._last:
+                raise
+            # What comes before the record is released, and committed if that is due, before the task fails.
+            self.failing = True
+            crossings.later(self._last, _fail, error)
+        self._take_effects(life, stage)
+
+    def _do(self, entries: Sequence[Entry], stage: int) -> None:
+        crossings, context = self._crossings, self._context
+        later = crossings.entries
+        for entry in entries:
+            if entry.stage == stage:
+                crossings.moment = entry.moment
+                entry.run(context)
+            else:
+                later.append(entry)
+        crossings.moment = None
+        context.replaced_headers = None
+
+    def _do_timed(self, entries: Sequence[Entry], stage: int) -> None:
+        """Do what timers of earlier stages brought about, among the timers of this one in the order of their
+        moments.
+        """
+        clock = self._topology.clocks[stage]
+        for entry in entries:
+            if entry.moment is not None:
+                clock.fire(entry.moment)
+            self._do([entry], stage)
+            self._context.timestamp_ms = self._crossings.life.timestamp_ms
+
+    def _at_end(self, life: Life, stage: int) -> None:
+        """Do what a stage does behind a record: emit what waited for a commit point."""
+        topology, context = self._topology, self._context
+        of = topology.stages.of
+        at_end, life.at_end = life.at_end, []
+        self._crossings.entries = life.at_end
+        requested = topology.requests.commit_requested
+        if requested:
+            topology.requests.commit_requested = False
+            life.commit = True
+        if (requested and not life.point) or (life.point and stage == 0):
+            self._refuse_unready_flush(stage)
+            life.point = True
+            context.record = None
+            at_end += [
+                Entry(of[node], context, flush, ()) for node, flush in topology.flushes if of[node] >= stage
+            ]
+        self._do(at_end, stage)
+        if topology.requests.commit_requested:
+            topology.requests.commit_requested = False
+            life.commit = True
+
+    def _refuse_unready_flush(self, stage: int) -> None:
+        ahead = [node for node, at in self._topology.cached.items() if at < stage]
+        if ahead:
+            raise TopologyError(
+                f"a processor below an asynchronous node asks for a commit, and {ahead[0]!r} above that node "
+                "emits at commit points: it has seen later records by now",
+                fix="give the table's store cached=False, or ask for the commit above the asynchronous node",
+            )
+
+    def _take_effects(self, life: Life, stage: int) -> None:
+        """Keep what a stage before the last has changed and counted until the life is released."""
+        topology = self._topology
+        counts = topology.counters.take_early()
+        if counts:
+            life.counts += counts
+        if stage == self._last:
+            return
+        for name, store in topology.early_stores[stage].items():
+            if store.undrained_count():
+                changes = list(store.drain_changes())
+                life.changes.append((name, changes))
+                life.size_bytes += sum(len(key) + len(value or b"") for key, value, _ in changes)
+
+
+def _fail(error: Exception) -> None:
+    raise error
