@@ -48,6 +48,7 @@ from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.sinks import sink_code
 from airflow_kstreams.streams.runtime.staged_topology import NodeCallbacks, StagedTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
+from airflow_kstreams.streams.runtime.wiring import fan_out, topics_above
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.sending import send_target
@@ -368,42 +369,3 @@ class ProcessorTopology:
             read_ahead=node.timestamps is not None,
         )
         return stepping_loop(node, fan_out(tuple(children.values())), self.record_context, stepping)
-
-
-def topics_above(
-    topology: Topology, subtopology: Subtopology, application_id: str
-) -> dict[str, frozenset[str]]:
-    """Return the real names of the source topics that lead to each node."""
-    above: dict[str, frozenset[str]] = {}
-    for node in subtopology.nodes:
-        if isinstance(node, SourceNode):
-            above[node.name] = frozenset(topology.real_topic(topic, application_id) for topic in node.topics)
-        else:
-            above[node.name] = frozenset().union(*(above[parent] for parent in node.parents))
-    return above
-
-
-def fan_out(targets: tuple[Forward, ...]) -> Forward:
-    """Make one forward out of several; each child sees the same key and value, in build order."""
-    if not targets:
-        return _nowhere
-    if len(targets) == 1:
-        return targets[0]
-    if len(targets) == 2:
-        first, second = targets
-
-        def forward_two(key: Any, value: Any) -> None:
-            first(key, value)
-            second(key, value)
-
-        return forward_two
-
-    def forward_all(key: Any, value: Any) -> None:
-        for target in targets:
-            target(key, value)
-
-    return forward_all
-
-
-def _nowhere(key: Any, value: Any) -> None:
-    """Take a record that goes to no node."""
