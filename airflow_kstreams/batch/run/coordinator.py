@@ -328,9 +328,13 @@ class Coordinator:
         return (now.state, now.slice) != (before.state, before.slice)
 
     def _foreign_progress(self, slice_: Slice) -> list[Loss]:
-        """Look at the offsets that a slice has, without waiting for what its tasks may have left open."""
+        """Look at the offsets that a slice has, without waiting for what its tasks may have left open, unless
+        they contradict it: those of the begin itself, another coordinator's, may not be readable yet.
+        """
         partitions = [tp for topic in slice_.plan.topology.sources for tp in partitions_of(slice_, topic)]
-        return find_foreign_progress(slice_, self.session.committed_so_far(partitions))
+        if not find_foreign_progress(slice_, self.session.committed_so_far(partitions)):
+            return []
+        return find_foreign_progress(slice_, self.session.committed(partitions))
 
     def _resume(self, caller: Caller, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
         """Take over an unfinished slice, this run's own or an older one's."""

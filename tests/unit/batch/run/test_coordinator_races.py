@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
@@ -150,6 +151,53 @@ def test_run_is_finished_once_when_somebody_else_finishes_it_meanwhile(
         if (r.key(), r.value()) == (APP.encode(), FINISHED)
     ]
     assert len(markers) == 1
+
+
+class LateMarkers(Random):
+    """Lets markers of transactions come at once, save some that come so much later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lags_ms: list[int] = []
+
+    def choice(self, seq: Any) -> Any:
+        lags = tuple(seq) == (0, 0, 1, 4, 25)
+        return (self.lags_ms.pop(0) if self.lags_ms else 0) if lags else seq[-1]
+
+
+def test_begin_takes_no_offsets_for_foreign_when_another_ones_begin_is_still_being_written(
+    topology: Topology,
+) -> None:
+    late_markers = LateMarkers()
+    kafka = InMemoryKafka(random=late_markers)
+    kafka.create_topic("in")
+    kafka.create_topic("out")
+    other = Coordinator(kafka, SETTINGS, clock=kafka.clock)
+    for run_id in ("first", "second"):
+        kafka.append("in", b"v", b"k")
+        begun = other.begin(run_id, topology.plan(APP), hold_lease=True)
+        assert begun.slice is not None
+        run_tasks(kafka, topology, begun.slice, kafka.clock)
+        other.finish(run_id)
+    other.lease.release()
+    kafka.append("in", b"v", b"k")
+
+    def begin() -> None:
+        # Of the metadata topic at once, of the committed offsets later.
+        late_markers.lags_ms = [0, 25]
+        Coordinator(kafka, SETTINGS, clock=kafka.clock).begin("third", topology.plan(APP), hold_lease=False)
+
+    steps = Steps()
+    steps.left += [
+        Step("writer.init_transactions", "", lambda: None),
+        Step("reader.assign", ProtocolTopics(APP).metadata, begin),
+    ]
+    late = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
+    with pytest.raises(RunBusyError, match="began at the same moment"):
+        late.begin("second again", topology.plan(APP), hold_lease=True)
+    assert not steps.left
+    begun = late.begin("second again", topology.plan(APP), hold_lease=True, order=(0, 2))
+    assert begun.slice is not None and begun.slice.run_id == "third", "what has begun comes first"
 
 
 def test_begin_is_told_to_wait_when_what_looks_like_lost_records_is_another_run_at_work(
