@@ -10,6 +10,7 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.simulation.injector import FaultInjector
@@ -51,6 +52,7 @@ class Scheduler:
     """Runs DAG runs of one application.
 
     :param separate_finish: whether an operator of its own finishes the run, or the driver does.
+    :param calls: gives what makes the callers of a task's process.
     """
 
     def __init__(
@@ -60,11 +62,13 @@ class Scheduler:
         settings: ApplicationSettings,
         injector: FaultInjector,
         separate_finish: bool,
+        calls: Callable[[Process], MakeCaller | None] = lambda process: None,
     ) -> None:
         self._topology = topology
         self._settings = settings
         self._injector = injector
         self._separate_finish = separate_finish
+        self._calls = calls
         self._world = injector.world
 
     def dag_run(self, run: DagRun) -> None:
@@ -141,7 +145,11 @@ class Scheduler:
             settings=self._settings,
             cluster=self._injector.cluster(process),
             executors=SimulatedExecutors(
-                self._topology, settings=self._settings, injector=self._injector, driver=process
+                self._topology,
+                settings=self._settings,
+                injector=self._injector,
+                driver=process,
+                calls=self._calls,
             ),
             clock=process.clock,
         ).run()

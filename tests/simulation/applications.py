@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow
-from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.serde import serdes
 from tests.simulation.stages import CHANGELOG, REPARTITION, Application, Copy, Fold, store_spec
+from tests.simulation.steps import Steps
 from tests.simulation.timed_applications import TIMED
 
 #: Of a value that with its key, what the client adds, and one more letter is just not refused.
@@ -34,60 +34,64 @@ def _appended(mark: str) -> Callable[[str], str]:
     return lambda value: value + mark
 
 
-def _chain(storage: Storage) -> Topology:
+def _chain(steps: Steps) -> Topology:
     builder = _builder()
-    builder.stream("a").map_values(lambda v: v + "m").through("b").map_values(lambda v: v + "n").send_to(
-        "out"
-    )
+    middle = steps.copied(builder.stream("a"), _appended("m"), "first", of="a").through("b")
+    steps.copied(middle, _appended("n"), "second", of="b").send_to("out")
     return builder.build()
 
 
-def _long_chain(storage: Storage) -> Topology:
+def _long_chain(steps: Steps) -> Topology:
     builder = _builder()
     stream = builder.stream("a")
-    for topic, append in (("b", _appended("m")), ("c", _appended("n")), ("d", _appended("o"))):
-        stream = stream.map_values(append).through(topic)
-    stream.send_to("out")
+    for before, topic, append in (("a", "b", "m"), ("b", "c", "n"), ("c", "d", "o")):
+        stream = steps.copied(stream, _appended(append), f"to-{topic}", of=before).through(topic)
+    steps.passed(stream, "last", of="d").send_to("out")
     return builder.build()
 
 
-def _fold(storage: Storage) -> Topology:
+def _fold(steps: Steps) -> Topology:
     builder = _builder()
-    grouped = builder.stream("a").group_by(lambda k, v: _group(v))
-    grouped.aggregate(lambda: "", _joined, store=store_spec(storage)).to_stream().send_to("out")
+    grouped = steps.passed(builder.stream("a"), "above", of="a").group_by(lambda k, v: _group(v))
+    folded = grouped.aggregate(lambda: "", _joined, store=store_spec(steps.storage)).to_stream()
+    steps.passed(folded, "below").send_to("out")
     return builder.build()
 
 
-def _fold_first(storage: Storage) -> Topology:
+def _fold_first(steps: Steps) -> Topology:
     builder = _builder()
-    folded = builder.stream("a").group_by_key().aggregate(lambda: "", _joined, store=store_spec(storage))
-    folded.to_stream().through("b").map_values(lambda v: v + "n").send_to("out")
+    grouped = steps.passed(builder.stream("a"), "above", of="a").group_by_key()
+    folded = grouped.aggregate(lambda: "", _joined, store=store_spec(steps.storage)).to_stream()
+    middle = steps.passed(folded, "below").through("b")
+    steps.copied(middle, _appended("n"), "second", of="b").send_to("out")
     return builder.build()
 
 
-def _diamond(storage: Storage) -> Topology:
+def _diamond(steps: Steps) -> Topology:
     builder = _builder()
-    middle = builder.stream("a").through("b")
-    middle.map_values(lambda v: v + "l").send_to("c")
-    middle.filter(lambda k, v: not v.endswith("3")).map_values(lambda v: v + "r").send_to("d")
-    builder.stream("c", "d").map_values(lambda v: v + "n").send_to("out")
+    middle = steps.passed(builder.stream("a"), "first", of="a").through("b")
+    steps.copied(middle, _appended("l"), "left", of="b").send_to("c")
+    kept = middle.filter(lambda k, v: not v.endswith("3"))
+    steps.copied(kept, _appended("r"), "right").send_to("d")
+    steps.copied(builder.stream("c", "d"), _appended("n"), "last", of="c d").send_to("out")
     return builder.build()
 
 
-def _merged(storage: Storage) -> Topology:
+def _merged(steps: Steps) -> Topology:
     builder = _builder()
-    merged = builder.stream("a", "a2").group_by(lambda k, v: _group(v))
-    merged.aggregate(lambda: "", _joined, store=store_spec(storage)).to_stream().map_values(
-        lambda v: v + "e"
-    ).send_to("out")
+    both = steps.passed(builder.stream("a", "a2"), "above", of="a a2")
+    merged = both.group_by(lambda k, v: _group(v))
+    folded = merged.aggregate(lambda: "", _joined, store=store_spec(steps.storage)).to_stream()
+    steps.copied(folded, _appended("e"), "below").send_to("out")
     return builder.build()
 
 
-def _windows(storage: Storage) -> Topology:
+def _windows(steps: Steps) -> Topology:
     builder = _builder()
     windowed = builder.stream("a").group_by(lambda k, v: _group(v)).windowed_by(TumblingWindow(size_ms=500))
     folded = windowed.aggregate(lambda: "", _joined, store="s", value_serde=serdes.string())
-    folded.to_stream().map(lambda w, v: (f"{w.key}@{w.start_ms}", v)).send_to("out")
+    named = folded.to_stream().map(lambda w, v: (f"{w.key}@{w.start_ms}", v))
+    steps.passed(named, "below").send_to("out")
     return builder.build()
 
 
@@ -99,10 +103,10 @@ def _rekeyed(key: str, value: str) -> list[tuple[str, str]]:
     return [("g" + str(int(value) % 3), value)]
 
 
-def _large(storage: Storage) -> Topology:
+def _large(steps: Steps) -> Topology:
     builder = _builder()
-    middle = builder.stream("a").map_values(_padded).through("b")
-    middle.map_values(lambda v: v + "n").send_to("out")
+    middle = steps.copied(builder.stream("a"), _padded, "first", of="a").through("b")
+    steps.copied(middle, _appended("n"), "second", of="b").send_to("out")
     return builder.build()
 
 
@@ -111,10 +115,10 @@ def _padded(value: str) -> str:
     return value.ljust(_NEARLY_ALL_BYTES, "m") if value[-1] == "5" else value + "m"
 
 
-def _letters(storage: Storage) -> Topology:
+def _letters(steps: Steps) -> Topology:
     builder = _builder()
-    middle = builder.stream("a").map_values(_refused).through("b")
-    middle.map_values(lambda v: v + "n").send_to("out")
+    middle = steps.copied(builder.stream("a"), _refused, "first", of="a", fails=_fails).through("b")
+    steps.copied(middle, _appended("n"), "second", of="b").send_to("out")
     return builder.build()
 
 

@@ -11,6 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from airflow_kstreams.streams.ports import TopicPartition
+from tests.simulation.call_checks import (
+    calls_are_within_bounds,
+    calls_of_a_key_are_in_order,
+    each_record_takes_effect_once,
+)
 from tests.simulation.counts import counts_are_exact, counts_by_topic_are_exact
 from tests.simulation.expectations import Expectations, ViolationError
 from tests.simulation.history import LEDGER, Entry, FinishedRun, History
@@ -240,6 +245,9 @@ CHECKERS: tuple[Checker, ...] = (
     outputs_are_exact,
     counts_are_exact,
     counts_by_topic_are_exact,
+    calls_are_within_bounds,
+    each_record_takes_effect_once,
+    calls_of_a_key_are_in_order,
 )
 
 

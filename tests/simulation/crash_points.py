@@ -20,13 +20,13 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import KStreamBuilder, Topology
-from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.simulation.history import History
 from tests.simulation.stages import APPLICATION_ID, Application, Copy, Fold
+from tests.simulation.steps import Steps
 
 T = TypeVar("T")
 REPARTITION = f"{APPLICATION_ID}-s-repartition"
@@ -46,7 +46,7 @@ def _joined(key: str, value: str, so_far: str) -> str:
     return f"{so_far}|{value}" if so_far else value
 
 
-def _build(storage: Storage) -> Topology:
+def _build(steps: Steps) -> Topology:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
     middle = builder.stream("a").map_values(lambda value: value + "m").through("b")
     folded = middle.group_by(lambda key, value: _group(value)).aggregate(lambda: "", _joined, store="s")
@@ -71,7 +71,7 @@ THREE_STAGES = Application(
 
 @cache
 def _topology() -> Topology:
-    return THREE_STAGES.build("memory")
+    return THREE_STAGES.build(Steps())
 
 
 class Died(BaseException):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from airflow_kstreams.streams.ports import TopicPartition
+from tests.simulation.service import Service
 from tests.simulation.stages import Application
+from tests.simulation.steps import CallingNode
 
 
 class ViolationError(Exception):
@@ -35,6 +37,8 @@ class Expectations:
     :param commit_every: records between two commit points, 0 for the end of the slice only.
     :param intervals: of the runs that a scheduler started, if data intervals cut the log.
     :param buffered: records that a task looks ahead to in each partition.
+    :param calling: the asynchronous nodes.
+    :param service: what they call; None if there are none.
     """
 
     application: Application
@@ -45,3 +49,5 @@ class Expectations:
     commit_every: int
     intervals: Mapping[str, RunInterval] = field(default_factory=dict)
     buffered: int = 1_000
+    calling: Sequence[CallingNode] = ()
+    service: Service | None = None

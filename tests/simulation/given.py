@@ -27,9 +27,11 @@ class Given:
     :ivar failed: (value, run) of each record that becomes a dead letter.
     :ivar held: key -> value of its store in the end, or the values where the keys are encoded; None where
         they are not worked out.
+    :ivar held_again: of the store of a second fold.
     """
 
     results: list[Result] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     failed: list[tuple[str, int]] = field(default_factory=list)
     held: dict[str, str] | list[str] | None = None
+    held_again: dict[str, str] = field(default_factory=dict)

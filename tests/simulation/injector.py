@@ -62,6 +62,10 @@ class FaultInjector:
         """Return a process's view of the cluster."""
         return FaultyCluster(self.kafka, _ProcessInterceptor(self, process))
 
+    def at(self, process: Process, name: str, client: object, effect: Callable[[], T]) -> T:
+        """Do something that is like a port call of a process: faults may happen there."""
+        return _ProcessInterceptor(self, process).call(name, client, effect, ())
+
     def machine(self) -> Machine:
         """Return the machine on which the next process runs."""
         return self.random.choice(self.machines)

@@ -10,8 +10,10 @@ from unittest import mock
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease import CoordinatorLease
 from airflow_kstreams.batch.run.lease_observation import LeaseObservation
+from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.task_state import TaskState
+from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.state.files.checkpoint import usable_offsets
 from tests.simulation.sometimes import sometimes
 from tests.simulation.world import Process, World
@@ -32,6 +34,8 @@ def watching(world: World) -> Iterator[None]:
             mock.patch.object(Coordinator, "_begin_claimed", _begun(Coordinator._begin_claimed)),
             mock.patch.object(Coordinator, "_resume", _resumed(Coordinator._resume)),
             mock.patch.object(CoordinatorLease, "lost_race", _lost(CoordinatorLease.lost_race, world)),
+            mock.patch.object(TaskCommit, "commit", _committed(TaskCommit.commit)),
+            mock.patch.object(StreamTask, "stop_calls", _stopped(StreamTask.stop_calls)),
             mock.patch.object(LeaseObservation, "watch", _judged(LeaseObservation.watch, world)),
         ):
             stack.enter_context(patch)
@@ -115,6 +119,25 @@ def _judged(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
         return found
 
     return watched
+
+
+def _committed(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def committed(self: TaskCommit, task: StreamTask, **named: Any) -> Any:
+        if task.under_way:
+            sometimes("a commit came while calls were under way")
+        return inner(self, task, **named)
+
+    return committed
+
+
+def _stopped(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def stopped(self: StreamTask) -> None:
+        lanes = self._lanes
+        if lanes is not None and any(life.changes for queue in lanes._queues for life in queue):
+            sometimes("a task ended while a store was ahead of what it had released")
+        inner(self)
+
+    return stopped
 
 
 def _named(world: World, name: str) -> Process | None:

@@ -27,6 +27,7 @@ from airflow_kstreams.testing.in_memory_kafka import LogRecord
 from tests.simulation.airflow import DagRun, RunFailedError, Scheduler
 from tests.simulation.applications import APPLICATIONS
 from tests.simulation.checkers import check
+from tests.simulation.drawn_calls import DrawnCalls, callers, drawn_calls
 from tests.simulation.expectations import Expectations, RunInterval, ViolationError
 from tests.simulation.faults import CYCLE, Fault, PlannedFault, death_of_a_driver, death_of_a_task, plan_of
 from tests.simulation.history import METADATA, History
@@ -34,8 +35,10 @@ from tests.simulation.injector import FaultInjector
 from tests.simulation.machines import Machine, drawn_machines
 from tests.simulation.probes import TWIN, watching
 from tests.simulation.producers import Producers
+from tests.simulation.service import Service, serving
 from tests.simulation.sometimes import noting, sometimes
 from tests.simulation.stages import APPLICATION_ID, CHANGELOG, DELETE_RETENTION_MS, Application
+from tests.simulation.steps import CallingSteps, Steps
 from tests.simulation.threads import running_in
 from tests.simulation.world import Process, ProcessDied, StuckError, World
 from tests.support.topology.crashing_files import let_go_of_locks
@@ -58,6 +61,7 @@ class Scenario:
     :param dies_at_file_step: a task dies before it takes this step on its local files; 0 for none.
     :param twin: whether a second scheduler of equal order runs each run at the same time.
     :param forgets: what Kafka loses between two runs: committed offsets, the metadata topic.
+    :param calls: how steps of the application call a service; None if none does.
     """
 
     seed: int
@@ -73,6 +77,7 @@ class Scenario:
     twin: bool
     forgets: frozenset[str]
     plan: tuple[PlannedFault, ...]
+    calls: DrawnCalls | None
 
     @property
     def exactly_once(self) -> bool:
@@ -89,6 +94,7 @@ class Scenario:
             f"seed {self.seed}: {self.application.name} {self.partitions}, {self.runs} runs, "
             f"{self.settings}, {'RocksDB, ' if self.rocksdb else ''}{'two schedulers, ' if self.twin else ''}"
             f"forgotten between runs: {sorted(self.forgets) or 'nothing'}, "
+            f"{f'{self.calls}, ' if self.calls else ''}"
             f"faults: {'; '.join(map(str, self.plan))}"
         )
 
@@ -147,6 +153,10 @@ def scenario_of(seed: int) -> Scenario:
         settings |= {"commit.interval.ms": 1, "commit.every.records": random.choice((1, 2))}
         name = random.choice([app.name for app in APPLICATIONS.values() if not app.timed])
     application = APPLICATIONS[name]
+    calls = drawn_calls(seed, application)
+    if calls is not None:
+        application = calls.application
+        settings |= calls.settings
     topics = (*application.inputs, *application.through, "out")
     partitions = {topic: random.choice((2, 2, 2, 3)) for topic in topics}
     partitions |= dict.fromkeys(application.joined, 2)
@@ -173,7 +183,8 @@ def scenario_of(seed: int) -> Scenario:
         rocksdb=rocksdb,
         dies_at_file_step=random.choice((0, random.randint(1, 60))),
         twin=twin,
-        plan=tuple(plan),
+        plan=(*plan, *(calls.plan if calls else ())),
+        calls=calls,
         forgets=frozenset(random.choice(((), (), (), ("offsets",), ("metadata",), ("offsets", "metadata")))),
     )
 
@@ -197,7 +208,12 @@ def _simulated(scenario: Scenario, disk: str, trace: Trace | None) -> Outcome:
     run = _Run(scenario, world, kafka, trace, drawn_machines(Random(f"{seed} machines"), disk), history)
     outcome = Outcome(seed=seed)
     try:
-        with running_in(world, seed), eager_pauses(), watching(world):
+        with (
+            running_in(world, seed),
+            eager_pauses(),
+            watching(world),
+            serving(world, Random(f"{seed} service")) as run.service,
+        ):
             main = world.start("airflow", "airflow", run.main)
             world.run(main)
             if main.ending is not None and main.ending.error is not None:
@@ -251,13 +267,20 @@ class _Run:
             trace=trace,
             machines=machines,
         )
+        storage = _storage(scenario)
+        self._steps = CallingSteps(storage, seed=scenario.seed) if scenario.calls else Steps(storage)
+        #: What calls ask.
+        self.service: Service | None = None
         self._file_steps = 0
         world.file_step = self._file_step
         self._scheduler = Scheduler(
-            _topology(scenario.application.name, "rocksdb" if scenario.rocksdb else "memory"),
+            scenario.application.build(self._steps)
+            if scenario.calls
+            else _topology(scenario.application.name, _storage(scenario)),
             settings=ApplicationSettings.parse(APPLICATION_ID, scenario.settings),
             injector=self.injector,
             separate_finish=scenario.separate_finish,
+            calls=callers(scenario.seed, self.injector, scenario.application),
         )
         self._producers = Producers(
             world,
@@ -328,6 +351,8 @@ class _Run:
             outsiders=frozenset(self._producers.outsiders),
             commit_every=self._scenario.settings["commit.every.records"],
             buffered=self._scenario.settings["buffered.records.per.partition"],
+            calling=self._steps.nodes,
+            service=self.service,
         )
 
     def check_what_was_seen(self) -> None:
@@ -425,7 +450,11 @@ def _runs(application: Application, *, rocksdb: bool) -> tuple[int, ...]:
 
 @cache
 def _topology(name: str, storage: Storage) -> Topology:
-    return APPLICATIONS[name].build(storage)
+    return APPLICATIONS[name].build(Steps(storage))
+
+
+def _storage(scenario: Scenario) -> Storage:
+    return "rocksdb" if scenario.rocksdb else "memory"
 
 
 @contextmanager

@@ -52,6 +52,18 @@ STATES: tuple[str, ...] = (
     "a dead letter was written",
     "a task's counts went through a crash",
     "a record took nearly all that a topic takes",
+    # calls
+    "a call overtook one before it",
+    "a call was overtaken by one of another key",
+    "a call took too long",
+    "a call swallowed its cancellation",
+    "a call that no record led to was refused a key",
+    "a call was made again and took no second effect",
+    "a call ran in two tasks at the same time",
+    "a call took longer than a transaction may",
+    "a commit came while calls were under way",
+    "a task died while its calls were under way",
+    "a task ended while a store was ahead of what it had released",
 )
 
 _REACHED: list[set[str]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partit
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import KStreamsError, RecordError, ReportedError, RunError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -27,15 +28,25 @@ _SPARK_TRIES = 2
 
 
 class SimulatedExecutors:
-    """The executors of one driver, in place of a Spark session."""
+    """The executors of one driver, in place of a Spark session.
+
+    :param calls: gives what makes the callers of a process.
+    """
 
     def __init__(
-        self, topology: Topology, *, settings: ApplicationSettings, injector: FaultInjector, driver: Process
+        self,
+        topology: Topology,
+        *,
+        settings: ApplicationSettings,
+        injector: FaultInjector,
+        driver: Process,
+        calls: Callable[[Process], MakeCaller | None] = lambda process: None,
     ) -> None:
         self._topology = topology
         self._settings = settings
         self._injector = injector
         self._driver = driver
+        self._calls = calls
         self._busy = 0
         self._waiting: list[Thread] = []
 
@@ -102,6 +113,7 @@ class SimulatedExecutors:
                     cluster=self._injector.cluster(process),
                     settings=self._on(process),
                     clock=process.clock,
+                    make_caller=self._calls(process),
                 ),
                 SliceWork(slice_, share),
             )

@@ -152,10 +152,10 @@ def _check_fold_covers(stage: Fold, history: History, expected: Expectations) ->
     held: dict[str, set[str]] = defaultdict(set)
     for log in history.topic(stage.sink).values():
         for entry in log:
-            held[entry.key].update((entry.value or "").removesuffix(stage.mark).split("|"))
+            held[entry.key].update((entry.value or "").removesuffix(stage.mark).replace("&", "|").split("|"))
     for group in groups_of(stage, expected):
         for result in given_by(stage, group, history, expected).results:
-            lost = set(result.value.removesuffix(stage.mark).split("|")) - held[result.key]
+            lost = set(result.value.removesuffix(stage.mark).replace("&", "|").split("|")) - held[result.key]
             if lost:
                 raise ViolationError(f"{stage.sink}: key {result.key} lost {sorted(lost)}")
 
@@ -178,16 +178,25 @@ def _check_state(stage: Stage, history: History, expected: Expectations) -> None
     if isinstance(stage, Copy | Join):
         return
     for group in groups_of(stage, expected):
-        kept: dict[str, str] = {}
-        for entry in history.topic(stage.changelog).get(group, []):
-            if entry.value is None:
-                kept.pop(entry.key, None)
-            else:
-                kept[entry.key] = entry.value
+        kept = _folds_to(stage.changelog, group, history)
         given = given_by(stage, group, history, expected)
         found = sorted(kept.values()) if isinstance(given.held, list) else kept
         if found != values_of(given):
             raise ViolationError(f"{stage.changelog}-{group} folds to {kept}, expected {given.held}")
+        if isinstance(stage, Fold) and stage.again:
+            again = _folds_to(stage.again, group, history)
+            if again != given.held_again:
+                raise ViolationError(f"{stage.again}-{group} folds to {again}, expected {given.held_again}")
+
+
+def _folds_to(changelog: str, group: int, history: History) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for entry in history.topic(changelog).get(group, []):
+        if entry.value is None:
+            kept.pop(entry.key, None)
+        else:
+            kept[entry.key] = entry.value
+    return kept
 
 
 def _some(counted: Counter[_Pair], origin: dict[_Pair, tuple[str, int, int]], most: int = 4) -> str:

@@ -95,6 +95,7 @@ def _copied(stage: Copy, group: int, history: History) -> Given:
 def _folded(stage: Fold, group: int, history: History, expected: Expectations) -> Given:
     given, every = Given(), expected.commit_every
     state: dict[str, str] = {}
+    second: dict[str, str] = {}
     for run, part in enumerate(history.per_run(TopicPartition(stage.source, group))):
         changed: dict[str, None] = {}
         for count, entry in enumerate(part, start=1):
@@ -104,9 +105,14 @@ def _folded(stage: Fold, group: int, history: History, expected: Expectations) -
             state[key] = f"{state[key]}|{entry.value}" if state.get(key) else entry.value or ""
             changed[key] = None
             if count == len(part) or (every and count % every == 0):
-                given.results += [Result(key, state[key] + stage.mark, None, run) for key in changed]
+                if stage.again:
+                    for key in changed:
+                        second[key] = f"{second[key]}&{state[key]}" if key in second else state[key]
+                written = second if stage.again else state
+                given.results += [Result(key, written[key] + stage.mark, None, run) for key in changed]
                 changed.clear()
     given.held = list(state.values()) if stage.window_ms else state
+    given.held_again = second
     return given
 
 

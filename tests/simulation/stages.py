@@ -9,16 +9,12 @@ from typing import Literal
 from airflow_kstreams.streams import StoreSpec, Topology
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.serde import serdes
+from tests.simulation.steps import Steps, nothing_fails
 
 APPLICATION_ID = "sim"
 CHANGELOG = f"{APPLICATION_ID}-s-changelog"
 REPARTITION = f"{APPLICATION_ID}-s-repartition"
 DEAD_LETTERS = f"{APPLICATION_ID}-dead-letter"
-
-
-def nothing_fails(value: str) -> bool:
-    """Say that a value is no dead letter."""
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +38,7 @@ class Fold:
     :param changelog: holds the state.
     :param mark: appended to what it writes.
     :param window_ms: size of the windows in which it folds; the key it writes then says which. 0 for none.
+    :param again: changelog of a second fold in the same task, of what the first one gives; empty for none.
     """
 
     source: str
@@ -49,6 +46,7 @@ class Fold:
     changelog: str
     mark: str = ""
     window_ms: int = 0
+    again: str = ""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -153,7 +151,7 @@ Stage = Copy | Fold | Windows | Sessions | Join | TableJoin
 class Application:
     """One topology with its oracle.
 
-    :param build: makes the topology; key-value stores keep their entries where it is told.
+    :param build: makes the topology of steps, which are plain operators or calls.
     :param inputs: topics that producers write.
     :param through: intermediate topics that are the user's own, so that outsiders may write them, too.
     :param subtopologies: (sources, intermediate topics written) of each.
@@ -163,7 +161,7 @@ class Application:
     """
 
     name: str
-    build: Callable[[Storage], Topology]
+    build: Callable[[Steps], Topology]
     inputs: tuple[str, ...]
     through: tuple[str, ...]
     stages: tuple[Stage, ...]
@@ -176,6 +174,11 @@ class Application:
     def timed(self) -> bool:
         """Whether its results depend on the times of records, or on what earlier runs left."""
         return any(isinstance(stage, Windows | Sessions | Join | TableJoin) for stage in self.stages)
+
+    @property
+    def waits_for_points(self) -> bool:
+        """Whether results wait for commit points."""
+        return any(isinstance(stage, Fold | TableJoin | Windows | Sessions) for stage in self.stages)
 
     @property
     def dead_letters(self) -> bool:

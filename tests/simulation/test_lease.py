@@ -18,6 +18,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.simulation.applications import APPLICATIONS
 from tests.simulation.stages import APPLICATION_ID
+from tests.simulation.steps import Steps
 from tests.simulation.threads import Executor, running_in
 from tests.simulation.world import World
 
@@ -30,7 +31,7 @@ def test_lease_stays_with_its_new_owner_when_threads_of_the_old_one_renew_it_at_
     kafka = InMemoryKafka(clock=world)
     for topic in ("a", "b", "out"):
         kafka.create_topic(topic)
-    plan = APPLICATIONS["chain"].build("memory").plan(APPLICATION_ID)
+    plan = APPLICATIONS["chain"].build(Steps()).plan(APPLICATION_ID)
     settings = ApplicationSettings.parse(APPLICATION_ID)
 
     class Interleaved:
@@ -69,7 +70,7 @@ def test_driver_that_takes_over_keeps_its_lease_when_fencing_lasts_longer_than_i
     for topic in ("a", "b", "out"):
         kafka.create_topic(topic)
     kafka.append("a", b"v", b"k")
-    plan = APPLICATIONS["chain"].build("memory").plan(APPLICATION_ID)
+    plan = APPLICATIONS["chain"].build(Steps()).plan(APPLICATION_ID)
     settings = ApplicationSettings.parse(APPLICATION_ID, {"lease.ms": 10_000, "settle.ms": 0})
 
     def begin(run_id: str, order: tuple[int, int]) -> None:

@@ -18,6 +18,7 @@ from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.simulation.applications import APPLICATIONS
 from tests.simulation.protections import PROTECTIONS
 from tests.simulation.stages import APPLICATION_ID, CHANGELOG, DELETE_RETENTION_MS
+from tests.simulation.steps import Steps
 from tests.support.kafka.in_process import Application
 
 
@@ -48,7 +49,7 @@ class Scene:
         self._runs += 1
         app = Application(
             application_id=APPLICATION_ID,
-            topology=APPLICATIONS["table_join"].build("rocksdb"),
+            topology=APPLICATIONS["table_join"].build(Steps("rocksdb")),
             on=self.kafka,
             clock=self.clock,
             settings={"settle.ms": 0, "state.dir": str(self._disks / machine)},

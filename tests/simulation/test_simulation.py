@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.applications import APPLICATIONS
+from tests.simulation.called_applications import INSTEAD
 from tests.simulation.campaign import Campaign, run_campaign
 from tests.simulation.faults import CELLS, CYCLE, UNCALLED, port_calls
 from tests.simulation.scenario import scenario_of, simulate
@@ -83,7 +84,8 @@ def test_every_scenario_has_two_subtopologies_and_two_partitions_or_more() -> No
         scenario = scenario_of(seed)
         assert min(scenario.partitions.values()) >= 2
         assert scenario.plan
-    assert {scenario_of(seed).application.name for seed in range(500)} == set(APPLICATIONS)
+    drawn = {scenario_of(seed).application.name for seed in range(500)}
+    assert drawn == {*APPLICATIONS, *(application.name for application in INSTEAD.values())}
     assert {
         (scenario_of(seed).plan[0].call, scenario_of(seed).plan[0].fault) for seed in range(len(CYCLE))
     } == set(CELLS)

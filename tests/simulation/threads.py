@@ -173,7 +173,9 @@ def _local_state(root: Path, owner: StateOwner, stores: Mapping[str, PersistentS
 _THREADING = SimpleNamespace(RLock=Lock, Event=Event, Thread=BackgroundThread)
 #: The memory of the machine's own process is no part of the world.
 _RESOURCE = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=0))
+_TIME = SimpleNamespace(monotonic=lambda: _world().process().clock.monotonic_seconds())
 _REPLACED: dict[str, Any] = {
+    "airflow_kstreams.streams.runtime.lanes.time": _TIME,
     "airflow_kstreams.batch.task.commit.resource": _RESOURCE,
     "airflow_kstreams.batch.task.task_state.LocalState": _local_state,
     "airflow_kstreams.batch.run.lease_renewal.threading": _THREADING,

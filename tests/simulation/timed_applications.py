@@ -6,6 +6,10 @@ order in which records came; which records are in it, and what became late, does
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 from airflow_kstreams.streams import (
     HoppingWindow,
     KStreamBuilder,
@@ -14,7 +18,6 @@ from airflow_kstreams.streams import (
     Topology,
     TumblingWindow,
 )
-from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.serde import serdes
 from tests.simulation.stages import (
     CHANGELOG,
@@ -28,6 +31,10 @@ from tests.simulation.stages import (
     Windows,
     store_spec,
 )
+from tests.simulation.steps import Steps
+
+#: Groups the records of the input.
+Grouped = Callable[[KStreamBuilder, Steps], Any]
 
 _GRACE_MS = 400
 _TUMBLING = TumblingWindow(size_ms=500, grace_ms=_GRACE_MS)
@@ -46,71 +53,89 @@ def _group(value: str) -> str:
 
 
 def collected(*values: str) -> str:
-    """Return numbers, single or collected ones, in their order."""
+    """Return numbers, single or collected ones, in their order; those of outsiders begin with o."""
     numbers = (number for value in values for number in value.split("|") if number)
-    return "|".join(sorted(numbers, key=int))
+    return "|".join(sorted(numbers, key=lambda number: int(number.lstrip("o"))))
 
 
 def _add(key: str, value: str, so_far: str) -> str:
     return collected(so_far, value)
 
 
-def _tumbling(storage: Storage) -> Topology:
-    return _time_windows(_TUMBLING)
+def _tumbling(steps: Steps) -> Topology:
+    return _time_windows(_TUMBLING, steps)
 
 
-def _hopping(storage: Storage) -> Topology:
-    return _time_windows(_HOPPING)
+def _hopping(steps: Steps) -> Topology:
+    return _time_windows(_HOPPING, steps)
 
 
-def _time_windows(window: TumblingWindow | HoppingWindow) -> Topology:
+def _time_windows(
+    window: TumblingWindow | HoppingWindow, steps: Steps, grouped: Grouped | None = None
+) -> Topology:
     builder = _builder()
-    windowed = builder.stream("a").group_by(lambda k, v: _group(v)).windowed_by(window)
+    windowed = (grouped or _by_group)(builder, steps).windowed_by(window)
     folded = windowed.aggregate(lambda: "", _add, store="s", value_serde=serdes.string())
-    folded.suppress().to_stream().map(lambda w, v: (f"{w.key}@{w.start_ms}", v)).send_to("out")
+    named = folded.suppress().to_stream().map(lambda w, v: (f"{w.key}@{w.start_ms}", v))
+    steps.passed(named, "below").send_to("out")
     return builder.build()
 
 
-def _sessions(storage: Storage) -> Topology:
+def _sessions(steps: Steps, grouped: Grouped | None = None) -> Topology:
     builder = _builder()
-    windowed = builder.stream("a").group_by(lambda k, v: _group(v)).windowed_by(_SESSION)
+    windowed = (grouped or _by_group)(builder, steps).windowed_by(_SESSION)
     folded = windowed.aggregate(
         lambda: "", _add, lambda k, a, b: collected(a, b), store="s", value_serde=serdes.string()
     )
     named = folded.suppress().to_stream().map(lambda w, v: (f"{w.key}@{w.start_ms}-{w.end_ms}", v))
-    named.send_to("out")
+    steps.passed(named, "below").send_to("out")
     return builder.build()
+
+
+def _by_group(builder: KStreamBuilder, steps: Steps) -> Any:
+    above = steps.passed(builder.stream("a"), "above", of="a")
+    return above.group_by(lambda k, v: _group(v))
+
+
+def _by_key(builder: KStreamBuilder, steps: Steps) -> Any:
+    """Group by the key, so that a step of the same task stands above the windows."""
+    middle = steps.passed(builder.stream("a"), "first", of="a").through("b")
+    return steps.passed(middle, "above", of="b").group_by_key()
 
 
 def _joined(left: str | None, right: str | None) -> str:
     return f"{left or ''}+{right or ''}"
 
 
-def _join(kind: str) -> Topology:
+def _join(kind: str, steps: Steps) -> Topology:
     builder = _builder()
-    left = builder.stream("a").map_values(lambda v: v + "m").through("b").with_window(_LEFT)
-    right = builder.stream("a2").with_window(_RIGHT)
-    getattr(left, kind)(right, _joined, name="j").send_to("out")
+    left = steps.passed(_marked_through(builder, steps), "left", of="b").with_window(_LEFT)
+    right = steps.passed(builder.stream("a2"), "right", of="a2").with_window(_RIGHT)
+    steps.passed(getattr(left, kind)(right, _joined, name="j"), "below").send_to("out")
     return builder.build()
 
 
-def _inner(storage: Storage) -> Topology:
-    return _join("join")
+def _marked_through(builder: KStreamBuilder, steps: Steps) -> Any:
+    return steps.copied(builder.stream("a"), lambda value: value + "m", "first", of="a").through("b")
 
 
-def _left(storage: Storage) -> Topology:
-    return _join("left_join")
+def _inner(steps: Steps) -> Topology:
+    return _join("join", steps)
 
 
-def _outer(storage: Storage) -> Topology:
-    return _join("outer_join")
+def _left(steps: Steps) -> Topology:
+    return _join("left_join", steps)
 
 
-def _table(storage: Storage) -> Topology:
+def _outer(steps: Steps) -> Topology:
+    return _join("outer_join", steps)
+
+
+def _table(steps: Steps) -> Topology:
     builder = _builder()
-    stream = builder.stream("a").map_values(lambda v: v + "m").through("b")
-    table = builder.table("a2", store=store_spec(storage))
-    stream.left_join(table, _joined).send_to("out")
+    stream = steps.passed(_marked_through(builder, steps), "left", of="b")
+    table = builder.table("a2", store=store_spec(steps.storage))
+    steps.passed(stream.left_join(table, _joined), "below", of="b").send_to("out")
     return builder.build()
 
 
@@ -131,6 +156,28 @@ def _grouped(name: str, stage: Stage) -> Application:
         through=(),
         stages=(Copy(sources=("a",), sink=REPARTITION, results=_rekeyed), stage),
         subtopologies=((("a",), (REPARTITION,)), ((REPARTITION,), ())),
+    )
+
+
+def by_key(application: Application) -> Application:
+    """Return an application whose windows collect by the records' own keys, with steps above and below."""
+    build: dict[str, Callable[[Steps], Topology]] = {
+        "tumbling": lambda steps: _time_windows(_TUMBLING, steps, _by_key),
+        "hopping": lambda steps: _time_windows(_HOPPING, steps, _by_key),
+        "sessions": lambda steps: _sessions(steps, _by_key),
+    }
+    _, windows = application.stages
+    assert isinstance(windows, Windows | Sessions)
+    return replace(
+        application,
+        name=f"{application.name}_by_key",
+        build=build[application.name],
+        through=("b",),
+        stages=(
+            Copy(sources=("a",), sink="b", results=lambda key, value: [(key, value)]),
+            replace(windows, source="b"),
+        ),
+        subtopologies=((("a",), ("b",)), (("b",), ())),
     )
 
 
