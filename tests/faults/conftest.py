@@ -7,9 +7,10 @@ import pytest
 from dev.proxy.kafka_proxy import KafkaProxy
 from dev.servers.embedded import Broker
 from tests.support.kafka.one_task import one_task
+from tests.support.spark.calling_scene import calling
 from tests.support.spark.gated_scene import scene
 
-__all__ = ["one_task", "proxy", "scene"]
+__all__ = ["calling", "one_task", "proxy", "scene"]
 
 
 @pytest.fixture

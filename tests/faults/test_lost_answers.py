@@ -21,7 +21,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from dev.proxy.kafka_proxy import Action, KafkaProxy, Rule
 from dev.proxy.kafka_request import FENCED, Api, end_txn_error, txn_offset_commit_error
 from tests.conftest import Row
-from tests.support.kafka.one_task import EVERY, Gate, MakeTask, OneTask
+from tests.support.kafka.one_task import EVERY, Gate, HowCalled, MakeTask, OneTask
 
 HARMFUL: tuple[Action, ...] = tuple(action for action in get_args(Action) if action != "watch")
 
@@ -32,12 +32,20 @@ def rule(task: OneTask, action: Action, api: Api) -> Rule:
     return Rule(action=action, apis=(api,), commits=commits, skip=1, transactional_id=task.transactional_id)
 
 
+@pytest.mark.parametrize(
+    "called",
+    [
+        "at once",
+        pytest.param("loop", marks=pytest.mark.prove),
+        pytest.param("threads", marks=pytest.mark.prove),
+    ],
+)
 @pytest.mark.parametrize("api", [Api.END_TXN, Api.TXN_OFFSET_COMMIT], ids=lambda api: api.name)
 def test_results_are_exact_when_a_request_or_its_answer_is_harmed(
-    proxy: KafkaProxy, one_task: MakeTask, api: Api
+    proxy: KafkaProxy, one_task: MakeTask, api: Api, called: HowCalled
 ) -> None:
     def harmed(action: Action) -> TaskReport:
-        task = one_task()
+        task = one_task(called=called)
         slice_ = task.direct.begin("run-1")
         number = proxy.add(rule(task, action, api))
         report = task.proxied.task(slice_, 0, 0)

@@ -36,14 +36,20 @@ class PayingService:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def hold_after(self, charges: int) -> None:
-        """Keep answers back once so many charges were taken; those that are kept back have taken effect."""
-        self._open.clear()
-        self._most = charges
+        """Answer what is kept back, and keep answers back once so many charges were taken: they have taken
+        effect.
+        """
+        self.let_go()
+        with self._lock:
+            self._open = threading.Event()
+            self._most = charges
+            self.held.clear()
 
     def let_go(self) -> None:
         """Answer all."""
-        self._most = None
-        self._open.set()
+        with self._lock:
+            self._most = None
+            self._open.set()
 
     @property
     def repeated(self) -> int:
@@ -56,11 +62,11 @@ class PayingService:
             self.requests[key] += 1
             self.charges.setdefault(key, asked)
             number = list(self.charges).index(key)
-            holds = self._most is not None and len(self.charges) > self._most
+            holds, opened = self._most is not None and len(self.charges) > self._most, self._open
             if holds:
                 self.held.append(process)
         if holds:
-            self._open.wait(_HELD_SECONDS)
+            opened.wait(_HELD_SECONDS)
         return number
 
 

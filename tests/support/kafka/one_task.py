@@ -5,10 +5,12 @@ The task, or the coordinator, may be run behind the proxy; everything else goes 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import pytest
 
@@ -38,12 +40,25 @@ class Gate:
         return n
 
 
-def echo_and_sums(source: str, echo: str, target: str, gate: Gate) -> Topology:
+#: Whether a function of the task is called at once, awaited beside others, or run on threads.
+HowCalled = Literal["at once", "loop", "threads"]
+
+
+def echo_and_sums(source: str, echo: str, target: str, gate: Gate, called: HowCalled = "at once") -> Topology:
     """Every number at once, and sums by key at each point, from one subtopology."""
     builder = KStreamBuilder()
-    stream = builder.stream(source, key_serde=serdes.string(), value_serde=serdes.json(int)).map_values(
-        gate.pass_through
-    )
+    numbers = builder.stream(source, key_serde=serdes.string(), value_serde=serdes.json(int))
+
+    async def pass_through(n: int) -> int:
+        await asyncio.sleep(n % 3 / 1_000)
+        return gate.pass_through(n)
+
+    if called == "loop":
+        stream = numbers.map_values_async(pass_through, max_in_flight=8)
+    elif called == "threads":
+        stream = numbers.map_values_async(gate.pass_through, threads=True, order="key")
+    else:
+        stream = numbers.map_values(gate.pass_through)
     stream.send_to(echo, key_serde=serdes.string(), value_serde=serdes.json(int))
     (
         stream.group_by_key(key_serde=serdes.string(), value_serde=serdes.json(int))
@@ -132,7 +147,12 @@ def one_task(
 ) -> MakeTask:
     """Make an application on fresh topics; keyword arguments are client settings with underscores."""
 
-    def make(gate: Gate | None = None, client_timeout_ms: int = 1_500, **client: str) -> OneTask:
+    def make(
+        gate: Gate | None = None,
+        client_timeout_ms: int = 1_500,
+        called: HowCalled = "at once",
+        **client: str,
+    ) -> OneTask:
         source, echo, target = (create_topic(topic_name(name)) for name in ("in", "echo", "out"))
         if gate is None:
             gate = Gate()
@@ -140,8 +160,14 @@ def one_task(
         direct = Application(
             bootstrap=kafka,
             application_id=topic_name("app"),
-            topology=echo_and_sums(source, echo, target, gate),
-            settings={"commit.every.records": EVERY, "client.timeout.ms": 30_000},
+            topology=echo_and_sums(source, echo, target, gate, called),
+            settings={
+                "commit.every.records": EVERY,
+                "client.timeout.ms": 30_000,
+                "num.stream.threads": 4,
+                # Threads for plain functions that are called so; no function is unless the task says so.
+                "num.threads.per.task": 4 if called == "threads" else 1,
+            },
         )
         proxied = replace(
             direct,
