@@ -19,7 +19,7 @@ from tests.simulation.faults import CELLS, CYCLE, UNCALLED, port_calls
 from tests.simulation.scenario import scenario_of, simulate
 
 #: In ``dev/test``: twice as many as leave no hole in the matrix of calls and faults; which is asserted, too.
-RUNS = 2_500
+RUNS = 2_350
 #: In ``dev/prove``, from a seed that is drawn anew.
 PROOF_RUNS = 20_000
 _ROOT = Path(__file__).parents[2]
