@@ -23,6 +23,7 @@ from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -80,11 +81,13 @@ class SwitchingApplication:
     """See the module.
 
     :param settings: by dotted name; exactly_once unless given.
+    :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
     topology: Topology
     cluster: ClusterPort
     clock: Clock
+    make_caller: MakeCaller | None = None
     application_id: str = APP
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -97,6 +100,7 @@ class SwitchingApplication:
             settings=self.settings,
             on=self.cluster,
             clock=self.clock,
+            make_caller=self.make_caller,
         )
 
     @property
@@ -161,5 +165,6 @@ class SwitchingApplication:
                 cluster=self.cluster,
                 settings=self.checked,
                 clock=self.clock,
+                make_caller=self.make_caller,
             )
         )

@@ -20,6 +20,7 @@ from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -38,6 +39,7 @@ class Application:
     :param interceptor: of the application's port calls; none unless given.
     :param launching: the cluster as the driver sees it that launches the tasks; without the interceptor
         unless given.
+    :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
     application_id: str
@@ -49,6 +51,7 @@ class Application:
     clock: Clock | None = None
     interceptor: Interceptor | None = None
     launching: ClusterPort | None = None
+    make_caller: MakeCaller | None = None
 
     @property
     def checked(self) -> ApplicationSettings:
@@ -122,6 +125,7 @@ class Application:
             cluster=self.cluster,
             settings=self.checked,
             clock=self.clock or SystemClock(),
+            make_caller=self.make_caller,
         )
         return TaskRunner(setup, SliceWork(without_partitions(slice_), share)).run()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import ToLatest
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import (
+    CallContext,
     KStreamBuilder,
     Processor,
     ProcessorContext,
@@ -27,6 +29,8 @@ from airflow_kstreams.streams import (
     StoreSpec,
     Topology,
 )
+from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,
@@ -41,6 +45,7 @@ from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.support.kafka.continuous_scene import APP, Running, SwitchingApplication
 from tests.support.kafka.in_process import tasks_of
 from tests.support.kafka.launches import share_of
@@ -61,6 +66,45 @@ def counts_by_word() -> Topology:
     return builder.build()
 
 
+class Calls:
+    """A topology with calls above and below the counts, and what took effect by idempotency key.
+
+    Calls end in drawn orders.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.effects: dict[str, str] = {}
+        self._drawn = random.Random(seed)
+        self._callers: list[SeededCaller] = []
+
+    def topology(self) -> Topology:
+        async def paid(word: str, *, context: CallContext) -> str:
+            await asyncio.sleep(0.01)
+            assert self.effects.setdefault(context.idempotency_key, word) == word
+            await asyncio.sleep(0.01)
+            return word
+
+        async def later(count: int) -> int:
+            await asyncio.sleep(1 / count)
+            return count
+
+        builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        words = builder.stream("in").map_values_async(paid, order="key", max_in_flight=3, name="paid")
+        counts = words.group_by(lambda key, value: value).count(store="counts").to_stream()
+        counts.map_values_async(later).send_to("out", value_serde=serdes.int64())
+        return builder.build()
+
+    def caller(self, stations: Sequence[Station]) -> SeededCaller:
+        made = SeededCaller(stations, seed=self._drawn.getrandbits(32))
+        self._callers.append(made)
+        return made
+
+    def close(self) -> None:
+        """Let go of what dead tasks left behind."""
+        for caller in self._callers:
+            caller.close()
+
+
 class Interceptor:
     """Makes every port call, after a test's own function had its say."""
 
@@ -77,7 +121,9 @@ class Interceptor:
 class Scene:
     """The application, its cluster, and the oracle."""
 
-    def __init__(self, topology: Topology | None = None, **settings: Any) -> None:
+    def __init__(
+        self, topology: Topology | None = None, *, make_caller: MakeCaller | None = None, **settings: Any
+    ) -> None:
         self.kafka = InMemoryKafka()
         self.kafka.create_topic("in", partitions=2)
         self.kafka.create_topic("out", partitions=2)
@@ -87,6 +133,7 @@ class Scene:
             topology=topology or counts_by_word(),
             cluster=FaultyCluster(self.kafka, self.calls),
             clock=self.kafka.clock,
+            make_caller=make_caller,
             # One commit per record, so that no count of a word is folded into the next.
             settings={
                 "settle.ms": 0,
@@ -248,10 +295,30 @@ def test_unfinished_batch_of_another_topology_is_refused_when_switching(scene: S
 
 @pytest.mark.parametrize("seed", range(30))
 def test_nothing_is_lost_or_doubled_when_anything_ends_anywhere(seed: int) -> None:
-    """Batches, finished or left in the middle, and continuous runs, stopped or killed in the middle."""
+    anything_ends_anywhere(seed)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_each_record_takes_effect_once_when_anything_ends_anywhere_with_calls_under_way(seed: int) -> None:
+    calls = Calls(seed)
+    scene = anything_ends_anywhere(seed, calls.topology(), make_caller=calls.caller)
+    calls.close()
+    ends = scene.kafka.admin().end_offsets(scene.kafka.partitions("in"), isolation="read_committed")
+    assert calls.effects.keys() == {
+        f"{APP}/in-{tp.partition}@{offset}/paid/0" for tp, end in ends.items() for offset in range(end)
+    }
+
+
+def anything_ends_anywhere(seed: int, topology: Topology | None = None, **named: Any) -> Scene:
+    """Let batches and continuous runs follow each other: the one finished or left in the middle, the other
+    stopped or killed in the middle.
+    """
     drawn = random.Random(seed)
     scene = Scene(
-        commit_every_records=drawn.choice((1, 1, 3)), buffered_records_per_partition=drawn.choice((1, 1000))
+        topology,
+        commit_every_records=drawn.choice((1, 1, 3)),
+        buffered_records_per_partition=drawn.choice((1, 1000)),
+        **named,
     )
     for number in range(drawn.randint(3, 7)):
         scene.publish(drawn.randint(0, 8))
@@ -280,6 +347,7 @@ def test_nothing_is_lost_or_doubled_when_anything_ends_anywhere(seed: int) -> No
     newest = {record.key(): record.value() for record in scene.kafka.records("out")}
     totals = {key: int.from_bytes(value or b"", "big") for key, value in newest.items()}
     assert totals == {word.encode(): count for word, count in Counter(scene.sent).items()}
+    return scene
 
 
 def test_slice_is_void_when_the_driver_died_before_it_deleted_the_metadata_topic(scene: Scene) -> None:
