@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, Topology, TumblingWindow, serdes
 from tests.simulation.calling_runs import Arrivals, CallingRuns
 from tests.simulation.crash_points import Calls
 
@@ -38,7 +38,7 @@ def plain(stream: Any, function: Callable[[Any], Any]) -> Any:
 
 def called(stream: Any, function: Callable[[Any], Any]) -> Any:
     async def call(value: Any) -> Any:
-        await asyncio.sleep(value % 3 / 100)
+        await asyncio.sleep(len(repr(value)) % 3 / 100)
         return function(value)
 
     return stream.map_values_async(call, max_in_flight=2)
@@ -60,7 +60,36 @@ def counted_twice(mapped: Mapped) -> Topology:
     return builder.build()
 
 
-@pytest.mark.parametrize("topology", [stateless, counted_twice])
+def windowed(mapped: Mapped) -> Topology:
+    """Calls above windows that are held back until they close, and below them, where timers lead to them."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    values = mapped(builder.stream("in"), lambda value: value + 1).group_by_key()
+    windows = values.windowed_by(TumblingWindow(size_ms=20, grace_ms=10))
+    sums = windows.aggregate(lambda: 0, lambda key, value, total: total + value, store="sums")
+    closed = sums.suppress().to_stream().map(lambda window, total: (window.key, total))
+    mapped(closed, lambda total: total * 2).send_to("out")
+    return builder.build()
+
+
+def joined(mapped: Mapped) -> Topology:
+    """Calls above a join of a stream with itself, on one of its sides, and below it."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    stream, window = builder.stream("in"), SlidingWindow(size_ms=30, grace_ms=10)
+    left = mapped(stream, lambda value: value + 100).with_window(window)
+    pairs = left.left_join(stream.with_window(window), lambda a, b: [a, b], name="pairs")
+    mapped(pairs.filter(lambda key, pair: pair[1] != 5), lambda pair: [*pair, "called"]).send_to("out")
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        stateless,
+        counted_twice,
+        pytest.param(windowed, marks=pytest.mark.prove),
+        pytest.param(joined, marks=pytest.mark.prove),
+    ],
+)
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
 def test_runs_leave_what_plain_functions_leave_when_a_process_dies_at_any_port_call(
     topology: Callable[[Mapped], Topology], takes_effect: bool
