@@ -171,7 +171,9 @@ class TaskAttempt:
             clock=self._clock,
             end_epochs=share.end_epochs,
         )
-        evidence = ChangelogEvidence(slice_, task, share.committed)
+        evidence = ChangelogEvidence(
+            slice_, task, share.committed, lambda: reader.committed(sorted(share.bounds))
+        )
         restoring = self._clock.monotonic_seconds()
         restored = self._restore(task, state_files, admin, failures, evidence)  # step 4
         restore_seconds = self._clock.monotonic_seconds() - restoring

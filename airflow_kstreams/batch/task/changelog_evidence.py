@@ -8,12 +8,15 @@ the changelogs ended right before the commit. So, when no older attempt can writ
   what was processed between the two would be processed twice. Nothing but markers and aborted records may lie
   there.
 
+A younger attempt can write, and this one may not have noticed that it is fenced. So records past the end are
+a loss only if the offsets still are as they were read: that attempt moves them with its records.
+
 Offsets that a person or another run committed, and those of versions that kept no ends, say nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from airflow_kstreams.batch.protocol.data_loss import (
     changelog_deleted,
@@ -23,6 +26,7 @@ from airflow_kstreams.batch.protocol.data_loss import (
 )
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.streams.errors import TaskFencedError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 
@@ -31,15 +35,21 @@ class ChangelogEvidence:
     """Compares one task's changelogs with its committed offsets.
 
     :param committed: of the task's source partitions, once no older attempt can move them.
+    :param committed_now: reads them again.
     :ivar ends: high watermark of each changelog partition when the stores were restored; empty before.
     """
 
     def __init__(
-        self, slice_: Slice, task: StreamTask, committed: Mapping[TopicPartition, CommittedOffset]
+        self,
+        slice_: Slice,
+        task: StreamTask,
+        committed: Mapping[TopicPartition, CommittedOffset],
+        committed_now: Callable[[], Mapping[TopicPartition, CommittedOffset]],
     ) -> None:
         self._slice = slice_
         self._task = str(task.task_id)
         self._committed = committed
+        self._committed_now = committed_now
         self._known = _known(slice_, changelogs_of(task), committed)
         self.ends: Mapping[TopicPartition, int] = {}
 
@@ -69,11 +79,19 @@ class ChangelogEvidence:
         """Refuse state of a later commit than that of the offsets.
 
         :param restored: changelog partition -> offset behind the last record that the stores hold.
+        :raises TaskFencedError: another attempt has written them since.
         :raises DataLossError: the offsets were taken back.
         """
         ahead = {tp: to for tp, to in sorted(restored.items()) if to > self._known.get(tp, to)}
         if ahead:
             changelog, to = next(iter(ahead.items()))
+            if self._committed_now() != self._committed:
+                raise TaskFencedError(
+                    f"task {self._task}: another attempt has committed since this one read the offsets: "
+                    f"changelog {changelog} holds a record at offset {to - 1}",
+                    fix="nothing: the attempt that claimed the task's transactional id last goes on with it",
+                    task_id=self._task,
+                )
             loss = progress_taken_back(
                 {tp: offset.offset for tp, offset in sorted(self._committed.items())},
                 text=f"task {self._task}: changelog {changelog} holds a record at offset {to - 1}, but the "

@@ -3,6 +3,7 @@ often in a row, and no oftener."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -114,6 +115,29 @@ def test_attempt_that_was_fenced_is_no_success_while_the_stops_are_not_committed
         app.task(slice_, 0, 0)
     app.interceptor = None
     app.tasks(slice_)
+    app.finish("run")
+    assert counts(kafka) == EXACT
+
+
+@pytest.mark.parametrize(("call", "number"), [("admin.end_offsets", 2), ("admin.start_offsets", 1)])
+def test_attempt_does_not_take_for_lost_what_another_one_does_that_has_fenced_it(
+    app: Application, kafka: InMemoryKafka, call: str, number: int
+) -> None:
+    """A process that was taken for dead claims the task's id behind its successor, and goes on."""
+    slice_ = app.begin("run")
+    changelog = f"{app.application_id}-counts-changelog"
+    zombie = dataclasses.replace(app, interceptor=None)
+    passed: list[str] = []
+
+    def go_on() -> None:
+        passed.append(zombie.task(slice_, 0, 0).outcome)
+
+    # The first look at the ends is before the claim.
+    app.interceptor = Once(call, number, go_on, about=changelog)
+    report = app.task(slice_, 0, 0)
+    assert passed == ["done"], "else the test looks at nothing"
+    assert report.outcome == "already_done"
+    app.interceptor = None
     app.finish("run")
     assert counts(kafka) == EXACT
 
