@@ -172,7 +172,7 @@ def _result(value: Any) -> str:
         return f"{value.partitions} partitions"
     if isinstance(value, TopicPartition):
         return str(value)
-    if isinstance(value, list) and len(value) and hasattr(value[0], "value"):
+    if isinstance(value, list) and len(value) and hasattr(value[0], "offset"):
         return " ".join(f"{record.offset()}={record.value()!r}" for record in value)
     if isinstance(value, list):
         return "[" + ", ".join(_result(item) for item in value) + "]"
