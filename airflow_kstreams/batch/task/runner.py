@@ -8,7 +8,8 @@ Steps of an attempt, in this order, which is the proof:
 2. Look at the lease in the ledger's tail: unless it is in force for my run and generation, stop; nothing was
    written (:mod:`airflow_kstreams.batch.ledger.lease_look`). What there is to do came with the task: the
    driver ships the stops that are frozen for the run, and they never move.
-3. Read the committed offsets. Because of step 1 they cannot move any more except by this attempt.
+3. Read the committed offsets. Because of step 1 they cannot move any more except by this attempt, or by one
+   that fences it in turn.
 4. Restore state from the task's local files, as far as a checkpoint of a clean end goes, and from the
    changelog, up to its end: step 1 settled that, too.
 5. Process to the stop offsets. A commit writes outputs, changelogs, offsets (and with the last one the done
