@@ -144,8 +144,8 @@ class SeededCaller:
         except (Exception, SystemExit) as error:
             call.error = as_error(error)
         turnstile = self._turnstiles[call.station]
-        turnstile.ended(call)
-        self._announce(call)
+        for each in (call, *turnstile.ended(call)):
+            self._announce(each)
         self._fill(turnstile)
 
 

@@ -59,8 +59,9 @@ def _keys_side_by_side() -> SwitchedOff:
     def added(self: Turnstile, call: Any) -> None:
         self._ready.append(call)
 
-    def ended(self: Turnstile, call: Any) -> None:
+    def ended(self: Turnstile, call: Any) -> tuple[()]:
         self.running -= 1
+        return ()
 
     return mock.patch.multiple(Turnstile, add=added, ended=ended)
 

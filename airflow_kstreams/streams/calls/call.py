@@ -97,10 +97,12 @@ class Station:
     :ivar wants_context: whether the function is given ``context``.
     :ivar wants_resource: whether it is given ``resource``.
     :ivar resource: what the node's resource gave, while the task is open.
+    :ivar failure_ends_task: whether a call that fails ends the task, when its record has its turn.
     """
 
     __slots__ = (
         "application_id",
+        "failure_ends_task",
         "max_in_flight",
         "node",
         "options",
@@ -126,6 +128,7 @@ class Station:
         self.wants_context = "context" in offered
         self.wants_resource = "resource" in offered and spec.options.resource is not None
         self.resource: Any = None
+        self.failure_ends_task = False
 
 
 class Call:

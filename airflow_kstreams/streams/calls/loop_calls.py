@@ -113,8 +113,9 @@ class LoopCalls:
         station = call.station
         if self._running[station].pop(call, None) is None:
             return  # abandoned
-        self._turnstiles[station].ended(call)
-        self._announce(call)
+        not_made = self._turnstiles[station].ended(call)
+        for each in (call, *not_made):
+            self._announce(each)
         self._fill(station)
 
     def _watch(self, station: Station, first: Call) -> None:

@@ -97,9 +97,10 @@ class ThreadCalls:
             if hangs:
                 self._abandon(self._workers[number])
             self._workers[number] = self._worker()
-            self._turnstiles[call.station].ended(call)
+            not_made = self._turnstiles[call.station].ended(call)
             self._fill(call.station)
-        self._announce(call)
+        for each in (call, *not_made):
+            self._announce(each)
 
     def _abandon(self, worker: _Worker) -> None:
         if worker.thread.is_alive():
@@ -138,9 +139,10 @@ class ThreadCalls:
                 if call.given_up:
                     return
                 call.result, call.error = result, error
-                self._turnstiles[call.station].ended(call)
+                not_made = self._turnstiles[call.station].ended(call)
                 self._fill(call.station)
-            self._announce(call)
+            for each in (call, *not_made):
+                self._announce(each)
 
 
 class _Worker:

@@ -2,7 +2,8 @@
 
 Rule: at most ``max_in_flight`` calls run at once; those that wait begin in the order in which they came. With
 order ``key``, a call begins only when those of its key before it have ended; then it goes before all others,
-because its record came before theirs.
+because its record came before theirs. If one fails and that ends the task, no further call of its key is
+made: the next attempt begins with the failed one, and effects of a key would come out of order.
 
 What tells keys apart is taken when a call comes, and kept with it: a function may change its key.
 
@@ -16,9 +17,11 @@ import dataclasses
 import enum
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.call import Call, CallEndedError, Station
+from airflow_kstreams.streams.errors import KStreamsError
 
 
 class Turnstile:
@@ -28,7 +31,7 @@ class Turnstile:
     :ivar running: how many run.
     """
 
-    __slots__ = ("_by_key", "_most", "_ready", "_waiting", "running")
+    __slots__ = ("_by_key", "_failed", "_most", "_ready", "_waiting", "running")
 
     def __init__(self, station: Station) -> None:
         self._most = station.max_in_flight
@@ -36,15 +39,20 @@ class Turnstile:
         self._ready: deque[Call] = deque()
         #: What names a key with a call that runs or is ready -> its calls behind that one.
         self._waiting: dict[Any, deque[Call]] = {}
+        #: What names the keys of which no further call is made.
+        self._failed: set[Any] = set()
         self.running = 0
 
     def add(self, call: Call) -> None:
         """Let a call wait for its turn.
 
         :raises TypeError: the call's key cannot be told from others.
+        :raises CallEndedError: the call is not made.
         """
         if self._by_key:
             call.turn = key_name(call.key)
+            if call.turn in self._failed:
+                raise _not_made()
             behind = self._waiting.get(call.turn)
             if behind is not None:
                 behind.append(call)
@@ -59,15 +67,34 @@ class Turnstile:
         self.running += 1
         return self._ready.popleft()
 
-    def ended(self, call: Call) -> None:
-        """Take note that a call does not run any more."""
+    def ended(self, call: Call) -> Sequence[Call]:
+        """Take note that a call does not run any more.
+
+        :return: calls that are not made, each with its error.
+        """
         self.running -= 1
-        if self._by_key:
-            behind = self._waiting[call.turn]
-            if behind:
-                self._ready.appendleft(behind.popleft())
-            else:
-                del self._waiting[call.turn]
+        if not self._by_key:
+            return ()
+        behind = self._waiting[call.turn]
+        if call.error is not None and _ends_task(call.station, call.error):
+            self._failed.add(call.turn)
+            del self._waiting[call.turn]
+            for each in behind:
+                each.error = _not_made()
+            return behind
+        if behind:
+            self._ready.appendleft(behind.popleft())
+        else:
+            del self._waiting[call.turn]
+        return ()
+
+
+def _ends_task(station: Station, error: Exception) -> bool:
+    return station.failure_ends_task or isinstance(error, KStreamsError)
+
+
+def _not_made() -> CallEndedError:
+    return CallEndedError("the call was not made: one of its key before it has failed, which ends the task")
 
 
 def key_name(key: Any) -> Any:

@@ -265,6 +265,7 @@ class ProcessorTopology:
         station = Station(node, spec, application_id=self._application_id, task_id=self.task_id)
         self.stations.append(station)
         delivered = delivery(node, give, failed, self.errors.handle)
+        station.failure_ends_task = failed is None and self.errors.handle is None
         return self.crossings.calling(station, delivered, alone=self._alone.issuperset(self._parents[node]))
 
     def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
