@@ -133,7 +133,7 @@ def _orphaned(
     return OrphanedRecordsError(
         f"{number} parked at node {node!r} of application {app!r}, in {topic} partition "
         f"{', '.join(map(str, sorted(parked[node])))}, and would never be processed: {why}",
-        fix=f"run the topology{before} until airflow-kstreams status shows that nothing is parked, and "
+        fix=f"run the topology{before} until the application's status shows that nothing is parked, and "
         f"change it then; or give these records up for good: {give_up_command(app, [topic])}",
         node=node,
         count=count,

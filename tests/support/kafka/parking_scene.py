@@ -9,7 +9,7 @@ number, whatever puts records there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,8 @@ DUE_MS = 1_800_000_000_000
 
 def parking_scene(monkeypatch: pytest.MonkeyPatch) -> ParkingScene:
     """Make a fixture of this: an application whose service works, with nothing read yet."""
-    named, progress = Topology.changelog_topic, StreamTask.progress.fget
+    named = Topology.changelog_topic
+    progress: Callable[[StreamTask], TaskProgress] = vars(StreamTask)["progress"].fget
 
     def changelog_topic(topology: Topology, store: str, application_id: str) -> str:
         if store.endswith(RETRY_ENDING):
@@ -53,7 +54,6 @@ def parking_scene(monkeypatch: pytest.MonkeyPatch) -> ParkingScene:
         return named(topology, store, application_id)
 
     def with_parked(task: StreamTask) -> TaskProgress:
-        assert progress is not None
         counts = {
             name.removesuffix(RETRY_ENDING): sum(len(values) for _, values in store.all())
             for name, store in task.stores.items()
