@@ -14,7 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from airflow_kstreams.batch.inspect.still_parked import still_parked
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import stops_of, unfinished_groups
@@ -94,29 +96,41 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
     :param application_id: the application.
     :param run_id: the run; None for the one that finished last.
     :param interval_ms: data interval, epoch milliseconds, instead of the run's id.
+    :param allow_parked: whether the records that it left parked may be so still; else they must all be
+        processed, by runs after it.
     """
 
     application_id: str
     run_id: str | None = None
     interval_ms: tuple[int, int] | None = None
+    allow_parked: bool = True
 
     def __str__(self) -> str:
         which = f"run {self.run_id}" if self.run_id else "a finished run"
         if self.interval_ms is not None:
             which = "the run for data interval {} to {}".format(*map(iso_of, self.interval_ms))
-        return f"{which} of application {self.application_id}"
+        processed = "" if self.allow_parked else ", of which nothing is parked"
+        return f"{which} of application {self.application_id}{processed}"
 
     def evaluate(self, view: View) -> RunResult | None:
-        """Return the run's result once it is finished."""
+        """Return the run's result once it is finished, and what it left parked is processed, if so asked."""
         check_application_id(self.application_id)
         ledger = view.ledger(self.application_id)
+        summary = self._find(ledger)
+        if summary is None or (not self.allow_parked and ledger.parked_since(summary)):
+            return None
+        return result_of_summary(summary)
+
+    def still_parked(self, view: View) -> str:
+        """Say what is parked of the run, which is finished; empty if nothing is, or that may be."""
+        ledger = view.ledger(self.application_id)
+        summary = None if self.allow_parked else self._find(ledger)
+        return "" if summary is None else still_parked(ledger, summary)
+
+    def _find(self, ledger: Ledger) -> RunSummary | None:
         if self.interval_ms is not None:
-            summary = ledger.find_interval(self.interval_ms)
-        elif self.run_id is None:
-            summary = ledger.last()
-        else:
-            summary = ledger.find(self.run_id)
-        return None if summary is None else result_of_summary(summary)
+            return ledger.find_interval(self.interval_ms)
+        return ledger.last() if self.run_id is None else ledger.find(self.run_id)
 
 
 class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
@@ -273,16 +287,18 @@ def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None)
     return sorted(last.input_topics)
 
 
-def owner_at_work(condition: Condition, view: View) -> str:
-    """Say who holds the application's lease and when it was renewed last, for a person who waits; empty when
-    it is not held. No condition depends on it: whether the owner is alive, one look cannot say.
+def why_not(condition: Condition, view: View) -> str:
+    """Say what a person who waits wants to know: what is parked, and who holds the application's lease and
+    when it was renewed last; empty when neither is so. Whether the owner is alive, one look cannot say.
     """
+    parked = condition.still_parked(view) if isinstance(condition, RunFinished) else ""
     ledger = view.ledger(condition.application_id)
     lease = ledger.held_lease
     if lease is None:
-        return ""
+        return parked
     renewed = iso_of(ledger.lease_written_ms)
-    return f"{lease.owner} holds the lease for run {lease.owner_run_id} and renewed it last at {renewed}"
+    owner = f"{lease.owner} holds the lease for run {lease.owner_run_id} and renewed it last at {renewed}"
+    return f"{parked}; {owner}" if parked else owner
 
 
 def condition_to_json(condition: Condition) -> Json:
