@@ -18,6 +18,7 @@ from airflow_kstreams.batch.inspect.still_parked import still_parked
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.parked import parked_total, retry_topic
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import stops_of, unfinished_groups
 from airflow_kstreams.batch.report.results import (
@@ -137,7 +138,8 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
     """Records have arrived that no run has processed and no slice under way holds.
 
     They are those at or past where the next run would start: at the committed offsets, which a reset or a
-    continuous run moves, too; else where the last run stopped.
+    continuous run moves, too; else where the last run stopped. Records that the last run left parked are
+    enough, however few, once the first of them is due.
 
     :param application_id: the application.
     :param topics: its input topics; empty: those of its last run.
@@ -159,12 +161,31 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         ledger, held, partitions = _inputs_seen(view, self.application_id, self.topics)
         processed = self._processed(view, ledger, held, partitions)
         found = view.new_records(self.application_id, partitions, processed, at_most=self.min_records)
+        now_ms = view.now_ms()
+        due = {} if held is not None else self._due(ledger, now_ms)
+        oldest_ms = now_ms if found.oldest_ms is None else found.oldest_ms
+        if not (due or self._enough(found, now_ms)):
+            return None
+        return new_data_result(self.application_id, {**found.per_topic, **due}, oldest_ms)
+
+    def _enough(self, found: NewRecords, now_ms: int) -> bool:
         if not found.total or found.oldest_ms is None:
-            return None
-        aged = self.older_than_ms is not None and view.now_ms() - found.oldest_ms >= self.older_than_ms
-        if found.total < self.min_records and not aged:
-            return None
-        return new_data_result(self.application_id, found.per_topic, found.oldest_ms)
+            return False
+        aged = self.older_than_ms is not None and now_ms - found.oldest_ms >= self.older_than_ms
+        return found.total >= self.min_records or aged
+
+    def _due(self, ledger: Ledger, now_ms: int) -> Mapping[str, int]:
+        """Return how many parked records wait for the next run, by retry topic, if the first of them is due.
+        What a continuous run has parked it works on itself.
+        """
+        last = ledger.last()
+        if last is None or ledger.current_continuous is not None:
+            return {}
+        if last.parked_due_ms is not None and last.parked_due_ms > now_ms:
+            return {}
+        parked = parked_total(ledger.past.parked)
+        # Where the number is not known, there may be one.
+        return {retry_topic(self.application_id, node): 1 if n is None else n for node, n in parked.items()}
 
     def _processed(
         self, view: View, ledger: Ledger, held: Slice | None, partitions: Collection[TopicPartition]

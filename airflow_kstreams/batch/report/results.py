@@ -95,9 +95,11 @@ class NewDataResult(TypedDict):
 
     :param application_id: whose input they are.
     :param records: how many, counted no further than the sensor asked for.
-    :param records_per_topic: the same per input topic, largest first.
+    :param records_per_topic: the same per input topic, largest first; parked records that are due by their
+        retry topic.
     :param topics_omitted: how many topics did not fit.
-    :param oldest_ms: smallest timestamp among the first new records of the partitions, epoch milliseconds.
+    :param oldest_ms: smallest timestamp among the first new records of the partitions, epoch milliseconds;
+        where only parked records are due, when that was seen.
     """
 
     application_id: str

@@ -7,12 +7,13 @@ import pytest
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata import RunState
-from airflow_kstreams.streams.errors import OrphanedRecordsError, RunError
+from airflow_kstreams.streams.errors import OrphanedRecordsError, RunError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_grouper import FixedGroups
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import FaultyCluster
 from tests.support.crash import Crash
-from tests.support.kafka.interception import CrashingAt
+from tests.support.kafka.continuous_scene import SwitchingApplication
+from tests.support.kafka.interception import CrashingAt, Once
 from tests.support.kafka.parking_scene import APP, DUE_MS, RETRY, ParkingScene, parking_scene
 
 scene = pytest.fixture(parking_scene)
@@ -38,6 +39,8 @@ def test_summary_ledger_and_offsets_say_what_is_parked_when_a_run_leaves_some(sc
     assert scene.parked == {"enrich": {1: 2}}, "for the next begin, by task"
     assert (scene.beside_offset(0), scene.beside_offset(1)) == ({}, {"enrich": 2})
     stored = scene.ledger.find("r1")
+    detailed = scene.ledger.detailed(summary)
+    assert detailed.tasks == summary.tasks
     assert stored is not None and (stored.parked, stored.parked_due_ms) == ({"enrich": 2}, DUE_MS)
     assert scene.status.parked == scene.parked and scene.status.parked_due_ms == DUE_MS
 
@@ -214,3 +217,60 @@ def test_parked_records_are_found_when_the_subtopology_has_another_number(scene:
     scene.down = set()
     assert scene.run("r2", scene.topology(before="other")).parked == {}
     assert scene.out == ["a", "b", "bad", "behind"]
+
+
+def test_topology_is_refused_when_a_task_parks_its_first_record_while_begin_looks(
+    scene: ParkingScene,
+) -> None:
+    """Tasks of a continuous run whose driver is gone go on until begin fences them."""
+    scene.down = {"bad"}
+    application = SwitchingApplication(
+        topology=scene.topology(), cluster=scene.kafka, clock=scene.kafka.clock, settings={"lease.ms": 3_000}
+    )
+    running = application.run_continuously("c")
+    running.rounds(2)
+    scene.send("bad")
+    running.coordinator.close()
+
+    def parks() -> None:
+        for _ in range(3):
+            scene.kafka.clock.sleep(10.0)  # longer than the interval of commits
+            running.thread.round()
+
+    before_fencing = Once("admin.delete_records", 1, parks)
+    begun = scene.application(scene.topology(parks=False))
+    begun.interceptor = before_fencing
+    with pytest.raises(OrphanedRecordsError, match="1 records are parked at node 'enrich'"):
+        begun.begin("r1")
+    assert before_fencing.left == 0
+    running.close()
+
+
+def test_retry_topic_is_not_shared_when_two_applications_would_give_it_the_same_name(
+    scene: ParkingScene,
+) -> None:
+    other = scene.application()
+    other.application_id = f"{APP}-x"
+    scene.send("a")
+    other.run("r1")
+    scene.node = "x-enrich"
+    with pytest.raises(
+        TopologyError, match=f"{APP}-x-enrich-retry .* is a topic of application '{APP}-x', too"
+    ):
+        scene.run("r1")
+
+
+@pytest.mark.usefixtures("scene")
+def test_begin_asks_for_no_more_offsets_when_no_node_has_a_retry_topic() -> None:
+    def asked(*, parks: bool) -> int:
+        own = ParkingScene()
+        own.run("r1", own.topology(parks=parks))
+        own.send("a")
+        own.run("r2", own.topology(parks=parks))
+        calls = CrashingAt(None)
+        begun = own.application(own.topology(parks=parks))
+        begun.interceptor = calls
+        begun.begin("r3")
+        return calls.calls.count("reader.committed")
+
+    assert asked(parks=True) == asked(parks=False) + 1
