@@ -169,8 +169,8 @@ def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
     for topic in plan.gone:
         yield f"what is recorded of {topic}, which does not exist", f"{verb} dropped"
     for node, count in parked_total(plan.given_up).items():
-        number = "an unknown number of records" if count is None else f"{count} records"
-        yield f"{number} that {'is' if count is None else 'are'} parked at node {node}", f"{verb} given up"
+        number = "an unknown number" if count is None else str(count)
+        yield f"records parked at node {node}: {number}", f"{verb} given up"
     if plan.groups_dropped:
         yield "partition groups of deleted changelogs", f"{verb} dropped"
 

@@ -127,7 +127,7 @@ def _orphaned(
 ) -> OrphanedRecordsError:
     app, topic = plan.application_id, retry_topic(plan.application_id, node)
     count = parked_total(parked)[node]
-    number = "an unknown number of records is" if count is None else f"{count} records are"
+    number = {None: "an unknown number of records is", 1: "1 record is"}.get(count, f"{count} records are")
     last = ledger.last()
     before = "" if last is None else f" of run {last.run_id!r}, {last.topology_hash[:12]},"
     return OrphanedRecordsError(

@@ -71,6 +71,7 @@ def parking_scene(monkeypatch: pytest.MonkeyPatch) -> ParkingScene:
 class ParkingScene:
     """The application ``app``: ``in`` -> a call of the service -> ``out``.
 
+    :param settings: of the application, by dotted name.
     :ivar down: values for which the service fails.
     :ivar launched: the tasks that were launched since the last run began.
     """
@@ -79,6 +80,7 @@ class ParkingScene:
     node: str = "enrich"
     kafka: InMemoryKafka = field(default_factory=lambda: InMemoryKafka(clock=ManualClock(now_ms=10**12)))
     launched: list[str] = field(default_factory=list)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for topic in ("in", "other", "mid", "out"):
@@ -134,7 +136,7 @@ class ParkingScene:
         return Application(
             application_id=APP,
             topology=topology or self.topology(),
-            settings={"lease.ms": 3_600_000, **settings},
+            settings={"lease.ms": 3_600_000, **self.settings, **settings},
             on=self.kafka,
             clock=self.kafka.clock,
         )

@@ -79,7 +79,7 @@ def test_reset_says_what_is_given_up(scene: ParkingScene, monkeypatch: pytest.Mo
     for dry, verb in ((("--dry-run",), "would be given up"), ((), "was given up")):
         shown = invoke("reset", *options, *dry)
         assert (shown.exit_code, shown.stderr) == (0, "")
-        assert "1 records that are parked at node enrich" in shown.stdout and verb in shown.stdout
+        assert "records parked at node enrich: 1" in shown.stdout and verb in shown.stdout
 
 
 def test_topic_of_a_users_own_stays_when_it_is_named_as_retry_topics_are(scene: ParkingScene) -> None:

@@ -240,7 +240,7 @@ def test_topology_is_refused_when_a_task_parks_its_first_record_while_begin_look
     before_fencing = Once("admin.delete_records", 1, parks)
     begun = scene.application(scene.topology(parks=False))
     begun.interceptor = before_fencing
-    with pytest.raises(OrphanedRecordsError, match="1 records are parked at node 'enrich'"):
+    with pytest.raises(OrphanedRecordsError, match="1 record is parked at node 'enrich'"):
         begun.begin("r1")
     assert before_fencing.left == 0
     running.close()
