@@ -93,12 +93,14 @@ class ParkingScene:
         *,
         before: str = "",
         parks: bool = True,
+        through: bool = False,
         grouper: PartitionGrouper | None = None,
     ) -> Topology:
         """Build it.
 
         :param before: a topic that a subtopology of its own reads, built before the rest.
         :param parks: whether the node with the retry topic is there.
+        :param through: whether its results pass another subtopology.
         """
         grouping = {} if grouper is None else {"partition_grouper": grouper}
         builder = KStreamBuilder(
@@ -112,6 +114,8 @@ class ParkingScene:
                 name=f"{self.node}{RETRY_ENDING}", key_serde=serdes.string(), value_serde=serdes.json()
             )
             stream = stream.process(self._calling, store)
+        if through:
+            stream = stream.through("mid")
         stream.send_to("out")
         return builder.build()
 

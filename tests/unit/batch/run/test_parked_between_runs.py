@@ -7,6 +7,8 @@ import pytest
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata import RunState
+from airflow_kstreams.batch.report.asset_events import event_extra
+from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.streams.errors import OrphanedRecordsError, RunError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_grouper import FixedGroups
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -43,12 +45,15 @@ def test_summary_ledger_and_offsets_say_what_is_parked_when_a_run_leaves_some(sc
     assert detailed.tasks == summary.tasks
     assert stored is not None and (stored.parked, stored.parked_due_ms) == ({"enrich": 2}, DUE_MS)
     assert scene.status.parked == scene.parked and scene.status.parked_due_ms == DUE_MS
+    assert "  completed_with_parked(2): 2 at enrich; the first is due at 2027-" in finished_text(summary)
+    assert event_extra(summary)["parked"] == {"enrich": 2}
 
 
 def test_nothing_is_said_of_parked_records_when_there_are_none(scene: ParkingScene) -> None:
     scene.send("a")
     summary = scene.run("r1")
     assert (summary.state, summary.parked, summary.parked_due_ms) == ("completed", {}, None)
+    assert "parked" not in finished_text(summary) and "parked" not in event_extra(summary)
     assert b"parked" not in msgspec.json.encode(msgspec.structs.replace(summary, tasks=()))
     assert (scene.parked, scene.status.parked) == ({}, {})
 
@@ -68,6 +73,18 @@ def test_only_the_tasks_with_parked_records_run_when_nothing_else_is_new(scene: 
     assert (summary.state, scene.parked) == ("completed", {})
     assert scene.run("r3").empty, "and once nothing is parked, there is nothing to do"
     assert scene.launched == []
+
+
+def test_results_of_parked_records_pass_the_subtopologies_below_when_nothing_else_is_new(
+    scene: ParkingScene,
+) -> None:
+    scene.down = {"bad"}
+    scene.send("a", "bad", partition=1)
+    scene.run("r1", scene.topology(through=True))
+    assert scene.out == ["a"]
+    scene.down = set()
+    assert scene.run("r2", scene.topology(through=True)).state == "completed"
+    assert scene.out == ["a", "bad"]
 
 
 def test_number_is_kept_from_run_to_run_when_the_service_stays_down(scene: ParkingScene) -> None:
