@@ -7,7 +7,7 @@ which tasks have some, though there is nothing else to read.
 Rule: every commit of a task says beside its offsets what the task has parked, node by node. Begin says it
 again beside the offsets that it commits, and finish writes it into the ledger. A task that has parked records
 owes the run its last commit: neither its driver nor finish takes it for done before, wherever its offsets
-are. Its commits on the way may be at the stop offsets, too, and are not the last one either.
+are: begin commits them at the stops of a task with nothing to read.
 
 Invariant: what stands beside a task's offsets is as of the commit that wrote them, because it is written with
 them. So it is newer than the ledger, which knows what the last finished run left, or a reset.
@@ -59,7 +59,7 @@ def owes_last_commit(run_id: str, told: Iterable[OffsetMetadata], sub: Subtopolo
     ours = [each for each in told if each.run_id == run_id]
     if any(each.complete for each in ours):
         return False
-    return any(may_park(sub) if each.parked is None else each.parked or each.task_id for each in ours)
+    return any(may_park(sub) if each.parked is None else each.parked for each in ours)
 
 
 def parked_total(parked: Parked) -> dict[str, int | None]:

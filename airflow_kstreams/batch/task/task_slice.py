@@ -4,8 +4,8 @@ offsets.
 Rule: a task's last commit, and no other, commits the stops of all of its partitions, says so beside them, and
 carries its done notification if its driver found none. So the next attempt, of Spark or of a driver,
 processes and closes nothing again. Offsets at the stops alone do not say it: begin commits them there for a
-task with nothing to read. Of a task with parked records, which may be processed at the stops, only that it
-says so does (:mod:`airflow_kstreams.batch.protocol.parked`).
+task with nothing to read. Of one that has parked records only that it says so does
+(:mod:`airflow_kstreams.batch.protocol.parked`).
 
 Begin commits every partition's start under the run's id. An offset that another run has committed therefore
 means that this one is over.
