@@ -151,6 +151,8 @@ def _numbers(change: OffsetChange) -> tuple[str, str, str]:
 
 
 def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
+    from airflow_kstreams.batch.protocol.parked import parked_total
+
     if plan.interrupted:
         yield (
             plan.interrupted,
@@ -166,6 +168,9 @@ def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
         yield f"run {run_id}", f"{verb} taken back: it may run again"
     for topic in plan.gone:
         yield f"what is recorded of {topic}, which does not exist", f"{verb} dropped"
+    for node, count in parked_total(plan.given_up).items():
+        number = "an unknown number" if count is None else str(count)
+        yield f"records parked at node {node}: {number}", f"{verb} given up"
     if plan.groups_dropped:
         yield "partition groups of deleted changelogs", f"{verb} dropped"
 

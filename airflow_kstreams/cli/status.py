@@ -77,6 +77,19 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
         )
     if tasks := found.tasks:
         yield _speed(found, tasks)
+    if parked := found.parked:
+        from airflow_kstreams.batch.protocol.parked import retry_topic
+
+        yield Table(
+            title="Parked records",
+            columns=("node", "retry topic", "partition", "records"),
+            rows=[
+                (node, retry_topic(found.application_id, node), str(group), _number(count))
+                for node, by_group in sorted(parked.items())
+                for group, count in sorted(by_group.items())
+            ],
+            numbers=2,
+        )
     shown = sorted((*found.runs, *found.taken_back), key=lambda run: run.finished_ms)
     shown = shown[max(0, len(shown) - runs) :]
     if shown:
@@ -90,11 +103,21 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
 
 
 def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
+    from airflow_kstreams.batch.ledger.run_summary import completed
+    from airflow_kstreams.batch.protocol.metadata import RunState
+    from airflow_kstreams.batch.protocol.parked import parked_total, sum_parked
+    from airflow_kstreams.batch.report.counts import due_text
+
     run = found.continuous or found.slice
     state = "continuous" if found.continuous is not None else found.state.value
+    if found.parked and found.continuous is None and found.state is RunState.FINISHED:
+        state = completed(parked_total(found.parked))
     yield "state", state if run is None else f"{state}, run {run.run_id}, generation {run.generation}"
     if found.slice is not None:
         yield "begun", _time(found.slice.plan.begun_ms)
+    if found.parked:
+        number = sum_parked(parked_total(found.parked))
+        yield "parked", f"{_number(number)} records; {due_text(found.parked_due_ms)}"
     if found.lease is None:
         yield "lease", "not held"
     else:
@@ -105,15 +128,20 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
 
 
 def _run(run: RunSummary) -> tuple[str, ...]:
-    notes = [note for note, true in (("empty", run.empty), ("taken back", run.taken_back_ms)) if true]
+    marks = (("empty", run.empty), ("taken back", run.taken_back_ms), (run.state, run.parked))
+    notes = [note for note, true in marks if true]
     late = None if run.counts is None else run.counts.by("late")
     numbers = (run.records_in, run.records_out, late)
     return (
         run.run_id,
         _time(run.finished_ms),
         ", ".join(notes),
-        *("-" if number is None else str(number) for number in numbers),
+        *map(_number, numbers),
     )
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else str(number)
 
 
 def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_kstreams.batch.report.counts import count_rows, headline, speed_lines
+from airflow_kstreams.batch.report.counts import count_rows, headline, parked_lines, speed_lines
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
@@ -15,6 +15,7 @@ from airflow_kstreams.operators.application_work import ApplicationWork
 from airflow_kstreams.operators.asset_events import announced
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.lineage import ReportsLineage
+from airflow_kstreams.operators.run_state import refuse_parked
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,11 +36,15 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
+    :param allow_parked: whether the task succeeds though the run left records parked for another attempt of
+        their calls. With False it fails then, though the run is finished and stays so, and says how many are
+        parked where and when they are due; its retry looks whether later runs have processed them.
     :param kwargs: as for every operator: ``task_id``, ``retries``, ... The events of assets in ``outlets``
         say which run it was and which offsets it processed
         (:func:`~airflow_kstreams.hooks.asset_events.event_extra`); a backfill that writes other topics than
         the live application does not update them.
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    :raises RecordsParkedError: records are parked, and ``allow_parked`` is False.
     """
 
     template_fields: Sequence[str] = ("application_id", "kafka_conn_id", "settings", "backfill_outputs")
@@ -54,6 +59,7 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
         settings: Mapping[str, Any] | str | None = None,
         backfill_outputs: Mapping[str, str] | str | None = None,
         backfill_in_order: bool = False,
+        allow_parked: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -62,6 +68,7 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
         self.settings = settings
         self.backfill_outputs = backfill_outputs
         self.backfill_in_order = backfill_in_order
+        self.allow_parked = allow_parked
 
     def execute(self, context: Context) -> RunResult:
         """Finish the run."""
@@ -94,7 +101,7 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
         for warning in summary.warnings:
             self.log.warning("Run %s: %s", summary.run_id, warning)
         self.log.info("Run %s is finished: %s", summary.run_id, headline(summary))
-        for row in count_rows(summary):
+        for row in (*count_rows(summary), *parked_lines(summary)):
             self.log.info("%s", row)
         for line in speed_lines(summary.tasks):
             self.log.info("%s", line)
@@ -106,4 +113,7 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
             )
         if before is not None:
             self.log.info("%s", nothing_processed(before))
+        if not self.allow_parked:
+            with airflow_outcomes():
+                refuse_parked(cluster, summary)
         return result

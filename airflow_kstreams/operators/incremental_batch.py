@@ -34,6 +34,7 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     per_subtopology: bool | Sequence[int] = False,
     backfill_outputs: Mapping[str, str] | str | None = None,
     backfill_in_order: bool = False,
+    allow_parked: bool = True,
 ) -> TaskGroup:
     """Lay out one incremental run: ``capture_stop_offsets >> run_topology >> finish_run``.
 
@@ -59,6 +60,7 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
         create`` is refused by the first task. A topology that keeps state needs a DAG of its own, see
         :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param backfill_in_order: whether this is that DAG; every other run of it is then skipped.
+    :param allow_parked: as for :class:`~airflow_kstreams.operators.finish_run.FinishRunOperator`.
     :return: the task group.
     :raises ConfigError: the application's path is a template, and only True was given.
     :raises KStreamsError: the application file, which was to be loaded, is wrong.
@@ -92,7 +94,9 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
             )
             for subtopology in _parts(application, per_subtopology)
         ]
-        finish = FinishRunOperator(task_id="finish_run", outlets=list(outlets), **of_run)
+        finish = FinishRunOperator(
+            task_id="finish_run", outlets=list(outlets), allow_parked=allow_parked, **of_run
+        )
         chain(capture, *runs, finish)
     return group
 

@@ -96,6 +96,7 @@ class ResetApplicationOperator(BaseOperator):
 
     def execute(self, context: Context) -> ResetResult:
         """Reset the application."""
+        from airflow_kstreams.batch.protocol.parked import parked_text, parked_total
         from airflow_kstreams.batch.reset.reset import ApplicationReset
 
         with airflow_outcomes():
@@ -110,6 +111,9 @@ class ResetApplicationOperator(BaseOperator):
                 self.log.info("%s: from %s to %d", change.partition, change.before, change.after)
             for topic in sorted(done.deleted):
                 self.log.info("%s: deleted", topic)
+            if done.given_up:
+                given_up = parked_text(parked_total(done.given_up))
+                self.log.warning("Given up with their retry topics: %s", given_up)
             return reset_result(done)
 
     def _request(self, reset_id: str) -> ResetRequest:

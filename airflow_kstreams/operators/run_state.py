@@ -11,7 +11,12 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata import RunState
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice
-from airflow_kstreams.streams.errors import ConfigError, RunError, UpstreamNotDoneError
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    RecordsParkedError,
+    RunError,
+    UpstreamNotDoneError,
+)
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.ledger.ledger import Ledger
@@ -155,6 +160,25 @@ def refuse_unfinished(cluster: KafkaCluster, standing: Standing, subtopologies: 
             f"Spark ended well, but tasks {', '.join(left)} of run {run_id!r} are not at their stop offsets",
             fix="read the driver's log for what ended it early; the retry resumes the run",
             run_id=run_id,
+        )
+
+
+def refuse_parked(cluster: KafkaCluster, run: RunSummary) -> None:
+    """Refuse a finished run as long as records that it left parked are not processed.
+
+    :raises RecordsParkedError: some are; the text says where, and when they are due.
+    """
+    from airflow_kstreams.batch.inspect.still_parked import still_parked
+    from airflow_kstreams.batch.ledger.ledger import read_ledger
+
+    still = still_parked(read_ledger(cluster, run.application_id, wait_ms=0), run) if run.parked else ""
+    if still:
+        raise RecordsParkedError(
+            f"run {run.run_id!r} of application {run.application_id!r} is finished and all that it wrote is "
+            f"committed, but {still}",
+            fix="let the next run come, which works on them first, then retry or clear this task, which "
+            "looks again; or set allow_parked=True",
+            run_id=run.run_id,
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+from airflow_kstreams.batch.report.counts import parked_lines
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, allowed_settings
 from airflow_kstreams.hooks.metrics import metrics_target
@@ -23,6 +24,7 @@ from airflow_kstreams.operators.lineage import ReportsLineage
 from airflow_kstreams.operators.run_state import (
     Standing,
     progress_of,
+    refuse_parked,
     refuse_unfinished,
     subtopologies_of,
     subtopology_id,
@@ -77,10 +79,14 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     :param subtopology: id of the one subtopology to run, after all that it reads from; all of them unless
         given. One driver at a time works on an application, so such tasks follow each other. (templated)
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.
+    :param allow_parked: whether the task succeeds though the run left records parked for another attempt of
+        their calls; False needs ``finish``. With False it fails then, though the run is finished and stays
+        so, and says how many are parked where and when they are due; its retry looks whether later runs have
+        processed them.
     :param kwargs: as for ``SparkSubmitOperator``, without ``application_args``, which say what the driver
         runs. ``outlets`` need ``finish``; their events are those of :class:`FinishRunOperator`.
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
-    :raises ConfigError: there are outlets, and the task does not finish the run.
+    :raises ConfigError: there are outlets, or nothing may be parked, and the task does not finish the run.
     """
 
     template_fields: Sequence[str] = (
@@ -114,6 +120,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         backfill_in_order: bool = False,
         subtopology: int | str | None = None,
         finish: bool = False,
+        allow_parked: bool = True,
         **kwargs: Any,
     ) -> None:
         if "application_args" in kwargs:
@@ -129,6 +136,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         self.backfill_in_order = backfill_in_order
         self.subtopology = subtopology
         self.finish = finish
+        self.allow_parked = allow_parked
         self._refuse_early_outlets()
 
     def execute(self, context: Context) -> RunResult:  # type: ignore[override]  # the provider's operator returns None
@@ -143,7 +151,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
             slice_ = standing.slice
             self.remember(standing.finished or slice_, cluster)
             if standing.finished is not None:
-                return self._finished_before(context, standing.finished, work)
+                return self._finished_before(context, cluster, standing.finished, work)
             if slice_ is not None and not self.finish:
                 wanted = subtopologies_of(slice_, subtopology)
                 if slice_.plan.empty or standing.nothing_left(cluster, wanted):
@@ -276,15 +284,30 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     def _refuse_early_outlets(self) -> None:
         if not self.finish:
             refuse_outlets(self.task_id, self.outlets)
+            if not self.allow_parked:
+                raise ConfigError(
+                    f"task {self.task_id!r} has allow_parked=False, but does not finish the run, which says "
+                    "what is parked",
+                    fix="set allow_parked=False on the task that finishes the run",
+                )
 
-    def _finished(self, context: Context, summary: RunSummary, settings: ApplicationSettings) -> RunResult:
+    def _finished(
+        self, context: Context, cluster: KafkaCluster, summary: RunSummary, settings: ApplicationSettings
+    ) -> RunResult:
         self.outlets = announced(context, self.outlets, summary, settings, for_backfills=self._for_backfills)
+        for line in parked_lines(summary):
+            self.log.info("%s", line)
+        if not self.allow_parked:
+            refuse_parked(cluster, summary)
         return result_of_summary(summary)
 
-    def _finished_before(self, context: Context, summary: RunSummary, work: ApplicationWork) -> RunResult:
+    def _finished_before(
+        self, context: Context, cluster: KafkaCluster, summary: RunSummary, work: ApplicationWork
+    ) -> RunResult:
         """Return a run that needs no driver, if it is the work that is asked for.
 
         :raises ConfigError: it was other work.
+        :raises RecordsParkedError: what it left parked is not processed, and must be.
         :raises TopologyError: it ran by another topology, and the settings forbid that.
         """
         from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
@@ -297,9 +320,9 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
             dag_id=identity.dag_id,
             interval_ms=identity.interval_ms,
         )
-        self._finished(context, summary, work.settings)
         self.log.info("Spark is not started")
         self.log.info("%s", nothing_processed(summary))
+        self._finished(context, cluster, summary, work.settings)
         return result_of_summary(summary, already=True)
 
     def _plan_here(self, work: ApplicationWork) -> TopologyPlan | None:
@@ -323,7 +346,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         standing = Standing.read(cluster, spec.application_id, spec.run_id, certain=True)
         self.remember(standing.finished or standing.slice, cluster)
         if standing.finished is not None:
-            return self._finished(context, standing.finished, settings)
+            return self._finished(context, cluster, standing.finished, settings)
         if standing.slice is not None:
             wanted = subtopologies_of(standing.slice, spec.subtopology)
             refuse_unfinished(cluster, standing, wanted)

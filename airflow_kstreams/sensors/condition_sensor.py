@@ -17,11 +17,11 @@ from airflow_kstreams.batch.inspect.conditions import (
     Condition,
     RunFinished,
     StopOffsetsReached,
-    owner_at_work,
+    why_not,
 )
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
-from airflow_kstreams.streams.errors import ConfigError, ReportedError
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, ReportedError
 from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.triggers.condition import ConditionTrigger
 
@@ -83,9 +83,9 @@ class ConditionSensor(BaseSensorOperator):
             condition = self.condition()
             with ClusterView(KafkaHook(self.kafka_conn_id).cluster()) as view:
                 result = condition.evaluate(view)
-                owner = owner_at_work(condition, view) if result is None else ""
+                why = why_not(condition, view) if result is None else ""
         if result is None:
-            self.log.info("Not yet: %s%s", condition, f"; {owner}" if owner else "")
+            self.log.info("Not yet: %s%s", condition, f"; {why}" if why else "")
             return PokeReturnValue(is_done=False)
         self.log.info("There is %s", condition)
         return PokeReturnValue(is_done=True, xcom_value=result)
@@ -126,11 +126,28 @@ class ConditionSensor(BaseSensorOperator):
                 self.log.info("There is %s", self.condition())
                 return event["result"]
             case "timeout":
-                raise AirflowSensorTimeout(f"Waited {self.timeout:g} s in vain for {self.condition()}")
+                condition = self.condition()
+                why = _still_parked(condition, self.kafka_conn_id)
+                raise AirflowSensorTimeout(
+                    f"Waited {self.timeout:g} s in vain for {condition}{f'; {why}' if why else ''}"
+                )
         error = ReportedError.from_dict(event["error"])
         if self.never_fail:
             raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
         raise outcome_of(error)
+
+
+def _still_parked(condition: Condition, kafka_conn_id: str) -> str:
+    """Say what is parked of the run that was waited for, as far as Kafka answers: the timeout stands in any
+    case.
+    """
+    if not isinstance(condition, RunFinished) or condition.allow_parked:
+        return ""
+    try:
+        with ClusterView(KafkaHook(kafka_conn_id).cluster()) as view:
+            return condition.still_parked(view)
+    except KStreamsError as error:
+        return error.cause
 
 
 def _refuse_run_of_backfill(condition: Condition, context: Context) -> None:

@@ -21,7 +21,8 @@ class NewDataSensor(ConditionSensor):
     What a run that is under way will process does not count. New is what the next run would read: at or past
     the offsets that the application's group has committed, which a reset or a continuous run moves, too.
     (Offsets that another tool sets while a sensor waits in the triggerer count once a run or a reset of the
-    application has followed.) The sensor joins no group and commits nothing.
+    application has followed.) Records that the last run left parked, to call for them again, are enough,
+    however few, once the first of them is due. The sensor joins no group and commits nothing.
 
     :param application_id: the application; its ledger says up to where its runs have processed. (templated)
     :param topics: its input topics, as a list, or as text with commas between them; those of its last run by

@@ -25,6 +25,9 @@ class RunFinishedSensor(ConditionSensor):
     :param data_interval_start: with ``data_interval_end``, waits for the run of that data interval instead,
         whatever its id: a time with zone, usually ``"{{ data_interval_start }}"``. (templated)
     :param data_interval_end: see there. (templated)
+    :param allow_parked: whether a run counts though records that it left parked, for another attempt of their
+        calls, are parked still; with False the sensor waits until runs after it have processed them all, and
+        says how many are parked where, and when they are due.
     :param kafka_conn_id: connection to Kafka. (templated)
     :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
         ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
@@ -58,6 +61,7 @@ class RunFinishedSensor(ConditionSensor):
         run_id: str | None = "{{ run_id }}",
         data_interval_start: str | None = None,
         data_interval_end: str | None = None,
+        allow_parked: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -65,11 +69,16 @@ class RunFinishedSensor(ConditionSensor):
         self.run_id = run_id
         self.data_interval_start = data_interval_start
         self.data_interval_end = data_interval_end
+        self.allow_parked = allow_parked
 
     def condition(self) -> RunFinished:
         """Return what to wait for."""
         if not (self.data_interval_start or self.data_interval_end):
-            return RunFinished(application_id=self.application_id, run_id=self.run_id or None)
+            return RunFinished(
+                application_id=self.application_id,
+                run_id=self.run_id or None,
+                allow_parked=self.allow_parked,
+            )
         if not (self.data_interval_start and self.data_interval_end):
             raise ConfigError(
                 "a data interval has a start and an end, only one was given",
@@ -82,4 +91,5 @@ class RunFinishedSensor(ConditionSensor):
                 epoch_ms("data_interval_start", self.data_interval_start),
                 epoch_ms("data_interval_end", self.data_interval_end),
             ),
+            allow_parked=self.allow_parked,
         )

@@ -9,6 +9,7 @@ error                               recovery
 ``ConfigError``                     fix a setting; a retry cannot help
 ``MissingExtraError``               install the extra that it names; a retry cannot help
 ``TopologyError``                   fix the application file; a retry cannot help
+``OrphanedRecordsError``            finish or give up what is parked, then change the topology
 ``RecordError``                     fix the function, the data or the error policy, then retry the same run
 ``TaskFencedError``                 none here: a newer attempt owns the task; Spark may retry
 ``TaskCorruptedError``              drop local state and restore from the changelog
@@ -20,6 +21,7 @@ error                               recovery
 ``DataLossError``                   a person decides: restore the topic or accept the gap
 ``StopOffsetUnreachableError``      retry once the broker serves the missing offsets
 ``UpstreamNotDoneError``            run the upstream subtopology again
+``RecordsParkedError``              the next run works on them; a retry looks again
 ``RunSupersededError``              none here: a newer attempt owns the run
 ``SparkSessionError``               retry the run: another driver opens another session
 ``KilledError``                     retry: it goes on where the work was
@@ -114,6 +116,20 @@ class TopologyError(KStreamsError):
     """The topology, or the application file that defines it, is wrong."""
 
     retriable: ClassVar[bool] = False
+
+
+class OrphanedRecordsError(TopologyError):
+    """The topology would never process records that earlier runs have parked.
+
+    :param node: whose retry topic they are in.
+    :param count: how many they are; None if that is not known.
+    """
+
+    node: str
+    count: int | None
+
+    def __init__(self, cause: str, *, fix: str = "", node: str, count: int | None) -> None:
+        super().__init__(cause, fix=fix, node=node, count=count)
 
 
 class RecordError(KStreamsError):
@@ -239,6 +255,10 @@ class RunBusyError(RunError):
             owner_run_id=owner_run_id,
             lease_expires_ms=lease_expires_ms,
         )
+
+
+class RecordsParkedError(RunError):
+    """A run is finished, and everything is committed, but what it left parked is not processed yet."""
 
 
 class RunSupersededError(RunError):

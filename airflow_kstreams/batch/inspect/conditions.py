@@ -14,8 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from airflow_kstreams.batch.inspect.still_parked import still_parked
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.parked import parked_total, retry_topic
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import stops_of, unfinished_groups
 from airflow_kstreams.batch.report.results import (
@@ -94,36 +97,49 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
     :param application_id: the application.
     :param run_id: the run; None for the one that finished last.
     :param interval_ms: data interval, epoch milliseconds, instead of the run's id.
+    :param allow_parked: whether the records that it left parked may be so still; else they must all be
+        processed, by runs after it.
     """
 
     application_id: str
     run_id: str | None = None
     interval_ms: tuple[int, int] | None = None
+    allow_parked: bool = True
 
     def __str__(self) -> str:
         which = f"run {self.run_id}" if self.run_id else "a finished run"
         if self.interval_ms is not None:
             which = "the run for data interval {} to {}".format(*map(iso_of, self.interval_ms))
-        return f"{which} of application {self.application_id}"
+        processed = "" if self.allow_parked else ", of which nothing is parked"
+        return f"{which} of application {self.application_id}{processed}"
 
     def evaluate(self, view: View) -> RunResult | None:
-        """Return the run's result once it is finished."""
+        """Return the run's result once it is finished, and what it left parked is processed, if so asked."""
         check_application_id(self.application_id)
         ledger = view.ledger(self.application_id)
+        summary = self._find(ledger)
+        if summary is None or (not self.allow_parked and ledger.parked_since(summary)):
+            return None
+        return result_of_summary(summary)
+
+    def still_parked(self, view: View) -> str:
+        """Say what is parked of the run, which is finished; empty if nothing is, or that may be."""
+        ledger = view.ledger(self.application_id)
+        summary = None if self.allow_parked else self._find(ledger)
+        return "" if summary is None else still_parked(ledger, summary)
+
+    def _find(self, ledger: Ledger) -> RunSummary | None:
         if self.interval_ms is not None:
-            summary = ledger.find_interval(self.interval_ms)
-        elif self.run_id is None:
-            summary = ledger.last()
-        else:
-            summary = ledger.find(self.run_id)
-        return None if summary is None else result_of_summary(summary)
+            return ledger.find_interval(self.interval_ms)
+        return ledger.last() if self.run_id is None else ledger.find(self.run_id)
 
 
 class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
     """Records have arrived that no run has processed and no slice under way holds.
 
     They are those at or past where the next run would start: at the committed offsets, which a reset or a
-    continuous run moves, too; else where the last run stopped.
+    continuous run moves, too; else where the last run stopped. Records that the last run left parked are
+    enough, however few, once the first of them is due.
 
     :param application_id: the application.
     :param topics: its input topics; empty: those of its last run.
@@ -145,12 +161,31 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         ledger, held, partitions = _inputs_seen(view, self.application_id, self.topics)
         processed = self._processed(view, ledger, held, partitions)
         found = view.new_records(self.application_id, partitions, processed, at_most=self.min_records)
+        now_ms = view.now_ms()
+        due = {} if held is not None else self._due(ledger, now_ms)
+        oldest_ms = now_ms if found.oldest_ms is None else found.oldest_ms
+        if not (due or self._enough(found, now_ms)):
+            return None
+        return new_data_result(self.application_id, {**found.per_topic, **due}, oldest_ms)
+
+    def _enough(self, found: NewRecords, now_ms: int) -> bool:
         if not found.total or found.oldest_ms is None:
-            return None
-        aged = self.older_than_ms is not None and view.now_ms() - found.oldest_ms >= self.older_than_ms
-        if found.total < self.min_records and not aged:
-            return None
-        return new_data_result(self.application_id, found.per_topic, found.oldest_ms)
+            return False
+        aged = self.older_than_ms is not None and now_ms - found.oldest_ms >= self.older_than_ms
+        return found.total >= self.min_records or aged
+
+    def _due(self, ledger: Ledger, now_ms: int) -> Mapping[str, int]:
+        """Return how many parked records wait for the next run, by retry topic, if the first of them is due.
+        What a continuous run has parked it works on itself.
+        """
+        last = ledger.last()
+        if last is None or ledger.current_continuous is not None:
+            return {}
+        if last.parked_due_ms is not None and last.parked_due_ms > now_ms:
+            return {}
+        parked = parked_total(ledger.past.parked)
+        # Where the number is not known, there may be one.
+        return {retry_topic(self.application_id, node): 1 if n is None else n for node, n in parked.items()}
 
     def _processed(
         self, view: View, ledger: Ledger, held: Slice | None, partitions: Collection[TopicPartition]
@@ -273,16 +308,18 @@ def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None)
     return sorted(last.input_topics)
 
 
-def owner_at_work(condition: Condition, view: View) -> str:
-    """Say who holds the application's lease and when it was renewed last, for a person who waits; empty when
-    it is not held. No condition depends on it: whether the owner is alive, one look cannot say.
+def why_not(condition: Condition, view: View) -> str:
+    """Say what a person who waits wants to know: what is parked, and who holds the application's lease and
+    when it was renewed last; empty when neither is so. Whether the owner is alive, one look cannot say.
     """
+    parked = condition.still_parked(view) if isinstance(condition, RunFinished) else ""
     ledger = view.ledger(condition.application_id)
     lease = ledger.held_lease
     if lease is None:
-        return ""
+        return parked
     renewed = iso_of(ledger.lease_written_ms)
-    return f"{lease.owner} holds the lease for run {lease.owner_run_id} and renewed it last at {renewed}"
+    owner = f"{lease.owner} holds the lease for run {lease.owner_run_id} and renewed it last at {renewed}"
+    return f"{parked}; {owner}" if parked else owner
 
 
 def condition_to_json(condition: Condition) -> Json:

@@ -14,10 +14,13 @@ from airflow_kstreams.batch.ledger.reset_record import ResetRecord
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata_with_content
 from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START, KIND_PIECE
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.parked import Parked
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import partitions_of
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.run.finish import task_metadata
+from airflow_kstreams.batch.run.parked import parked_left, parking_partitions
 from airflow_kstreams.batch.run.prior_runs import unless_void
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -48,6 +51,7 @@ class RunStatus:
     :param positions: where the next run would start in the source partitions that are known: the committed
         offset, else what the ledger remembers.
     :param ends: last stable offset of those partitions that exist.
+    :param parked: what the tasks have parked as of their last commits, so far as none is open.
     """
 
     application_id: str
@@ -63,6 +67,7 @@ class RunStatus:
     reset: ResetRecord | None = None
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    parked: Parked = field(default_factory=dict)
 
     @property
     def tasks(self) -> tuple[TaskReport, ...]:
@@ -71,6 +76,12 @@ class RunStatus:
         if run is None:
             return ()
         return tuple(committed.report() for committed in task_metadata(run, self.committed).values())
+
+    @property
+    def parked_due_ms(self) -> int | None:
+        """When the first parked record is due, epoch milliseconds; None when none is, or it is not known."""
+        due = [OffsetMetadata.decode(offset.metadata).parked_due_ms for offset in self.committed.values()]
+        return min((each for each in due if each is not None), default=None)
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
@@ -97,8 +108,10 @@ def read_status(
         ledger = read_ledger(cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock)
         runs = tuple(ledger.latest(last_runs))
         committed: Mapping[TopicPartition, CommittedOffset] = {}
+        parked: Parked = {}
         folded = unless_void(folded, ledger)
         last = folded.slice if ledger.current_continuous is None else ledger.current_continuous.slice
+        begun_since = folded.state is RunState.RUNNING or ledger.current_continuous is not None
         positions = ledger.stops
         if last is not None:
             sources = last.plan.topology.sources
@@ -110,7 +123,10 @@ def read_status(
             # What a task's open transaction commits is not waited for.
             reader = cluster.reader(group_id=application_id, isolation="read_uncommitted")
             clients.callback(reader.close)
-            committed = reader.committed(partitions)
+            parking = parking_partitions(ledger.assignment, application_id)
+            told = reader.committed([*partitions, *({*parking} - {*partitions})])
+            committed = {tp: offset for tp, offset in told.items() if tp in partitions}
+            parked = parked_left(ledger, told, application_id, begun_since=begun_since)
             positions |= {tp: offset.offset for tp, offset in committed.items()}
         ends = _ends(admin, positions)
     return RunStatus(
@@ -127,6 +143,7 @@ def read_status(
         reset=ledger.reset,
         positions=positions,
         ends=ends,
+        parked=parked,
     )
 
 

@@ -61,6 +61,7 @@ from airflow_kstreams.batch.protocol.log_read import (
     LogFacts,
     read_log,
 )
+from airflow_kstreams.batch.protocol.parked import Parked
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
@@ -187,6 +188,17 @@ class Ledger:
         """Return the run that finished last of those for a data interval, without its details."""
         found = self.archive.find_interval(interval_ms)
         return None if found is None else found.summary
+
+    def parked_since(self, run: RunSummary) -> Parked:
+        """Return what is parked as of the last finished run, if something that an earlier one left may be
+        among it; nothing once that is all processed.
+
+        :param run: the earlier one, or the last one, as :meth:`find` gives it.
+        """
+        if not run.parked or not self.past.parked:
+            return {}
+        found = self.archive.find(run.run_id)
+        return {} if found is not None and found.offset <= self.past.none_parked_at else self.past.parked
 
     def latest(self, count: int) -> list[RunSummary]:
         """Return the runs that finished last, the last one at the end, without their details."""

@@ -13,7 +13,9 @@ import msgspec
 from airflow_kstreams.batch.ledger.details import by_topic, entry_of, times_by_topic
 from airflow_kstreams.batch.ledger.index import IndexPage
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.parked import Parked
 from airflow_kstreams.batch.protocol.slice import FrozenPartition
+from airflow_kstreams.batch.protocol.task_report import group_of
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
@@ -72,6 +74,10 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param index: root of the index of all entries.
     :param details_written: how often details were written; says which slot is next.
     :param details_pieces: the most pieces that details were cut into.
+    :param parked: what the last run left parked, less what a reset gave up, see
+        :data:`~airflow_kstreams.batch.protocol.parked.Parked`.
+    :param none_parked_at: the offset of the entry of the last run that left nothing parked, -1 if there is
+        none: what earlier runs left is all processed.
     """
 
     finished: int = 0
@@ -83,6 +89,8 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index: IndexPage = IndexPage()
     details_written: int = 0
     details_pieces: int = 0
+    parked: dict[str, dict[int, int | None]] = {}
+    none_parked_at: int = -1
 
     def with_finished(self, summary: RunSummary, entry: RunSummary, at: int) -> PastRuns:
         """Return the same after one more run.
@@ -91,6 +99,10 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         :param entry: what stands in the ledger of it.
         :param at: the offset of the entry.
         """
+        parked: dict[str, dict[int, int | None]] = {}
+        for task in summary.tasks:
+            for node, count in task.parked.items():
+                parked.setdefault(node, {})[group_of(task.task_id)] = count
         return msgspec.structs.replace(
             self,
             finished=self.finished + 1,
@@ -98,6 +110,16 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             last_at=at,
             taken_back=tuple(run for run in self.taken_back if run.run_id != summary.run_id),
             left={**self.left, **topics_left(summary)},
+            parked=parked,
+            none_parked_at=self.none_parked_at if parked else at,
+        )
+
+    def with_parked(self, parked: Parked) -> PastRuns:
+        """Return the same once a reset has looked at what is parked, and given up a part of it or all."""
+        return msgspec.structs.replace(
+            self,
+            parked={node: dict(by_group) for node, by_group in sorted(parked.items())},
+            none_parked_at=self.none_parked_at if parked else self.last_at,
         )
 
 

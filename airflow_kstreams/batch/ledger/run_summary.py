@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from airflow_kstreams.batch.ledger.totals import SubtopologyTotals, Totals, ahead_in_all, totals
+from airflow_kstreams.batch.protocol.parked import sum_parked
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, partition_named
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
+
+
+def completed(parked: Mapping[str, int | None]) -> str:
+    """Return how a run ended that left records parked, by node, or none."""
+    if not parked:
+        return "completed"
+    number = sum_parked(parked)
+    return f"completed_with_parked({'unknown' if number is None else number})"
 
 
 class SubtopologyTopics(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -80,6 +89,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         of earlier versions.
     :param details: where in the ledger its details were written, from and to offset; None in entries of
         earlier versions.
+    :param parked: node -> how many records it left parked, None where that is not known; nodes without such
+        are absent, and all are in entries of earlier versions, which parked none.
+    :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
+        known.
     """
 
     run_id: str
@@ -105,6 +118,15 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     totals: tuple[SubtopologyTotals, ...] = ()
     previous: int | None = None
     details: tuple[int, int] | None = None
+    parked: dict[str, int | None] = {}
+    parked_due_ms: int | None = None
+
+    @property
+    def state(self) -> str:
+        """How it ended: ``completed``, or ``completed_with_parked(n)`` when records wait for their next
+        attempt.
+        """
+        return completed(self.parked)
 
     @property
     def without_details(self) -> bool:

@@ -48,6 +48,10 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         committed.
     :param metrics: how fast the task was; None when an earlier version committed, and when there was no room
         for them.
+    :param parked: node -> how many records the task has parked; None when that is not known: an earlier
+        version committed, or there was no room.
+    :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
+        known.
     """
 
     run_id: str = msgspec.field(default="", name="run")
@@ -74,12 +78,14 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     stop_set: str = msgspec.field(default="", name="slice")
     complete: bool = False
     metrics: TaskMetrics | None = None
+    parked: dict[str, int] | None = None
+    parked_due_ms: int | None = msgspec.field(default=None, name="due")
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room.
 
         What decides nothing goes first: the metrics. Then counts by node are cut down; then go the counts
-        or, where those take less than is missing, the ends of changelogs.
+        or, where those take less than is missing, the ends of changelogs, and what is parked.
         """
         if (text := self._text()) is not None:
             return text
@@ -92,12 +98,15 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
                 return text
         if (text := self._with(counts=None)._text()) is not None:
             return text
-        return self._with(changelog_ends=()).encode()
+        if self.changelog_ends:
+            return self._with(changelog_ends=()).encode()
+        return self._with(parked=None).encode()
 
     def _text(self) -> str | None:
         """Return the text if it is short enough, or nothing can be left out."""
         text = msgspec.json.encode(self._with(version=VERSION))
-        final = self.metrics is None and self.counts is None and not self.changelog_ends
+        large = (self.metrics, self.counts, self.parked)
+        final = all(each is None for each in large) and not self.changelog_ends
         return text.decode() if len(text) <= LIMIT_BYTES or final else None
 
     def _with(self, **changes: Any) -> OffsetMetadata:
@@ -116,6 +125,10 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         """Return a copy for an offset behind this record."""
         known = last if last.known else LastRecord()
         return msgspec.structs.replace(self, last_offset=known.offset, last_epoch=known.epoch)
+
+    def with_parked(self, parked: dict[str, int] | None) -> OffsetMetadata:
+        """Return a copy for an offset whose task has so many records parked."""
+        return msgspec.structs.replace(self, parked=parked)
 
     def with_changelogs_at(self, ends: tuple[int, ...]) -> OffsetMetadata:
         """Return a copy for an offset whose task's changelogs end there."""
@@ -178,4 +191,6 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             peak_memory_bytes=self.peak_memory_bytes,
             records_ahead=self.records_ahead_so_far,
             metrics=self.metrics,
+            parked=dict(self.parked or {}),
+            parked_due_ms=self.parked_due_ms,
         )

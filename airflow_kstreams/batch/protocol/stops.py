@@ -27,6 +27,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.parked import owes_last_commit
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice, partition_named
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
@@ -196,7 +198,8 @@ def all_stops(folded: Folded, slice_: Slice) -> dict[TopicPartition, int]:
 
 
 def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, reader: ReaderPort) -> list[int]:
-    """Return the groups of a subtopology whose tasks are not at their stop, or have not notified.
+    """Return the groups of a subtopology whose tasks are not at their stop, have not notified, or have parked
+    records and did not look at them yet.
 
     :param reader: of the application's group.
     :raises UpstreamNotDoneError: a subtopology before this one is not done.
@@ -204,7 +207,8 @@ def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, rea
     groups = range(slice_.plan.tasks[str(subtopology_id)])
     if to_freeze(folded, slice_, subtopology_id):
         return list(groups)  # no task has been launched before its stops were frozen
-    stops = stops_of(folded, slice_, slice_.plan.topology.subtopology(subtopology_id).sources)
+    sub = slice_.plan.topology.subtopology(subtopology_id)
+    stops = stops_of(folded, slice_, sub.sources)
     partitions = {group: task_partitions(slice_, subtopology_id, group) for group in groups}
     committed = reader.committed([tp for group in groups for tp in partitions[group]])
     return [
@@ -213,6 +217,11 @@ def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, rea
         if not (
             all(tp in committed and committed[tp].offset >= stops[tp] for tp in partitions[group])
             and has_notified(folded, slice_, subtopology_id, group)
+            and not owes_last_commit(
+                slice_.run_id,
+                [OffsetMetadata.decode(committed[tp].metadata) for tp in partitions[group]],
+                sub,
+            )
         )
     ]
 

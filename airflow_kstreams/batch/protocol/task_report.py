@@ -30,6 +30,10 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that were processed,
         because nothing in the task goes by stream time; None in entries of earlier versions: unknown.
     :param metrics: how fast it was; None in entries of earlier versions, and where there was no room for it.
+    :param parked: node -> how many records it left parked, None where that is not known; nodes without such
+        are absent.
+    :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
+        known.
     """
 
     task_id: str
@@ -46,6 +50,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int = 0
     records_ahead: int | None = None
     metrics: TaskMetrics | None = None
+    parked: dict[str, int | None] = {}
+    parked_due_ms: int | None = None
 
 
 def subtopology_of(task_id: str) -> int:
@@ -54,6 +60,14 @@ def subtopology_of(task_id: str) -> int:
     :param task_id: ``<subtopology>_<group>``.
     """
     return int(task_id.partition("_")[0])
+
+
+def group_of(task_id: str) -> int:
+    """Return the partition group of a task.
+
+    :param task_id: ``<subtopology>_<group>``.
+    """
+    return int(task_id.partition("_")[2])
 
 
 def by_subtopology(reports: Iterable[TaskReport]) -> dict[int, list[TaskReport]]:

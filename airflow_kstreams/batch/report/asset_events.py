@@ -23,7 +23,8 @@ def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any
     :return: ``application_id``, ``run_id``, ``records_in``, ``records_out``, ``finished_ms``, ``offsets``
         (topic -> partition as text -> ``[start, stop]``, half open), and ``partitions_omitted``, how many did
         not fit; of a backfill also ``backfill``, which is true, and of a run whose details have expired
-        ``details_expired``, which is true, too: no offsets are known then.
+        ``details_expired``, which is true, too: no offsets are known then; of one that left records parked
+        also ``parked``, how many at which node, None where that is not known.
     """
     extra: dict[str, Any] = {
         "application_id": summary.application_id,
@@ -34,6 +35,7 @@ def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any
         "offsets": {},
         "partitions_omitted": 0,
         **({"backfill": True} if backfill else {}),
+        **({"parked": summary.parked} if summary.parked else {}),
     }
     if summary.without_details:
         partitions = sum(read.partitions for read in summary.reads)

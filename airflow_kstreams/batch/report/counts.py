@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.metrics.figures import speed_text
+from airflow_kstreams.batch.protocol.parked import parked_text
 from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology
+from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.streams.record_counts import OTHER_NODES
 
 #: What a rule by which a record went no further is called.
@@ -52,8 +54,21 @@ def finished_text(summary: RunSummary) -> str:
     """Return what a driver prints of the run that it has finished."""
     first = f"run {summary.run_id} finished: {headline(summary)}, {summary.task_count} tasks"
     warnings = [f"  warning: {warning}" for warning in summary.warnings]
-    rows = (*map(str, count_rows(summary)), *speed_lines(summary.tasks))
+    rows = (*map(str, count_rows(summary)), *parked_lines(summary), *speed_lines(summary.tasks))
     return "\n".join([first, *(f"  {row}" for row in rows), *warnings])
+
+
+def parked_lines(summary: RunSummary) -> Iterator[str]:
+    """Yield how a run ended that left records parked, and when they are due; nothing of any other run."""
+    if summary.parked:
+        yield f"{summary.state}: {parked_text(summary.parked)}; {due_text(summary.parked_due_ms)}"
+
+
+def due_text(due_ms: int | None) -> str:
+    """Return when parked records are due for their next attempt."""
+    if due_ms is None:
+        return "the next run makes their next attempt"
+    return f"the first is due at {iso_of(due_ms)}, in the next run after that"
 
 
 def speed_lines(tasks: Iterable[TaskReport]) -> Iterator[str]:

@@ -5,6 +5,7 @@ for that).
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.totals import ahead_in_all, totals
+from airflow_kstreams.batch.protocol.parked import parked_in_all, parked_total, sum_parked
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.run.finished_before import finished_at, short_hash, topology_of
@@ -54,6 +56,12 @@ class RunResult(TypedDict):
     :param topology: first digits of the hash of its topology; ``unknown`` where the ledger does not say.
     :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that the tasks have
         processed, because nothing there goes by stream time; None when an earlier version counted none.
+    :param state: ``begun``, ``completed``, or ``completed_with_parked(n)`` when the finished run left records
+        parked for their next attempt.
+    :param parked: how many records the tasks have left parked so far, by node, largest first; None where that
+        is not known.
+    :param parked_omitted: how many of these nodes did not fit.
+    :param parked_due: when the first of them is due, ISO 8601; empty when none is, or that is not known.
     """
 
     run_id: str
@@ -76,6 +84,10 @@ class RunResult(TypedDict):
     finished_at: str
     topology: str
     records_ahead: int | None
+    state: str
+    parked: dict[str, int | None]
+    parked_omitted: int
+    parked_due: str
 
 
 class NewDataResult(TypedDict):
@@ -83,9 +95,11 @@ class NewDataResult(TypedDict):
 
     :param application_id: whose input they are.
     :param records: how many, counted no further than the sensor asked for.
-    :param records_per_topic: the same per input topic, largest first.
+    :param records_per_topic: the same per input topic, largest first; parked records that are due by their
+        retry topic.
     :param topics_omitted: how many topics did not fit.
-    :param oldest_ms: smallest timestamp among the first new records of the partitions, epoch milliseconds.
+    :param oldest_ms: smallest timestamp among the first new records of the partitions, epoch milliseconds;
+        where only parked records are due, when that was seen.
     """
 
     application_id: str
@@ -150,6 +164,8 @@ class ResetResult(TypedDict):
     :param topics_deleted: how many internal topics were deleted.
     :param runs_taken_back: how many finished runs may run again under their ids.
     :param dropped_run: id of the unfinished run whose slice was dropped; empty for none.
+    :param parked_given_up: how many parked records went with their retry topics; None where that is not
+        known.
     """
 
     application_id: str
@@ -159,6 +175,7 @@ class ResetResult(TypedDict):
     topics_deleted: int
     runs_taken_back: int
     dropped_run: str
+    parked_given_up: int | None
 
 
 def iso_of(epoch_ms: int) -> str:
@@ -224,6 +241,7 @@ def reset_result(done: ResetPlan) -> ResetResult:
         topics_deleted=len(done.deleted),
         runs_taken_back=len(done.taken_back),
         dropped_run=done.dropped_run or "",
+        parked_given_up=sum_parked(parked_total(done.given_up)),
     )
     moved = Counter(change.partition.topic for change in done.offsets)
     result["partitions_per_topic"], result["topics_omitted"] = _largest(result, moved)
@@ -269,7 +287,12 @@ def result_of_slice(
         finished_at="",
         topology=short_hash(slice_.plan.topology.topology_hash),
         records_ahead=ahead_in_all(reports),
+        state="begun",
+        parked={},
+        parked_omitted=0,
+        parked_due=_due([report.parked_due_ms for report in reports]),
     )
+    _add_parked(result, parked_in_all(report.parked for report in reports))
     result["records_per_topic"], result["topics_omitted"] = _largest(result, _per_topic(slice_.inputs))
     _add_counts(result, counts)
     return result
@@ -302,10 +325,27 @@ def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResul
         finished_at=finished_at(summary),
         topology=topology_of(summary),
         records_ahead=summary.records_ahead,
+        state=summary.state,
+        parked={},
+        parked_omitted=0,
+        parked_due=_due([summary.parked_due_ms]),
     )
+    _add_parked(result, summary.parked)
     result["records_per_topic"], result["topics_omitted"] = _largest(result, per_topic)
     _add_counts(result, summary.counts)
     return result
+
+
+def _due(due_ms: Iterable[int | None]) -> str:
+    first = min((each for each in due_ms if each is not None), default=None)
+    return "" if first is None else iso_of(first)
+
+
+def _add_parked(result: RunResult, parked: Mapping[str, int | None]) -> None:
+    """Add what is parked as far as it fits; what is not known counts as most."""
+    by_size = {node: sys.maxsize if count is None else count for node, count in parked.items()}
+    kept, result["parked_omitted"] = _largest(result, by_size)
+    result["parked"] = {node: parked[node] for node in kept}
 
 
 def _add_counts(result: RunResult, counts: RecordCounts | None) -> None:

@@ -18,6 +18,7 @@ from airflow_kstreams.batch.protocol.log_read import (
     read_log,
 )
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState, fold, live_keys
+from airflow_kstreams.batch.protocol.parked import Parked, retry_topic
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.slice import partition_named
 from airflow_kstreams.batch.protocol.stops import partitions_of
@@ -31,6 +32,7 @@ from airflow_kstreams.batch.reset.topics import (
     refuse_unknown_topics,
 )
 from airflow_kstreams.batch.run.fence import fence
+from airflow_kstreams.batch.run.parked import parked_left, parking_partitions
 from airflow_kstreams.batch.run.prior_runs import unfinished_run, unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
@@ -106,6 +108,7 @@ class Survey:
     :param positions: where the next run would start in each partition: the committed offset, else where an
         unfinished slice would go on, else where the last run ended.
     :param topic_ids: topic ids those positions refer to.
+    :param parked: what runs have left parked, the unfinished one included.
     :param described: the topics that the request names, as far as they exist.
     :param internal: topics with names of internal ones.
     """
@@ -120,6 +123,7 @@ class Survey:
     committed: Mapping[TopicPartition, CommittedOffset]
     positions: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
+    parked: Parked
     now_ms: int
 
     @property
@@ -160,6 +164,8 @@ class ResetPlan:
     :param dropped_run: id of the run whose unfinished slice is dropped; empty when another program wrote it.
     :param metadata_keys: how many keys of the metadata topic are deleted.
     :param groups_dropped: whether recorded partition groups go with their changelogs.
+    :param given_up: what was parked in retry topics that are deleted, or are gone.
+    :param parked: what stays parked.
     :param lease: that a driver has not released, at work or dead, and that is taken away.
     :param members: of the group; they stay, and may overwrite offsets.
     :param interrupted: command of an earlier reset that is completed first.
@@ -176,6 +182,8 @@ class ResetPlan:
     dropped_run: str | None = None
     metadata_keys: int = 0
     groups_dropped: bool = False
+    given_up: Parked = field(default_factory=dict)
+    parked: Parked = field(default_factory=dict)
     lease: Lease | None = None
     members: tuple[GroupMember, ...] = ()
     interrupted: str = ""
@@ -218,10 +226,13 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
         raise ConfigError(f"topic {topic!r} does not exist", fix="correct its name, or leave it out")
     resumed = _positions(folded, ledger)
     read = [] if last is None else [tp for topic in last.plan.partitions for tp in partitions_of(last, topic)]
-    partitions = {*resumed, *_partitions(described), *read}
+    parking = parking_partitions(ledger.assignment, app)
+    partitions = {*resumed, *_partitions(described), *read, *parking}
     look_up = session.committed if look is Look.FENCED else session.committed_so_far
     committed = look_up(partitions)
-    unknown = {*resumed} if unfinished_run(folded, ledger) else _unread(folded)
+    begun = unfinished_run(folded, ledger)
+    unknown = {*resumed} if begun else _unread(folded)
+    begun_since = bool(begun) or folded.state is RunState.RUNNING or ledger.current_continuous is not None
     lost = unknown - committed.keys()
     positions = {tp: offset for tp, offset in resumed.items() if tp not in lost}
     positions |= {tp: offset.offset for tp, offset in committed.items()}
@@ -236,6 +247,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
         committed=committed,
         positions=positions,
         topic_ids=ledger.topic_ids if last is None else last.plan.topic_ids,
+        parked=parked_left(ledger, committed, app, begun_since=begun_since),
         now_ms=session.clock.now_ms(),
     )
 
@@ -263,6 +275,11 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
     after = {change.partition: change.after for change in offsets}
     named = {*request.input_topics, *request.intermediate_topics}
     pending = seen.ledger.unfinished_reset
+    gone = {
+        node: by_group
+        for node, by_group in seen.parked.items()
+        if retry_topic(request.application_id, node) in chosen
+    }
     return ResetPlan(
         request=request,
         offsets=offsets,
@@ -274,6 +291,8 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         dropped_run=seen.unfinished_run,
         metadata_keys=len(seen.metadata_keys),
         groups_dropped=_groups_depend(seen.ledger, chosen),
+        given_up=gone,
+        parked={node: by_group for node, by_group in seen.parked.items() if node not in gone},
         lease=seen.ledger.held_lease,
         members=seen.members,
         interrupted="" if pending is None else pending.command,

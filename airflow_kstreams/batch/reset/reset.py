@@ -5,7 +5,9 @@ What is reset, and what is not::
     committed offsets   inputs that are named: set by the scenario, without our metadata, so that partition
                         times begin anew and the topic counts as accepted the way it is
                         intermediate topics that are named: set to their ends
-    internal topics     deleted, and with them their committed offsets and partition groups
+    internal topics     deleted, and with them their committed offsets and partition groups, and what is
+                        parked in retry topics among them; what is parked in others stays, and the next run
+                        goes on with it
     metadata topic      every key is deleted: no slice is left. Of an unfinished one only if that is asked for
     ledger              the lease ends; the reset's record takes the place of the last run's stop offsets; a
                         run of whose records some will be read again is marked as taken back, and may run
@@ -248,7 +250,11 @@ class ApplicationReset:
         """Set the offsets, and say what is to be deleted."""
         plan = self._planned(seen)
         self._done = dataclasses.replace(
-            self._done, offsets=plan.offsets, deleted=plan.deleted, taken_back=plan.taken_back
+            self._done,
+            offsets=plan.offsets,
+            deleted=plan.deleted,
+            taken_back=plan.taken_back,
+            given_up=plan.given_up,
         )
         named = {change.partition.topic for change in plan.offsets}
         positions = {tp: at for tp, at in seen.positions.items() if tp.topic not in plan.deleted}
@@ -335,8 +341,11 @@ def _named(positions: Mapping[TopicPartition, int]) -> dict[str, int]:
 
 
 def _after_changes(seen: Survey, plan: ResetPlan) -> Ledger:
-    """Return the ledger without what the new offsets and the end of changelogs make untrue."""
+    """Return the ledger without what the new offsets and the end of changelogs make untrue, and with what is
+    parked: offsets that are set say nothing of it any more.
+    """
     ledger, forgotten = seen.ledger, {*plan.deleted, *plan.gone}
+    ledger = dataclasses.replace(ledger, past=ledger.past.with_parked(plan.parked))
     if plan.groups_dropped and ledger.assignment is not None:
         ledger = dataclasses.replace(ledger, assignment=_without(ledger.assignment, forgotten))
     if ledger.own_topics is not None:

@@ -1,7 +1,8 @@
 """Which topics a reset touches: what the application reads, and which internal topics are its own.
 
 Rule: only topics whose name says that an application made them for itself are ever deleted,
-``<app>-...-changelog`` and ``<app>-...-repartition``. Application ids may be beginnings of one another
+``<app>-...-changelog`` and ``<app>-...-repartition``, and retry topics that runs have recorded: people name
+topics of their own ``...-retry``. Application ids may be beginnings of one another
 (``orders``, ``orders-eu``), so a name alone does not say whose topic it is. What the application's own runs
 recorded is its own; anything else that another application may have made stays, unless a person names it.
 """
@@ -24,7 +25,7 @@ class RecordedTopics:
     :param inputs: topics it reads and does not write.
     :param intermediates: topics of the user's that it writes and reads.
     :param outputs: topics it only writes.
-    :param internal: repartition topics and changelogs.
+    :param internal: repartition topics and changelogs, retry topics among them.
     """
 
     inputs: frozenset[str] = frozenset()
@@ -91,7 +92,8 @@ def internal_topics(
     own: list[str] = []
     ambiguous: dict[str, str] = {}
     for topic in sorted(topics):
-        if not ProtocolTopics(application_id).is_internal(topic) or topic in users:
+        named = ProtocolTopics(application_id).is_internal(topic)
+        if topic in users or not (named or topic in recorded.internal):
             continue
         owner = next((other for other in others if topic.startswith(f"{other}-")), None)
         if owner is None or topic in recorded.internal:

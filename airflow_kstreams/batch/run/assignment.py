@@ -37,7 +37,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
 )
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.protocol_topics import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.reset_command import give_up_command, start_over_command
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,8 @@ def refuse_orphans(
 def returned(
     recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
 ) -> list[str]:
-    """Return the changelogs of stores that the last runs did not have, and that come back.
+    """Return the changelogs of stores that the last runs did not have, and that come back. Nothing is left in
+    a retry topic that a topology has dropped.
 
     :param found: what the broker says of the recorded changelogs.
     """
@@ -159,7 +160,10 @@ def returned(
         {} if recorded is None else {t: i for entry in recorded.former for t, i in entry.changelogs.items()}
     )
     return [
-        t for t in sorted(former) if t in plan.changelogs and t in found and found[t].topic_id == former[t]
+        t
+        for t in sorted(former)
+        if t in plan.changelogs and t in found and found[t].topic_id == former[t]
+        if not t.endswith(RETRY_ENDING)
     ]
 
 

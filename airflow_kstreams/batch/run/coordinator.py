@@ -42,6 +42,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     slice_records,
     tombstone,
 )
+from airflow_kstreams.batch.protocol.parked import parked_text
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import partitions_of, unfinished_groups
 from airflow_kstreams.batch.protocol.task_report import TaskReport
@@ -297,11 +298,12 @@ class Coordinator:
         self.session.write(records, offsets=new.offsets, ledger=change, lease=lease)
         self.lease.take(lease)
         log.info(
-            "application %s: run %s began, at most %d input records%s",
+            "application %s: run %s began, at most %d input records%s%s",
             self._app,
             caller.run_id,
             new.slice.record_span,
             ", nothing new" if new.slice.plan.empty else "",
+            f"; parked before: {parked_text(new.parked)}" if new.parked else "",
         )
         return BeginResult(slice=new.slice, created=True)
 

@@ -4,7 +4,8 @@ Rule: finished means that the committed offset of every input and intermediate p
 that every topic is still the one the run began with. The stop of an intermediate partition is the one that
 was frozen when all tasks that write it had notified; a committed offset beyond it (outsiders' records,
 markers passed by an earlier finish) is its own stop. So is one that a person set beyond an input's stop,
-because everything up to there is gone.
+because everything up to there is gone. A task that has parked records must have made its last commit, too
+(:mod:`airflow_kstreams.batch.protocol.parked`).
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from airflow_kstreams.batch.protocol.data_loss import data_loss, progress_lost
 from airflow_kstreams.batch.protocol.log_bounds import has_records, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.parked import owes_last_commit, parked_in_all, retry_nodes
 from airflow_kstreams.batch.protocol.slice import RunPlan, Slice, partition_named
-from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts, task_partitions
+from airflow_kstreams.batch.protocol.task_report import TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs
 from airflow_kstreams.batch.run.late_share import judge_late
@@ -83,11 +85,14 @@ def close_slice(
         if tp in committed and (tp.topic in intermediates or _moved_past(stops[tp], committed[tp])):
             stops[tp] = max(stops.get(tp, 0), committed[tp].offset)
     _refuse_unfinished(slice_, stops, committed)
+    if not plan.empty:
+        _refuse_owing(slice_, committed)
     inputs = tuple(
         msgspec.structs.replace(part, stop_offset=stops[part.topic_partition], end_epoch=-1)
         for part in slice_.inputs
     )
     tasks = task_metadata(slice_, committed)
+    done = _with_last_commits([_report(metadata, plan) for metadata in tasks.values()], reports)
     # A partition that no task committed has what begin committed; what another tool did hides counts.
     known = all(OffsetMetadata.decode(committed[tp].metadata).run_id == slice_.run_id for tp in partitions)
     counts = counts_of(plan.topology, tasks) if known else None
@@ -108,7 +113,7 @@ def close_slice(
                 for tp, stop in sorted(stops.items())
                 if tp.topic in intermediates
             },
-            tasks=_with_last_commits([metadata.report() for metadata in tasks.values()], reports),
+            tasks=done,
             topology_hash=plan.topology.topology_hash,
             interval_ms=plan.interval_ms,
             topic_ids=plan.topic_ids,
@@ -121,6 +126,8 @@ def close_slice(
             dag_id=plan.dag_id,
             autostop_at=plan.autostop_at,
             counts=counts,
+            parked=parked_in_all(task.parked for task in done),
+            parked_due_ms=min((t.parked_due_ms for t in done if t.parked_due_ms is not None), default=None),
         ),
         offsets={**committed, **moved},
         purge={
@@ -142,6 +149,19 @@ def task_metadata(
         if metadata.run_id == slice_.run_id and metadata.task_id:
             found.setdefault(metadata.task_id, metadata)
     return {task_id: found[task_id] for task_id in sorted(found, key=_task_order)}
+
+
+def _report(metadata: OffsetMetadata, plan: RunPlan) -> TaskReport:
+    """Return what a task committed last as its report, with the nodes of which it does not say how much is
+    parked.
+    """
+    report = metadata.report()
+    if metadata.parked is not None:
+        return report
+    topology = plan.topology
+    changelogs = topology.subtopology(subtopology_of(report.task_id)).changelogs.values()
+    unknown = dict.fromkeys(retry_nodes(topology.application_id, changelogs))
+    return msgspec.structs.replace(report, parked=unknown) if unknown else report
 
 
 def _with_last_commits(
@@ -168,7 +188,7 @@ def _changelogs(session: CoordinatorSession, plan: RunPlan) -> ChangelogEnds | N
 
 def _of_empty_slice(slice_: Slice) -> dict[TopicPartition, CommittedOffset]:
     """Return what begin committed: it takes the place of offsets that are gone, for no task moved any."""
-    ours = OffsetMetadata(run_id=slice_.run_id, stop_set=slice_.stop_set).encode()
+    ours = OffsetMetadata(run_id=slice_.run_id, stop_set=slice_.stop_set, parked={}).encode()
     starts = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     starts |= {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
     return {tp: CommittedOffset(at, ours) for tp, at in starts.items()}
@@ -213,6 +233,25 @@ def _refuse_unfinished(
         more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
         raise RunError(
             f"run {slice_.run_id!r} is not finished: {', '.join(wrong[:_NAMED])}{more}",
+            fix="run the topology again: it resumes with the same stop offsets",
+            run_id=slice_.run_id,
+        )
+
+
+def _refuse_owing(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
+    """Refuse a run some of whose tasks have parked records and have not looked at them."""
+    owing: list[str] = []
+    for sub in slice_.plan.topology.subtopologies:
+        for group in range(slice_.plan.tasks[str(sub.id)]):
+            offsets = [committed[tp] for tp in task_partitions(slice_, sub.id, group)]
+            told = [OffsetMetadata.decode(offset.metadata) for offset in offsets]
+            if owes_last_commit(slice_.run_id, told, sub):
+                owing.append(f"{sub.id}_{group}")
+    if owing:
+        more = f" and {len(owing) - _NAMED} more" if len(owing) > _NAMED else ""
+        raise RunError(
+            f"run {slice_.run_id!r} is not finished: task {', '.join(owing[:_NAMED])}{more} has parked "
+            "records and has not made its last commit, with which it says what is left of them",
             fix="run the topology again: it resumes with the same stop offsets",
             run_id=slice_.run_id,
         )

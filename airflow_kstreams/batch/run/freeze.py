@@ -55,7 +55,7 @@ class Frozen:
 
     :param inputs: start and stop of every input partition.
     :param begun: what to commit: the start of every source partition, or its end when the slice is empty.
-    :param empty: whether there is no record in the slice.
+    :param empty: whether there is no record in the slice, and none is parked.
     :param held: partitions whose end an open transaction holds back: last stable offset, high watermark.
     :param kept_ms: the interval in which input records must be dated to be processed; None for all.
     :param warnings: what a person should look at.
@@ -108,7 +108,9 @@ def freeze(
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
     spans |= {tp: (start_of(tp, log_of, prior, settings), log_of.stable) for tp, log_of in inside.items()}
     with _reading(session, spans, request):
-        empty = not any_record(session.reader, spans, clock=session.clock)
+        anything = any_record(session.reader, spans, clock=session.clock)
+    # What is parked is work for this run, whether anything new has come or not.
+    empty = not anything and not ground.parked
     return Frozen(
         inputs=tuple(
             msgspec.structs.replace(part, end_epoch=epochs[part.topic_partition]) for part in inputs

@@ -17,12 +17,19 @@ from airflow_kstreams.batch.protocol.data_loss import Loss
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.metadata_records import check_keys
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.parked import Parked
 from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.slice import RunPlan, transactional_ids
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
 from airflow_kstreams.batch.run.fence import fence, last_tasks
 from airflow_kstreams.batch.run.offsets import find_vanished
 from airflow_kstreams.batch.run.own_topics import KnownTopics, known_topics, refuse_foreign
+from airflow_kstreams.batch.run.parked import (
+    beside_offsets,
+    parked_left,
+    parking_partitions,
+    refuse_orphaned,
+)
 from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
@@ -46,6 +53,7 @@ class Groundwork:
     :param prior: what earlier runs left, those offsets included.
     :param known: internal topics of earlier runs.
     :param changelogs: where they start and end.
+    :param parked: what earlier runs left parked.
     """
 
     topics: SourceTopics
@@ -54,6 +62,7 @@ class Groundwork:
     prior: PriorRuns
     known: KnownTopics
     changelogs: ChangelogLogs
+    parked: Parked
 
 
 def lay_groundwork(
@@ -66,7 +75,12 @@ def lay_groundwork(
     """
     plan = request.plan
     prior = recall(plan, folded, ledger)
+    begun_since = bool(prior.unfinished_run) or folded.state is RunState.RUNNING
+    parking = parking_partitions(ledger.assignment, plan.application_id)
     known = known_topics(ledger, folded)
+
+    def left_parked(offsets: Mapping[TopicPartition, CommittedOffset]) -> Parked:
+        return parked_left(ledger, offsets, plan.application_id, begun_since=begun_since)
 
     def refuse_loss(found: Mapping[str, TopicDescription]) -> None:
         _refuse_vanished(session, request, prior, found)
@@ -74,6 +88,8 @@ def lay_groundwork(
             refuse_foreign(session.neighbours, plan, found, known)
         refuse_losses(find_lost_state(plan, ledger, found), request)
 
+    # What open transactions hold is seen below, once those are over.
+    seen = left_parked(session.committed_so_far(parking)) if parking else {}
     topics = ensure_topics(
         session.admin,
         plan,
@@ -81,6 +97,7 @@ def lay_groundwork(
         groups=request.groups,
         recorded=ledger.assignment,
         refuse_loss=refuse_loss,
+        refuse_groups=lambda grouped: refuse_orphaned(ledger, plan, grouped, seen),
     )
     # The same file may run in either mode: what could not is refused before it has begun.
     check_keys(plan, topics.partitions, topics.tasks)
@@ -91,6 +108,9 @@ def lay_groundwork(
     changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, topics.tasks_of(plan.changelogs))
     refuse_losses(changelogs.find_cut(plan, ledger), request)
     committed = session.committed(partitions)
+    others = sorted({*parking} - {*partitions})
+    parked = left_parked({**committed, **(session.committed(others) if others else {})})
+    refuse_orphaned(ledger, plan, topics.grouped, parked)
     return Groundwork(
         topics=topics,
         partitions=partitions,
@@ -98,6 +118,7 @@ def lay_groundwork(
         prior=with_committed(prior, committed, plan, topics.topic_ids),
         known=known,
         changelogs=changelogs,
+        parked=parked,
     )
 
 
@@ -154,8 +175,8 @@ def start_offsets(
     *,
     stop_set: str = "",
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return what a start commits: offsets under the run's id, each with its partition's times beside it, and
-    where the changelogs of its task end.
+    """Return what a start commits: offsets under the run's id, each with its partition's times beside it,
+    where the changelogs of its task end, and what that has parked.
 
     The last record that was read is kept where the offset goes no further back than it was: between the two
     lie markers and aborted records only.
@@ -164,12 +185,13 @@ def start_offsets(
     """
     prior, ours = ground.prior, OffsetMetadata(run_id=request.run_id, stop_set=stop_set)
     ends = ground.changelogs.beside_offsets(request.plan, ground.topics.grouped)
+    parked = beside_offsets(request.plan, ground.topics.grouped, ground.parked)
     found: dict[TopicPartition, CommittedOffset] = {}
     for tp, at in starts.items():
         last = prior.last_record(tp)
         kept = last if at >= (prior.remembered(tp) or 0) else LastRecord()
         metadata = ours.at_times(prior.times_of(tp)).behind(kept).with_changelogs_at(ends.get(tp, ()))
-        found[tp] = CommittedOffset(at, metadata.encode())
+        found[tp] = CommittedOffset(at, metadata.with_parked(parked[tp]).encode())
     return found
 
 

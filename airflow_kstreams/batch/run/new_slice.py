@@ -8,7 +8,7 @@ offsets; (4) log bounds; (5) loss checks; (6) freeze. What happens in Kafka afte
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -18,6 +18,7 @@ from airflow_kstreams.batch.ledger.own_topics import OwnTopics
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
+from airflow_kstreams.batch.protocol.parked import parked_total
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.run.assignment import next_assignment
 from airflow_kstreams.batch.run.freeze import freeze
@@ -45,12 +46,14 @@ class NewSlice:
         already, or no task will run.
     :param own_topics: which topics are the application's, to be recorded in the same transaction; None when
         that is recorded already.
+    :param parked: node -> how many records earlier runs left parked, None where that is not known.
     """
 
     slice: Slice
     offsets: Mapping[TopicPartition, CommittedOffset]
     assignment: Assignment | None = None
     own_topics: OwnTopics | None = None
+    parked: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def build_slice(
@@ -98,6 +101,7 @@ def build_slice(
         offsets=start_offsets(request, ground, begun, stop_set=slice_.stop_set),
         assignment=assignment,
         own_topics=next_own_topics(ledger, ground.known, own),
+        parked=parked_total(ground.parked),
     )
 
 

@@ -35,7 +35,7 @@ from airflow_kstreams.streams.ports import (
     TopicDescription,
     TopicPartition,
 )
-from airflow_kstreams.streams.protocol_topics import INTERNAL_ENDINGS, ProtocolTopics
+from airflow_kstreams.streams.protocol_topics import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.reset_command import drop_slice_command, give_up_command
 
 log = logging.getLogger(__name__)
@@ -242,4 +242,7 @@ def _others(application_id: str, topic: str) -> set[str]:
     """Return the ids of other applications that could have an internal topic of this name."""
     words = topic.split("-")
     begun = {"-".join(words[:count]) for count in range(1, len(words))}
-    return {name for name in begun - {application_id, ""} if ProtocolTopics(name).is_internal(topic)}
+    others = begun - {application_id, ""}
+    if topic.endswith(RETRY_ENDING):
+        return {name for name in others if len(topic) > len(f"{name}-{RETRY_ENDING}")}
+    return {name for name in others if ProtocolTopics(name).is_internal(topic)}

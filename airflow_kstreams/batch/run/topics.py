@@ -44,6 +44,8 @@ from airflow_kstreams.streams.topology.dead_letter_topic import refuse_dead_lett
 
 #: Raises if what the broker says of the topics means that something is lost.
 RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]
+#: Raises if partition groups, by subtopology id, do not fit what earlier runs left.
+RefuseGroups = Callable[[Mapping[int, GroupedPartitions]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ def ensure_topics(
     groups: AskGroups | None = None,
     recorded: Assignment | None = None,
     refuse_loss: RefuseLoss | None = None,
+    refuse_groups: RefuseGroups | None = None,
 ) -> SourceTopics:
     """Check the user's topics, group their partitions, create repartition topics and changelogs, and describe
     what is there. Nothing is created unless all checks hold.
@@ -98,13 +101,20 @@ def ensure_topics(
     :param groups: asks the user's own partition grouper.
     :param recorded: the groups that existing state depends on.
     :param refuse_loss: called with what the broker says of the topics, before anything else is checked.
+    :param refuse_groups: called with the partition groups, before they are compared with recorded ones.
     :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, an internal topic
         does not fit the number of tasks, or the topology does not fit the state of earlier runs.
     :raises ConfigError: with the settings of an internal topic records would be lost, or their times.
     """
     with naming_permissions(run_permissions(plan, settings)):
         found, counts, grouped = check_topics(
-            admin, plan, settings, groups=groups, recorded=recorded, refuse_loss=refuse_loss
+            admin,
+            plan,
+            settings,
+            groups=groups,
+            recorded=recorded,
+            refuse_loss=refuse_loss,
+            refuse_groups=refuse_groups,
         )
         tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
         refuse_harmful_settings(admin, plan)
@@ -145,6 +155,7 @@ def check_topics(
     groups: AskGroups | None = None,
     recorded: Assignment | None = None,
     refuse_loss: RefuseLoss | None = None,
+    refuse_groups: RefuseGroups | None = None,
 ) -> tuple[Mapping[str, TopicDescription], Mapping[str, int], Mapping[int, GroupedPartitions]]:
     """Check topics and groups as :func:`ensure_topics` does, and create nothing.
 
@@ -160,6 +171,8 @@ def check_topics(
     _refuse_missing(plan, user_topics, found)
     counts = partition_counts(plan, {name: described.partitions for name, described in found.items()})
     grouped = group_sources(plan, counts, groups)
+    if refuse_groups is not None:
+        refuse_groups(grouped)
     refuse_orphans(recorded, plan, found)
     if recorded is not None:
         refuse_returned(recorded, plan, ever_written(admin, found, returned(recorded, plan, found)))

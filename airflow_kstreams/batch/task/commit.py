@@ -206,6 +206,8 @@ class TaskCommit:
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             complete=last,
             metrics=self.meter.metrics(now_seconds, lag=lag(self._basis.share.bounds, task)),
+            parked=dict(progress.parked),
+            parked_due_ms=progress.parked_due_ms,
         )
 
     def _packed(self, task: StreamTask, counts: RecordCounts | None) -> PackedCounts | None:

@@ -4,7 +4,8 @@ offsets.
 Rule: a task's last commit, and no other, commits the stops of all of its partitions, says so beside them, and
 carries its done notification if its driver found none. So the next attempt, of Spark or of a driver,
 processes and closes nothing again. Offsets at the stops alone do not say it: begin commits them there for a
-task with nothing to read.
+task with nothing to read. Of one that has parked records only that it says so does
+(:mod:`airflow_kstreams.batch.protocol.parked`).
 
 Begin commits every partition's start under the run's id. An offset that another run has committed therefore
 means that this one is over.
@@ -24,6 +25,7 @@ from airflow_kstreams.batch.protocol.data_loss import (
     progress_lost,
 )
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.parked import owes_last_commit
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare, end_epochs, spans_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
@@ -78,11 +80,12 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
         found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)
         for found in told.values()
     )
+    owes = owes_last_commit(slice_.run_id, told.values(), slice_.plan.topology.subtopology(share.subtopology))
     kept = slice_.plan.kept_ms
     return TaskSlice(
         bounds=bounds,
         committed=committed,
-        processed=at_stops and (complete or not share.notify),
+        processed=at_stops and (complete or not (share.notify or owes)),
         notify=share.notify,
         kept_ms={} if kept is None else {part.topic_partition: kept for part in slice_.inputs},
         end_epochs=end_epochs(slice_, share),

@@ -27,10 +27,14 @@ _RECORDS: frozenset[bytes] = frozenset({TOPICS_KEY.encode(), CHANGELOGS_KEY.enco
 _FIELDS: frozenset[str] = frozenset(
     {
         "complete",
+        "due",
         "ends",
         "ledger",
         "metrics",
         "moved_starts",
+        "none_parked_at",
+        "parked",
+        "parked_due_ms",
         "record_counts",
         "slice",
         "slice_run_id",

@@ -8,6 +8,7 @@ from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.parking_scene import RETRY, ParkingScene, parking_scene
 from tests.unit.cli.test_app import invoke
 
 PARTITIONS = 22
@@ -84,3 +85,37 @@ def test_speed_is_unknown_when_an_earlier_version_ran_the_tasks(
     application.run("r")
     forget_new_facts(kafka, "app")
     assert shown()["0_3"] == ["0_3", "10", "-", "-", "-", "-", "-", "0", "-", "-"]
+
+
+parking = pytest.fixture(parking_scene)
+
+
+def test_parked_records_are_shown_with_where_they_are_when_a_run_leaves_some(
+    parking: ParkingScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda *given, **named: parking.kafka)
+
+    def lines() -> list[str]:
+        result = invoke("status", "--application-id", "app", "--bootstrap-server", "in-memory:9092")
+        assert (result.exit_code, result.stderr) == (0, "")
+        return [" ".join(line.split()) for line in result.stdout.splitlines()]
+
+    parking.down = {"bad"}
+    parking.send("bad", "behind", partition=1)
+    parking.run("r1")
+    shown = lines()
+    assert "state completed_with_parked(2), run r1, generation 1" in shown
+    assert (
+        "parked 2 records; the first is due at 2027-01-15T08:00:00+00:00, in the next run after that" in shown
+    )
+    assert f"enrich {RETRY} 1 2" in shown
+    assert any(line.startswith("r1 ") and "completed_with_parked(2)" in line for line in shown)
+
+    application = parking.application()
+    application.begin("r2")
+    assert f"enrich {RETRY} 1 2" in lines(), "begin has committed, and no task yet"
+    parking.down = set()
+    parking.run("r2")
+    after = lines()
+    assert not any("Parked" in line or line.startswith("parked") for line in after)
+    assert any(line.startswith("r1 ") and "completed_with_parked(2)" in line for line in after)

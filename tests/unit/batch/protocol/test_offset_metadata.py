@@ -81,8 +81,31 @@ def test_text_fits_the_brokers_limit_when_every_field_is_at_its_largest() -> Non
         peak_memory_bytes=2**63 - 1,
         records_skipped=2**63 - 1,
         records_ahead=2**63 - 1,
+        parked_due_ms=2**63 - 1,
     )
     assert len(largest.encode().encode()) <= LIMIT_BYTES
+    crowded = msgspec.structs.replace(largest, parked={"n" * 200 + str(n): 2**63 - 1 for n in range(20)})
+    assert len(crowded.encode().encode()) <= LIMIT_BYTES
+    assert OffsetMetadata.decode(crowded.encode()).parked is None, "unknown, not none"
+
+
+def test_what_is_parked_goes_last_when_there_is_no_room_for_all() -> None:
+    parked = {"n" * 200 + str(number): number for number in range(15)}
+    nodes = tuple(LeftOut(f"node-{number:05}", "filtered", 10**6) for number in range(100))
+    full = OffsetMetadata(
+        run_id="r", task_id="0_0", counts=PackedCounts(read=(1,), left_out=nodes), parked=parked
+    )
+    crowded = msgspec.structs.replace(full, metrics=largest_metrics(), changelog_ends=(10**9,) * 40)
+    read = OffsetMetadata.decode(crowded.encode())
+    assert (read.parked, read.metrics) == (parked, None)
+    assert read.report().parked == parked
+
+
+def test_text_grows_by_a_few_bytes_when_nothing_is_parked() -> None:
+    unknown = OffsetMetadata(run_id="r")
+    assert len(unknown.with_parked({}).encode()) - len(unknown.encode()) == len(',"parked":{}')
+    assert OffsetMetadata.decode(unknown.with_parked({}).encode()).parked == {}
+    assert OffsetMetadata.decode(unknown.encode()).parked is None
 
 
 @pytest.mark.parametrize("run_id", ["", "__lease__", "__x", "r" * 2000, "\x01" * 700])
