@@ -70,6 +70,8 @@ class TaskProgress:
     :param counts: the same by topic and node; None if a part of it was counted by an earlier version.
     :param partition_times: of each partition.
     :param last_records: the last record before each committed offset.
+    :param parked: node -> how many records are parked in its retry topic as of this commit; nodes without
+        such are absent.
     """
 
     records_in: int = 0
@@ -79,6 +81,7 @@ class TaskProgress:
     counts: RecordCounts | None = field(default_factory=RecordCounts)
     partition_times: Mapping[TopicPartition, PartitionTimes] = field(default_factory=dict)
     last_records: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
+    parked: Mapping[str, int] = field(default_factory=dict)
 
 
 class StreamTask:
