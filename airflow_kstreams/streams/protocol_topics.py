@@ -12,6 +12,7 @@ from dataclasses import dataclass
 #: How the names of the topics end by which an application shows.
 PROTOCOL_ENDINGS = ("-metadata", "-runs")
 CHANGELOG_ENDING, REPARTITION_ENDING = "-changelog", "-repartition"
+RETRY_ENDING = "-retry"
 #: How the names of topics end that hold what a topology keeps or sends to itself.
 INTERNAL_ENDINGS = (CHANGELOG_ENDING, REPARTITION_ENDING)
 
