@@ -141,7 +141,7 @@ class ApplicationSettings:
         "call of order partition is repeated where its record is. The transaction that ends the task's slice "
         "stays open meanwhile, so this and a call's timeout_ms together must be less than 80 % of "
         "transaction.timeout.ms in exactly_once. Half a minute outlasts a service that restarts. 0 = a task "
-        "leaves at once.",
+        "calls once what is due when it gets there, and leaves.",
     )
     max_timestamp_ahead_ms: int = _setting(
         86_400_000,

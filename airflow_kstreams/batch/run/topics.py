@@ -38,6 +38,7 @@ from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
+from airflow_kstreams.streams.protocol_topics import RETRY_ENDING
 from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters, refuse_dead_letter_topic
@@ -252,8 +253,15 @@ def _create_internal(
         for topic in plan.repartition_topics
         if topic not in found
     ]
+    # What is parked may be held twice: as its node got it, and as it was consumed.
+    twice = with_room(2 * largest)
     wanted += [
-        topic_spec(changelog, tasks[subtopology], {**room, **changelog_settings(plan, changelog)}, settings)
+        topic_spec(
+            changelog,
+            tasks[subtopology],
+            {**(twice if changelog.endswith(RETRY_ENDING) else room), **changelog_settings(plan, changelog)},
+            settings,
+        )
         for changelog, subtopology in plan.changelogs.items()
         if changelog not in found
     ]

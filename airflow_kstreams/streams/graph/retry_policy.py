@@ -89,24 +89,26 @@ class RetryPolicy:
         if not isinstance(self.errors, tuple) or not self.errors or not all(map(_is_error, self.errors)):
             raise _refused("errors", self.errors, "give a tuple of classes of errors: (ConnectionError,)")
 
-    def takes(self, error: Exception | None) -> bool:
-        """Say whether a call is made again after an error, if it has calls left."""
-        return isinstance(error, self.errors) and not isinstance(error, KStreamsError)
 
-    def delay_ms(self, failures: int, drawn_from: str) -> int:
-        """Return how long to wait after a failure.
+def calls_again_after(policy: RetryPolicy, error: Exception | None) -> bool:
+    """Say whether a call is made again after an error, if it has calls left."""
+    return isinstance(error, policy.errors) and not isinstance(error, KStreamsError)
 
-        :param failures: calls that have failed, from 1 on.
-        :param drawn_from: decides the jitter, with the number of failures.
-        """
-        delay_ms = float(self.backoff_ms)
-        for _ in range(failures - 1):
-            if delay_ms >= self.backoff_max_ms:
-                break
-            delay_ms *= self.multiplier
-        digest = hashlib.blake2b(f"{drawn_from}/{failures}".encode(errors="replace"), digest_size=8).digest()
-        share = int.from_bytes(digest) / 2**64
-        return round(min(delay_ms, self.backoff_max_ms) * (1 - self.jitter * share))
+
+def delay_after(policy: RetryPolicy, failures: int, drawn_from: str) -> int:
+    """Return how long to wait after a failure, in milliseconds.
+
+    :param failures: calls that have failed, from 1 on.
+    :param drawn_from: decides the jitter, with the number of failures.
+    """
+    delay_ms = float(policy.backoff_ms)
+    for _ in range(failures - 1):
+        if delay_ms >= policy.backoff_max_ms:
+            break
+        delay_ms *= policy.multiplier
+    digest = hashlib.blake2b(f"{drawn_from}/{failures}".encode(errors="replace"), digest_size=8).digest()
+    share = int.from_bytes(digest) / 2**64
+    return round(min(delay_ms, policy.backoff_max_ms) * (1 - policy.jitter * share))
 
 
 def retry_store(node: str) -> str:

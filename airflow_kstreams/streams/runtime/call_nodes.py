@@ -97,7 +97,7 @@ def _refuse_long_retries(
                 fix=f"lower {name}, or raise run.stall.timeout.ms",
             )
     ends_ms = budget_ms + options.timeout_ms
-    if options.parks and budget_ms and settings.exactly_once and ends_ms >= _OPEN_SHARE * transaction_ms:
+    if options.parks and settings.exactly_once and ends_ms >= _OPEN_SHARE * transaction_ms:
         raise ConfigError(
             f"{where} has a retry topic, and its task may stay for retry.run.budget.ms={budget_ms} and wait "
             f"for a last call for timeout_ms={options.timeout_ms}, with its transaction open; that must be "

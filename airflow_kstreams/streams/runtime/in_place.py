@@ -71,7 +71,7 @@ class InPlace:
         :return: it, unless it is made again.
         """
         again, repeating = call.again, self._repeating
-        if repeating.policy.takes(call.error):
+        if repeating.fails_for_now(call):
             now_ms = repeating.now_ms()
             again.failures += 1
             if again.failures == 1:

@@ -110,6 +110,11 @@ class Parking:
         """When the next entry may be called again, None if there is none that waits for that alone."""
         return self._due[0][0] if self._due else None
 
+    def callable_at(self, now_ms: int) -> int:
+        """Return how many entries may be called again at once."""
+        due = sum(due_ms <= now_ms for due_ms, _, _ in self._due)
+        return min(due, self._repeating.station.max_in_flight)
+
     def load(self) -> None:
         """Take in what the store was restored with."""
         found = sorted(self._store.all(), key=lambda entry: entry[0].number)
@@ -147,7 +152,7 @@ class Parking:
         again, turn = call.again, call.turn
         if again.entry is not None:
             return (call,)
-        again.failed = self._policy.takes(call.error)
+        again.failed = self._repeating.fails_for_now(call)
         if again.failed:
             self._coming[turn] = self._coming.get(turn, 0) + 1
         if not self._by_key:
@@ -247,7 +252,7 @@ class Parking:
     def _take_again(self, call: Call, entry: Parked) -> None:
         queue, record, error = self._entries[call.turn], entry.record, call.error
         failures = record.failures + 1
-        repeatable = self._policy.takes(error)
+        repeatable = self._repeating.fails_for_now(call)
         if repeatable and failures < self._policy.attempts:
             due_ms = self._repeating.now_ms() + self._repeating.delay_ms(
                 failures, origin_of_parked(record), record.ordinal

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call, CallContext, Station
-from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
+from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, calls_again_after, delay_after
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.life import Life
@@ -98,6 +98,10 @@ class Repeating:
         call.arguments = station.spec.arguments(key, value)
         return call
 
+    def fails_for_now(self, call: Call) -> bool:
+        """Say whether a call failed and may be made again, if it has calls left."""
+        return calls_again_after(self.policy, call.error)
+
     def delay_ms(self, failures: int, record: Record | None, ordinal: str) -> int:
         """Return how long to wait after a failure; the same in every attempt.
 
@@ -105,7 +109,7 @@ class Repeating:
         :param record: that led to it.
         """
         place = "" if record is None else f"{record.topic()}-{record.partition()}@{record.offset()}"
-        return self.policy.delay_ms(failures, f"{place}/{self.station.node}/{ordinal}")
+        return delay_after(self.policy, failures, f"{place}/{self.station.node}/{ordinal}")
 
     def deliver(self, call: Call) -> None:
         """Take a call that is not repeated any more; what follows from it is told apart by its ordinal."""

@@ -1,9 +1,9 @@
 """What of a task is called again, and for how long the task stays for it.
 
 Rule: what is due is called before further records are chosen. Once the inputs are at their stop, the task
-stays for ``retry.run.budget.ms``, as long as something will be due within it; what is parked then stays so
-until the next run. No commit comes meanwhile but the last one, when the task leaves: it alone may cover the
-stop offsets (``batch/task/end.py``).
+stays for ``retry.run.budget.ms``, as long as something will be due within it, and in any case for as many
+calls of what is due then as may run at once; what is left stays parked until the next run. No commit comes
+meanwhile but the last one, when the task leaves: it alone may cover the stop offsets (``batch/task/end.py``).
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Retries:
         self._budget_ms = budget_ms
         #: When the task leaves, once its inputs are at their stop.
         self._leaves_ms: int | None = None
+        #: Calls that are made before that in any case.
+        self._owed = 0
 
     def load(self) -> dict[str, int]:
         """Take in what the stores were restored with, and return how much is parked, by node."""
@@ -63,9 +65,12 @@ class Retries:
         if _first_due(self._parkings) is None:
             return None
         now_ms = self._now_ms()
-        if self._leaves_ms is not None and now_ms >= self._leaves_ms:
+        if self._leaves_ms is not None and now_ms >= self._leaves_ms and not self._owed:
             return None
-        return next((call for each in self._parkings if (call := each.call_again(now_ms)) is not None), None)
+        call = next((call for each in self._parkings if (call := each.call_again(now_ms)) is not None), None)
+        if call is not None and self._owed:
+            self._owed -= 1
+        return call
 
     def next_in_place(self) -> Call | None:
         """Return a call that is due where its record is; None if there is none."""
@@ -87,8 +92,11 @@ class Retries:
         now_ms = self._now_ms()
         if self._leaves_ms is None:
             self._leaves_ms = now_ms + self._budget_ms
+            self._owed = sum(parking.callable_at(now_ms) for parking in self._parkings)
         due_ms = _first_due(self._parkings)
-        return due_ms is not None and max(due_ms, now_ms) < self._leaves_ms
+        if due_ms is None:
+            return False
+        return max(due_ms, now_ms) < self._leaves_ms or (self._owed > 0 and due_ms <= now_ms)
 
 
 def _first_due(nodes: Sequence[Parking | InPlace]) -> int | None:
