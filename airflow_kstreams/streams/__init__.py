@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         StateStoreError,
         TopologyError,
     )
+    from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
     from airflow_kstreams.streams.graph.store_specs import (
         SessionStoreSpec,
         StoreSpec,
@@ -81,6 +82,7 @@ __all__ = [
     "ProcessorRecord",
     "Punctuation",
     "RecordError",
+    "RetryPolicy",
     "Serde",
     "SessionStore",
     "SessionStoreSpec",
@@ -123,6 +125,7 @@ _HOMES = {
     "ProcessorRecord": "processor.processor",
     "Punctuation": "processor.punctuation",
     "RecordError": "errors",
+    "RetryPolicy": "graph.retry_policy",
     "Serde": "serde.base",
     "SessionStore": "state.stores.session_store",
     "SessionStoreSpec": "graph.store_specs",

@@ -46,6 +46,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         "as many as the largest source of the subtopology that writes it".
     :param partition_grouper: id of the user's own partition grouper; empty for the default, equal ids
         together.
+    :param gives_up: whether some node sends records to the dead-letter topic after their last call.
     """
 
     application_id: str
@@ -53,6 +54,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     subtopologies: tuple[SubtopologyPlan, ...]
     repartition_topics: dict[str, int | None] = {}
     partition_grouper: str = ""
+    gives_up: bool = False
 
     @property
     def sources(self) -> tuple[str, ...]:

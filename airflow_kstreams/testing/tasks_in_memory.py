@@ -16,11 +16,13 @@ the task's stores may hold a part of it, the tasks are not used any more, where 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
@@ -131,9 +133,9 @@ class TasksInMemory:
 
     def run(self, records: Sequence[InMemoryRecord]) -> None:
         """Process records as the slice of a run, to its end; the one that is under way ends first, if it had
-        records. Without records, nothing happens: there is no such run.
+        records. Without records, and with nothing parked, nothing happens: there is no such run.
         """
-        if not records:
+        if not records and not any(map(_has_parked, self._all())):
             return
         if self._fed:
             self.end_run()
@@ -165,10 +167,16 @@ class TasksInMemory:
             task.stop_calls()
 
     def punctuate(self) -> None:
-        """Let the wall-clock timers fire that are due; a task that is not open has none."""
+        """Let the wall-clock timers fire that are due, and call parked records again; a task that is not open
+        has neither.
+        """
         for task in self._all():
+            if task.task_id not in self._opened:
+                continue
             with self._stepping(task):
                 task.punctuate()
+                while task.process(_CHUNK) or task.under_way:
+                    """What is due leads to more that is."""
                 written = self._commit(task)
             self._follow(written)
 
@@ -190,6 +198,7 @@ class TasksInMemory:
             environment=TaskEnvironment(
                 now_ms=lambda: self.now_ms,
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
+                pause=self._pause,
                 make_caller=lambda stations: SeededCaller(stations, seed=self._async_seed),
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
             ),
@@ -203,6 +212,10 @@ class TasksInMemory:
                 task.stores[name].restore_batch(kept)
         self._readers.update(dict.fromkeys(positions, task))
         return task
+
+    def _pause(self, seconds: float) -> None:
+        """Let the time pass that a task waits for, with a record that it cannot leave."""
+        self.now_ms += math.ceil(seconds * 1000)
 
     def _latest_allowed(self, ahead_ms: int) -> LatestAllowed:
         """Go by the machine's time, or by the driver's where that is later: it starts at 0 unless set."""
@@ -235,7 +248,8 @@ class TasksInMemory:
         for task in self._all():
             given = {at: waiting.pop(at) for at in task.group.positions() if at in waiting}
             opened = task.task_id in self._opened
-            if given or (ends and (opened or task.task_id.subtopology in self._upstream)):
+            wanted = opened or task.task_id.subtopology in self._upstream or _has_parked(task)
+            if given or (ends and wanted):
                 for record in self._give(task, given, ends=ends):
                     waiting[record.at].append(record)
 
@@ -255,12 +269,20 @@ class TasksInMemory:
             for at, records in given.items():
                 task.add(at, records)
                 task.group.reached(at, records[-1].position + 1)
-            while task.process(_CHUNK) or task.under_way:
-                if not task.complete and task.commit_due(interval_elapsed=False):
+            while task.process(_CHUNK) or task.under_way or self._waits(task):
+                if not task.group.complete and task.commit_due(interval_elapsed=False):
                     written += self._commit(task)
             if ends:
                 task.close()
             return written + self._commit(task)
+
+    def _waits(self, task: StreamTask) -> bool:
+        """Let the time pass until a parked record is due, if a task chooses no more records before."""
+        due_ms = task.progress.parked_due_ms
+        if not task.sated or due_ms is None:
+            return False
+        self.now_ms = max(self.now_ms, due_ms)
+        return True
 
     def _follow(self, records: Sequence[InMemoryRecord]) -> None:
         """Process records and all that follows from them, each as a slice of its own."""
@@ -296,3 +318,10 @@ class TasksInMemory:
         except BaseException:
             self.failed = task
             raise
+
+
+def _has_parked(task: StreamTask) -> bool:
+    """Say whether records wait in a task's retry topics; it need not be open."""
+    return any(
+        store.approximate_count() for store in task.stores.values() if isinstance(store.spec, RetryStoreSpec)
+    )

@@ -24,7 +24,7 @@ from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.dead_letter_topic import refuse_dead_letter_topic
+from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters, refuse_dead_letter_topic
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.input_topics import InputTopics
@@ -88,7 +88,7 @@ class TopologyTestDriver:
         topics = InMemoryTopics(counts)
         self._outputs = OutputTopics(
             topic_writers(topology, application_id),
-            [checked.dead_letter_topic] if checked.dead_letters else [],
+            [checked.dead_letter_topic] if has_dead_letters(plan, checked) else [],
         )
         self._inputs = InputTopics(topology, application_id, topics)
         self._tasks = TasksInMemory(

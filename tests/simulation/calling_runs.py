@@ -53,6 +53,7 @@ class CallingRuns:
 
     :param topology: made anew for every process.
     :param arrivals: at most two partitions a topic.
+    :param before: is told the number of each run before it begins, from 0 on.
     :param outputs: topics of the user's that it writes.
     """
 
@@ -64,7 +65,9 @@ class CallingRuns:
         *,
         outputs: Sequence[str] = ("out",),
         settings: Mapping[str, object] | None = None,
+        before: Callable[[int], None] = lambda number: None,
     ) -> None:
+        self._before = before
         self._topology = topology
         self._arrivals = arrivals
         self._calls = calls
@@ -92,6 +95,7 @@ class CallingRuns:
         """Play the runs, each process again if it died, and return what they leave."""
         with one_after_the_other():
             for number, run_id in enumerate(RUNS):
+                self._before(number)
                 for topic, arriving in self._arrivals.items():
                     for partition, key, value, timestamp_ms in arriving[number]:
                         self.kafka.append(topic, value, key, partition=partition, timestamp_ms=timestamp_ms)

@@ -1,17 +1,26 @@
-"""A process dies at every port call of three runs whose calls are under way: what stays in Kafka is what the
-same topology leaves with plain functions, undisturbed.
+"""A process dies at every port call of three runs whose calls are under way, or whose records are parked:
+what stays in Kafka is what the same topology leaves with plain functions, undisturbed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, Topology, TumblingWindow, serdes
-from tests.simulation.calling_runs import Arrivals, CallingRuns
+from airflow_kstreams.streams import (
+    KStreamBuilder,
+    RetryPolicy,
+    SlidingWindow,
+    StoreSpec,
+    Topology,
+    TumblingWindow,
+    serdes,
+)
+from tests.simulation.calling_runs import Arrivals, CallingRuns, Left
 from tests.simulation.crash_points import Calls
 
 Mapped = Callable[[Any, Callable[[Any], Any]], Any]
@@ -103,3 +112,118 @@ def test_runs_leave_what_plain_functions_leave_when_a_process_dies_at_any_port_c
         crashing = Calls(last=number, takes_effect=takes_effect)
         left = CallingRuns(lambda: topology(called), ARRIVALS, crashing).run()
         assert left == expected, f"no. {number}, {made}"
+
+
+class Service:
+    """Fails for some counts in some runs.
+
+    :ivar away: the counts for which it fails in the run under way.
+    :ivar calls: what it was called with, by the processes that called it.
+    """
+
+    def __init__(self) -> None:
+        self.away: frozenset[tuple[str, int]] = frozenset()
+        self.calls: list[list[tuple[str, int]]] = [[]]
+
+    def answer(self, value: list[Any]) -> list[Any]:
+        key, count = value
+        self.calls[-1].append((key, count))
+        if (key, count) in self.away:
+            raise ConnectionError
+        return [key, count + 1]
+
+    async def ask(self, value: list[Any]) -> list[Any]:
+        await asyncio.sleep(value[1] % 3 / 100)
+        return self.answer(value)
+
+
+#: By run. In the second one the partition of ``c`` has nothing new.
+AWAY = (
+    frozenset({("a", 1), ("b", 1), ("c", 2)}),
+    frozenset({("a", 1), ("b", 2), ("c", 2)}),
+    frozenset[tuple[str, int]](),
+)
+
+
+def counted_around(service: Service, *, by_calls: bool) -> Topology:
+    """count -> call -> count, in one task."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counted = builder.stream("in").group_by_key()
+    first = counted.aggregate(
+        lambda: ["", 0], lambda key, value, seen: [key, seen[1] + 1], store="first", value_serde=serdes.json()
+    ).to_stream()
+    if by_calls:
+        retry = RetryPolicy(backoff_ms=100, jitter=0, attempts=100)
+        asked = first.map_values_async(
+            service.ask, order="key", retry=retry, timeout_ms=5_000, max_in_flight=2, name="ask"
+        )
+    else:
+        asked = first.map_values(service.answer)
+    second = StoreSpec(name="second", key_serde=serdes.string(), value_serde=serdes.int64(), cached=False)
+    counts = asked.group_by_key(value_serde=serdes.json()).count(store=second)
+    counts.to_stream().send_to("out", value_serde=serdes.int64())
+    asked.send_to("answers", value_serde=serdes.json())
+    return builder.build()
+
+
+def parked_runs(service: Service, calls: Calls, *, by_calls: bool) -> CallingRuns:
+    def topology() -> Topology:
+        service.calls.append([])
+        return counted_around(service, by_calls=by_calls)
+
+    def before(number: int) -> None:
+        service.away = AWAY[number] if by_calls else frozenset()
+        runs.kafka.clock.sleep(60)
+
+    runs = CallingRuns(
+        topology,
+        ARRIVALS,
+        calls,
+        outputs=("out", "answers"),
+        settings={"retry.run.budget.ms": 250},
+        before=before,
+    )
+    return runs
+
+
+def by_key(left: Left) -> tuple[Mapping[Any, Any], Mapping[Any, Any], Mapping[Any, Any]]:
+    """Return what is promised to be the same: the outputs of each key, in order, state, and offsets."""
+    outputs = defaultdict(list)
+    for (topic, _), records in left.outputs.items():
+        for record in records:
+            outputs[topic, record[0]].append(record)
+    state = {changelog: held for changelog, held in left.state.items() if held}
+    return outputs, state, left.committed
+
+
+def calls_by_key(service: Service) -> dict[str, list[int]]:
+    """Return what each key was called with, in order, each once; and check that no process calls anything
+    before what comes before it in its key.
+    """
+    found: dict[str, list[int]] = {}
+    for calls in service.calls:
+        of_process: dict[str, list[int]] = defaultdict(list)
+        for key, count in calls:
+            of_process[key].append(count)
+            if count not in found.setdefault(key, []):
+                found[key].append(count)
+        assert all(counts == sorted(counts) for counts in of_process.values())
+    return found
+
+
+@pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
+def test_runs_leave_what_undisturbed_calls_leave_when_records_are_parked_and_a_process_dies_at_any_port_call(
+    takes_effect: bool,
+) -> None:
+    at_once = Service()
+    expected = by_key(parked_runs(at_once, Calls(), by_calls=False).run())
+    calls, service = Calls(), Service()
+    assert by_key(parked_runs(service, calls, by_calls=True).run()) == expected
+    assert calls_by_key(service) == calls_by_key(at_once)
+    assert sum(map(len, service.calls)) > sum(map(len, at_once.calls)) + 5
+    for number, made in enumerate(calls.made):
+        service = Service()
+        crashing = Calls(last=number, takes_effect=takes_effect)
+        left = parked_runs(service, crashing, by_calls=True).run()
+        assert by_key(left) == expected, f"no. {number}, {made}"
+        assert calls_by_key(service) == calls_by_key(at_once)

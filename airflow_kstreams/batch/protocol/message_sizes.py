@@ -20,6 +20,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def small_topics(
         **dict.fromkeys(plan.repartition_topics, "repartition topic"),
         **dict.fromkeys(plan.changelogs, "changelog"),
     }
-    if settings.dead_letters:
+    if has_dead_letters(plan, settings):
         roles[settings.dead_letter_topic] = "dead-letter topic"
     return tuple(
         f"{roles[topic]} {topic} takes records of at most {limits[topic]:,} bytes ({MAX_BYTES}), its input "

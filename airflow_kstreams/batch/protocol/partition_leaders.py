@@ -17,6 +17,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters
 
 
 def written_topics(
@@ -34,7 +35,7 @@ def written_topics(
     for sub in (sub for plan in plans for sub in plan.subtopologies):
         if subtopology in (None, sub.id):
             topics |= {*sub.changelogs.values(), *sub.sinks}
-    if settings is not None and settings.dead_letters:
+    if settings is not None and any(has_dead_letters(plan, settings) for plan in plans):
         topics.add(settings.dead_letter_topic)
     return topics
 

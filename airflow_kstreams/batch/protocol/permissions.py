@@ -16,6 +16,7 @@ from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters
 
 #: Where the brokers keep committed offsets and the states of transactions.
 BROKERS_OWN = ("__consumer_offsets", "__transaction_state")
@@ -36,7 +37,7 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
             found += [_topic(topic, "intermediate topic", each) for each in (Operation.READ, Operation.WRITE)]
     for topic in sorted(plan.changelogs):
         found += _owned(topic, "changelog")
-    if settings.dead_letters:
+    if has_dead_letters(plan, settings):
         topic = settings.dead_letter_topic
         if not settings.errors_dead_letter_queue_topic_name:
             found.append(_topic(topic, "dead letters", Operation.CREATE))
@@ -47,7 +48,7 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     kept_locally = plan.changelogs if settings.state_dir else ()
     internal = internal_settings(plan)
     found += [_settings(topic, kept_locally=topic in kept_locally) for topic in internal]
-    letters = [settings.dead_letter_topic] if settings.dead_letters else []
+    letters = [settings.dead_letter_topic] if has_dead_letters(plan, settings) else []
     theirs = dict.fromkeys([*plan.sources, *plan.outputs, *letters])
     found += [_limit(topic) for topic in theirs if topic not in internal]
     group = Permission(

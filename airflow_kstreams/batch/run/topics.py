@@ -38,9 +38,10 @@ from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
+from airflow_kstreams.streams.protocol_topics import RETRY_ENDING
 from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.dead_letter_topic import refuse_dead_letter_topic
+from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters, refuse_dead_letter_topic
 
 #: Raises if what the broker says of the topics means that something is lost.
 RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]
@@ -142,7 +143,7 @@ def _limits(
 ) -> dict[str, int]:
     """Return ``max.message.bytes`` of the topics that exist and that records of the topology are in."""
     held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
-    if settings.dead_letters:
+    if has_dead_letters(plan, settings):
         held |= admin.describe_topics([settings.dead_letter_topic]).keys()
     return max_message_bytes(admin, held)
 
@@ -209,7 +210,7 @@ def _ensure_dead_letter_topic(
 
     :param largest: what the inputs hold; repartition topics hold more, and theirs may be letters, too.
     """
-    if not settings.dead_letters:
+    if not has_dead_letters(plan, settings):
         return
     refuse_dead_letter_topic(plan, settings)
     topic = settings.dead_letter_topic
@@ -265,8 +266,15 @@ def _create_internal(
         for topic in plan.repartition_topics
         if topic not in found
     ]
+    # What is parked may be held twice: as its node got it, and as it was consumed.
+    twice = with_room(2 * largest)
     wanted += [
-        topic_spec(changelog, tasks[subtopology], {**room, **changelog_settings(plan, changelog)}, settings)
+        topic_spec(
+            changelog,
+            tasks[subtopology],
+            {**(twice if changelog.endswith(RETRY_ENDING) else room), **changelog_settings(plan, changelog)},
+            settings,
+        )
         for changelog, subtopology in plan.changelogs.items()
         if changelog not in found
     ]

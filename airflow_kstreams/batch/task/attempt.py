@@ -275,6 +275,7 @@ class TaskAttempt:
                 partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
                 latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),
                 dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
+                pause=self._clock.sleep,
                 make_caller=self._setup.make_caller,
             ),
         )

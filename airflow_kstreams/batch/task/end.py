@@ -91,7 +91,11 @@ class BoundedEnd:
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
     ) -> bool:
-        """Say whether the task is at a commit point that is due."""
+        """Say whether the task is at a commit point that is due. A task that stays at its stop offsets, to
+        call parked records again, commits when it leaves.
+        """
+        if self._task.group.complete:
+            return False
         return self._task.commit_due(interval_elapsed=interval_elapsed, processed=processed)
 
     def anything_to_commit(self, *, opened: bool) -> bool:

@@ -145,7 +145,11 @@ class TaskLoop:
         """
         if not self._unfinished_turn:
             # While calls run, it is for them that the task waits.
-            self._fetch(0.0 if self._task.under_way else wait_seconds)
+            wait_seconds = 0.0 if self._task.under_way else wait_seconds
+            if self._task.sated:
+                self._clock.sleep(wait_seconds)  # the next parked record is not due yet
+            else:
+                self._fetch(wait_seconds)
         turn_ends = self._clock.monotonic_seconds() + self._end.turn_seconds
         progressed = self._unfinished_turn = False
         while not self._unfinished_turn and self._process():

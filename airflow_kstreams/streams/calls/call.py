@@ -38,7 +38,7 @@ class CallContext:
         *,
         timestamp_ms: int,
         headers: Headers | None,
-        ordinal: int,
+        ordinal: str,
     ) -> None:
         self.task_id = station.task_id
         self.node = station.node
@@ -73,7 +73,9 @@ class CallContext:
         """A name of this call that is the same in every attempt:
         ``<application>/<topic>-<partition>@<offset>/<node>/<ordinal>``.
 
-        The ordinal counts the calls that the node makes for one consumed record. In ``at_least_once`` a
+        The ordinal counts the calls that the node makes for one consumed record; below a node with
+        ``retry=``, those that one call of that node leads to, behind the ordinal of that call: ``0.1``.
+        In ``at_least_once`` a
         record of an intermediate topic may stand there twice, under two offsets: there the key is stable for
         input topics only.
 
@@ -138,10 +140,12 @@ class Call:
     :ivar started: loop or monotonic seconds, while it runs.
     :ivar result: what the function returned.
     :ivar error: why there is no result.
+    :ivar again: what is known of a call that is made again when it fails; None if this one never is.
     :ivar turn: what calls of the same key have in common, where one waits for the other.
     """
 
     __slots__ = (
+        "again",
         "arguments",
         "context",
         "error",
@@ -169,6 +173,7 @@ class Call:
         self.given_up = False
         self.started = 0.0
         self.turn: Any = None
+        self.again: Any = None
 
     def invoke(self) -> Any:
         """Call the function; of a coroutine function this gives the coroutine."""

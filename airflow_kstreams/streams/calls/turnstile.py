@@ -22,6 +22,7 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call, CallEndedError, Station
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.graph.retry_policy import calls_again_after
 
 
 class Turnstile:
@@ -90,6 +91,9 @@ class Turnstile:
 
 
 def _ends_task(station: Station, error: Exception) -> bool:
+    retry = station.options.retry
+    if retry is not None and calls_again_after(retry, error):
+        return False
     return station.failure_ends_task or isinstance(error, KStreamsError)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
+from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
 
 #: Which calls of a node may run at the same time, and what is promised of what they give.
 #:
@@ -33,6 +34,7 @@ class CallOptions:
     :param max_in_flight: the most calls that run at once, in one task.
     :param order: see ``CallOrder``.
     :param timeout_ms: after which a call is given up.
+    :param retry: when a failed call is made again; None: never.
     :param threads: whether the function is a plain one, which runs on a thread.
     :param resource: makes the context manager whose object the calls of a task share; None for none.
     :param implicit: whether the function was not written to be called so: a plain operator's, in a task with
@@ -42,9 +44,15 @@ class CallOptions:
     max_in_flight: int = 64
     order: CallOrder = "partition"
     timeout_ms: int = 30_000
+    retry: RetryPolicy | None = None
     threads: bool = False
     resource: ResourceFactory | None = None
     implicit: bool = False
+
+    @property
+    def parks(self) -> bool:
+        """Whether records whose call failed are parked in a retry topic."""
+        return self.retry is not None and self.order != "partition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

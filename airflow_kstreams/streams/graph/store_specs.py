@@ -107,6 +107,22 @@ class SessionStoreSpec(StoreSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetryStoreSpec(StoreSpec):
+    """A store of the records that wait for a later call of an asynchronous node. Its changelog is the node's
+    retry topic, ``<application id>-<name>``.
+
+    :param input_keys: serde of the keys that the node gets.
+    :param input_values: serde of the values that the node gets.
+    """
+
+    input_keys: Serde
+    input_values: Serde
+
+    #: Kind of store.
+    type: ClassVar[str] = "retry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinStoreSpec(StoreSpec):
     """A store of the elements that one side of a windowed join keeps for the other: several per key, each
     with its time.

@@ -10,6 +10,8 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_called_functions, refuse_unfilled
 from airflow_kstreams.streams.graph.calls import CallOptions, CallOrder, ResourceFactory
 from airflow_kstreams.streams.graph.nodes import Operator
+from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_store
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.kstream.known import KnownStream
 from airflow_kstreams.streams.kstream.operators.asynchronous import (
     FILTER,
@@ -21,6 +23,7 @@ from airflow_kstreams.streams.kstream.operators.asynchronous import (
     Asynchronous,
     Shape,
 )
+from airflow_kstreams.streams.serde.parked import parked_keys, parked_records
 
 
 class CallingStream:
@@ -32,13 +35,14 @@ class CallingStream:
     def __init__(self, known: KnownStream) -> None:
         self._known = known
 
-    def map_values_async(
+    def map_values_async(  # noqa: PLR0913  (options)
         self,
         mapper: AsyncFunction,
         *,
         max_in_flight: int = 64,
         order: CallOrder = "partition",
         timeout_ms: int = 30_000,
+        retry: RetryPolicy | None = None,
         threads: bool = False,
         resource: ResourceFactory | None = None,
         name: str | None = None,
@@ -59,11 +63,14 @@ class CallingStream:
             promised of the order in sinks of topics of yours either.
         :param timeout_ms: after so long a call is cancelled and fails with ``CallTimeoutError``; it may take
             effect all the same. Must be less than ``run.stall.timeout.ms``.
+        :param retry: when a failed call is made again, and its record parked meanwhile; needs ``name``. Never
+            unless given.
         :param threads: whether calls run on threads, ``num.threads.per.task`` for all such nodes of a task.
         :param resource: makes an asynchronous context manager, as an HTTP session or a pool of connections
             is; each task enters it once, before the first record, and leaves it at its end.
-        :param name: of the node, for messages and idempotency keys; numbered unless given.
-        :raises TopologyError: the mapper is no such function, or an option cannot be.
+        :param name: of the node, for messages, idempotency keys and the retry topic; numbered unless given.
+        :raises TopologyError: the mapper is no such function, an option cannot be, or ``retry`` lacks a name
+            or a serde.
 
         >>> import asyncio
         >>> async def price_of(article):
@@ -80,19 +87,21 @@ class CallingStream:
             max_in_flight=max_in_flight,
             order=order,
             timeout_ms=timeout_ms,
+            retry=retry,
             threads=threads,
             resource=resource,
         )
         known = self._called(MAP_VALUES, "mapper", mapper, options, name)
         return self._new(known.with_new_value("map_values_async"))
 
-    def map_async(
+    def map_async(  # noqa: PLR0913  (options)
         self,
         mapper: AsyncFunction,
         *,
         max_in_flight: int = 64,
         order: CallOrder = "partition",
         timeout_ms: int = 30_000,
+        retry: RetryPolicy | None = None,
         threads: bool = False,
         resource: ResourceFactory | None = None,
         name: str | None = None,
@@ -114,19 +123,21 @@ class CallingStream:
             max_in_flight=max_in_flight,
             order=order,
             timeout_ms=timeout_ms,
+            retry=retry,
             threads=threads,
             resource=resource,
         )
         known = self._called(MAP, "mapper", mapper, options, name)
         return self._new(known.with_new_key("map_async").with_new_value("map_async"))
 
-    def filter_async(
+    def filter_async(  # noqa: PLR0913  (options)
         self,
         predicate: AsyncFunction,
         *,
         max_in_flight: int = 64,
         order: CallOrder = "partition",
         timeout_ms: int = 30_000,
+        retry: RetryPolicy | None = None,
         threads: bool = False,
         resource: ResourceFactory | None = None,
         name: str | None = None,
@@ -148,18 +159,20 @@ class CallingStream:
             max_in_flight=max_in_flight,
             order=order,
             timeout_ms=timeout_ms,
+            retry=retry,
             threads=threads,
             resource=resource,
         )
         return self._new(self._called(FILTER, "predicate", predicate, options, name))
 
-    def flat_map_values_async(
+    def flat_map_values_async(  # noqa: PLR0913  (options)
         self,
         mapper: AsyncFunction,
         *,
         max_in_flight: int = 64,
         order: CallOrder = "partition",
         timeout_ms: int = 30_000,
+        retry: RetryPolicy | None = None,
         threads: bool = False,
         resource: ResourceFactory | None = None,
         name: str | None = None,
@@ -181,19 +194,21 @@ class CallingStream:
             max_in_flight=max_in_flight,
             order=order,
             timeout_ms=timeout_ms,
+            retry=retry,
             threads=threads,
             resource=resource,
         )
         known = self._called(FLAT_MAP_VALUES, "mapper", mapper, options, name)
         return self._new(known.with_new_value("flat_map_values_async"))
 
-    def foreach_async(
+    def foreach_async(  # noqa: PLR0913  (options)
         self,
         action: AsyncFunction,
         *,
         max_in_flight: int = 64,
         order: CallOrder = "partition",
         timeout_ms: int = 30_000,
+        retry: RetryPolicy | None = None,
         threads: bool = False,
         resource: ResourceFactory | None = None,
         name: str | None = None,
@@ -218,6 +233,7 @@ class CallingStream:
             max_in_flight=max_in_flight,
             order=order,
             timeout_ms=timeout_ms,
+            retry=retry,
             threads=threads,
             resource=resource,
         )
@@ -234,12 +250,34 @@ class CallingStream:
         check_called_functions(shape.type, threads=options.threads, **{argument: function})
         given = len(shape.arguments(None, None))
         refuse_unfilled(shape.type, function, given, resource=options.resource is not None)
-        operator = Asynchronous(shape=shape, function=function, calls=_checked(shape.type, options))
+        operator = Asynchronous(shape=shape, function=function, calls=_checked(shape.type, options, name))
         kind = shape.type.removesuffix("_async").replace("_", "").upper()
         if name is None:
             return self._known.behind(f"KSTREAM-{kind}-ASYNC", operator)
         self._known.graph.topology.add_operator(name, operator, self._known.node)
+        if options.retry is not None and options.parks:
+            self._known.graph.topology.add_state_store(
+                self._retry_store(name, options.retry, shape.type), name
+            )
         return self._known.at(name)
+
+    def _retry_store(self, name: str, retry: RetryPolicy, call: str) -> RetryStoreSpec:
+        """Return the store of what a node parks.
+
+        :raises TopologyError: a serde is missing.
+        """
+        graph, known = self._known.graph, self._known.serdes
+        option, of = "RetryPolicy(key_serde)", f"{call}(retry=)"
+        keys = graph.serde("key", retry.key_serde, known, of, option=option)
+        values = graph.serde("value", retry.value_serde, known, of, option=option.replace("key", "value"))
+        return RetryStoreSpec(
+            name=retry_store(name),
+            key_serde=parked_keys(),
+            value_serde=parked_records(keys, values),
+            cached=False,
+            input_keys=keys,
+            input_values=values,
+        )
 
     def _new(self, known: KnownStream) -> Self:
         """Return a stream of the same kind further down: a windowed one stays windowed."""
@@ -257,17 +295,27 @@ class CallingStream:
         return self._new(self._known.behind(kind, operator).with_new_key(call).with_new_value(call))
 
 
-def _checked(call: str, options: CallOptions) -> CallOptions:
-    for name in ("max_in_flight", "timeout_ms"):
-        number = getattr(options, name)
+def _checked(call: str, options: CallOptions, name: str | None) -> CallOptions:
+    for option in ("max_in_flight", "timeout_ms"):
+        number = getattr(options, option)
         if type(number) is not int or number < 1:
             raise TopologyError(
-                f"{call} at {call_site()} has {name}={number!r}", fix="give a whole number from 1 on"
+                f"{call} at {call_site()} has {option}={number!r}", fix="give a whole number from 1 on"
             )
     if options.order not in get_args(CallOrder):
         raise TopologyError(
             f"{call} at {call_site()} has order={options.order!r}",
             fix=f"choose one of: {', '.join(get_args(CallOrder))}",
+        )
+    if options.retry is not None and not isinstance(options.retry, RetryPolicy):
+        raise TopologyError(
+            f"{call} at {call_site()} is given {type(options.retry).__name__} as retry",
+            fix="pass a RetryPolicy, e.g. retry=RetryPolicy(attempts=5)",
+        )
+    if options.retry is not None and name is None:
+        raise TopologyError(
+            f"{call} at {call_site()} has retry= and no name=",
+            fix="name the node: parked records are found again by that name when the topology has changed",
         )
     if options.resource is not None and not callable(options.resource):
         raise TopologyError(

@@ -88,6 +88,10 @@ class ErrorHandling:
         policy = self._processing
         return None if policy == "fail" else lambda error, node: self._handle(error, node, policy)
 
+    def dead_letter(self, error: Exception, node: str) -> None:
+        """Send the record being processed to the dead-letter topic, whatever the policy for errors is."""
+        self._handle(error, node, "dead-letter")
+
     def undecodable(self, error: Exception, node: str) -> None:
         """Handle what decoding a record raised, or what its timestamp keeps from being processed.
 

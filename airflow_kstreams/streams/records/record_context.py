@@ -10,15 +10,17 @@ class TaskRecordContext:
     processing.
 
     ``record`` is None while caches are flushed at a commit point and while timers call back.
-    ``replaced_headers`` are those a processor gave its result, None to inherit the record's.
+    ``replaced_headers`` are those a processor gave its result, None to inherit the record's. ``branch`` is
+    the ordinal of the call of a retrying node that led here, empty for none.
     """
 
-    __slots__ = ("record", "replaced_headers", "timestamp_ms")
+    __slots__ = ("branch", "record", "replaced_headers", "timestamp_ms")
 
     def __init__(self, *, timestamp_ms: int = 0) -> None:
         self.record: Record | None = None
         self.timestamp_ms = timestamp_ms
         self.replaced_headers: Headers | None = None
+        self.branch = ""
 
     def headers(self) -> Headers | None:
         """Return the headers that results have: those of the record being processed, unless replaced."""

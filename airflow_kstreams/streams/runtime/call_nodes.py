@@ -8,8 +8,12 @@ from typing import Any
 from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
+from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
 from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.settings import ApplicationSettings
+
+#: Of a transaction's timeout, the share for which a task that stays may keep it open.
+_OPEN_SHARE = 0.8
 
 
 def delivery(
@@ -68,4 +72,35 @@ def refuse_long_calls(node: str, spec: CallSpec, settings: ApplicationSettings, 
             f"task {task_id}: a call of node {node!r} may take timeout_ms={timeout_ms}, and a run without "
             f"progress for run.stall.timeout.ms={stall_ms} fails",
             fix="give the node a smaller timeout_ms, or raise run.stall.timeout.ms",
+        )
+    if spec.options.retry is not None:
+        _refuse_long_retries(node, spec.options, spec.options.retry, settings, task_id)
+
+
+def _refuse_long_retries(
+    node: str, options: CallOptions, retry: RetryPolicy, settings: ApplicationSettings, task_id: str
+) -> None:
+    """Refuse what could look like a standstill, or outlast a transaction.
+
+    :raises ConfigError: it could.
+    """
+    where, budget_ms = f"task {task_id}: node {node!r}", settings.retry_run_budget_ms
+    stall_ms, transaction_ms = settings.run_stall_timeout_ms, settings.transaction_timeout_ms
+    for name, longest_ms in (
+        ("backoff_max_ms", retry.backoff_max_ms),
+        ("retry.run.budget.ms", budget_ms if options.parks else 0),
+    ):
+        if longest_ms >= stall_ms:
+            raise ConfigError(
+                f"{where} may wait for {name}={longest_ms} before it calls again, and a run without progress "
+                f"for run.stall.timeout.ms={stall_ms} fails",
+                fix=f"lower {name}, or raise run.stall.timeout.ms",
+            )
+    ends_ms = budget_ms + options.timeout_ms
+    if options.parks and settings.exactly_once and ends_ms >= _OPEN_SHARE * transaction_ms:
+        raise ConfigError(
+            f"{where} has a retry topic, and its task may stay for retry.run.budget.ms={budget_ms} and wait "
+            f"for a last call for timeout_ms={options.timeout_ms}, with its transaction open; that must be "
+            f"less than 80 % of transaction.timeout.ms={transaction_ms}",
+            fix="lower retry.run.budget.ms or timeout_ms, or raise transaction.timeout.ms",
         )

@@ -99,31 +99,28 @@ class Crossings:
                     here = True
             about = None
             if wants_context:
-                ordinal = 0
-                if context.record is not None:
-                    ordinal = life.ordinals.get(node, 0)
-                    life.ordinals[node] = ordinal + 1
                 about = CallContext(
                     station,
                     context.record,
                     timestamp_ms=context.timestamp_ms,
                     headers=context.headers(),
-                    ordinal=ordinal,
+                    ordinal=life.next_ordinal(node, context.branch),
                 )
             call = Call(station, life, key, value, about)
             call.arguments = arguments(key, value)
             if here:
                 _call_here(call)
-                self._keep_place(call, delivered)
+                self.keep_place(call, delivered)
                 return
             life.size_bytes += size_of(key) + size_of(value)
             life.pending += 1
-            self._keep_place(call, delivered)
+            self.keep_place(call, delivered)
             self.start(call)
 
         return run
 
-    def _keep_place(self, call: Call, delivered: Callable[[Call], None]) -> None:
+    def keep_place(self, call: Call, delivered: Callable[[Call], None]) -> None:
+        """Leave to the next stage what takes a call once it has ended."""
         moment = self._moment
         self.entries.append(
             Entry(self.stage + 1, self._context, delivered, (call,), moment=moment, call=call)

@@ -5,6 +5,8 @@ once. A record enters the next stage when it is the first of its stage and all c
 ended. With the last stage it is released: what it wrote, changed and counted is part of the next commit, and
 the committable offset moves behind it. A commit point, and a commit that user code asked for, are part of the
 life of their record: tables emit in it, each in its stage, behind all else that the record brought about.
+The call of a parked record (``parking.py``) runs beside the lives; when it has ended, a life of its own takes
+what it gave through the stages.
 
 Invariant: between two releases, everything that a commit would hold is as of the last record released.
 
@@ -44,7 +46,8 @@ class Lanes:
     :param released: records released by earlier attempts.
     :param read: counts what is released, by topic.
     :ivar commit_requested: whether the record released last asked for a commit.
-    :ivar at_point: whether it is a commit point.
+    :ivar at_point: whether it is a commit point, and nothing of the task's own has come behind it.
+    :ivar parked: node -> records in its retry topic, those of released lives.
     :ivar hungry: whether there is room for more records than have been fetched.
     """
 
@@ -65,6 +68,9 @@ class Lanes:
         self._context = topology.context
         self._last = topology.stages.last
         self._caller = caller
+        self._running = 0
+        self._retries = topology.retries
+        self.parked: dict[str, int] = {}
         self._room = room
         self._points_every = points_every
         self._chosen = released
@@ -77,7 +83,7 @@ class Lanes:
         self.commit_requested = False
         self.at_point = points_every > 0 and released % points_every == 0
         self.hungry = False
-        topology.crossings.start = caller.start
+        topology.crossings.start = self._start
 
     @property
     def idle(self) -> bool:
@@ -90,6 +96,16 @@ class Lanes:
         can be.
         """
         return not self._topology.cached or self.at_point or self.idle
+
+    @property
+    def sated(self) -> bool:
+        """Whether there was no room for another record when one was to be chosen last."""
+        return not self.hungry and not self._may_choose
+
+    @property
+    def parked_due_ms(self) -> int | None:
+        """When the next parked record is due, epoch milliseconds; None when none is parked."""
+        return self._retries.parked_due_ms if any(self.parked.values()) else None
 
     def moved(self) -> bool:
         """Say whether a call has ended since this was asked last."""
@@ -120,18 +136,30 @@ class Lanes:
             released += number
             if halted or released >= limit:
                 return released
-            if self._choose():
+            again = self._call_again()
+            if self._choose() and not again:
                 continue
             wait = min(patience, ends - time.monotonic())
+            if again and wait > 0:
+                continue
             if released or self.idle or wait <= 0:
                 return released
-            self._note(self._caller.ended(wait))
+            self._await_call(wait)
 
     def settle(self) -> None:
         """Wait until nothing is under way."""
         while not self.idle:
-            self._note(self._caller.ended(min(1.0, self._caller.patience_seconds)))
+            self._repeat_in_place()
+            self._await_call(min(1.0, self._caller.patience_seconds))
             self._advance(sys.maxsize, halting=False)
+
+    def load(self) -> None:
+        """Take in what is parked, once the stores are restored."""
+        self.parked = self._retries.load()
+
+    def stays(self) -> bool:
+        """Say whether the task is to stay though its inputs are at their stop."""
+        return not self.idle or self._retries.stays()
 
     def step(self, *callbacks: NodeCallbacks, timestamp_ms: int | None = None) -> None:
         """Let nodes do something between two records, and wait until all that follows from it is done.
@@ -156,7 +184,9 @@ class Lanes:
     def flush(self) -> None:
         """Emit what is cached, unless that was done with the record released last."""
         if self._topology.cached and self.idle:
+            at_point = self.at_point
             self.step(self._topology.flushes)
+            self.at_point = at_point
 
     def ask_for_point(self) -> None:
         """Make the next record chosen a commit point."""
@@ -165,7 +195,7 @@ class Lanes:
     def tick(self) -> bool:
         """Let the wall-clock timers fire that are due, each in its stage, behind what is under way.
 
-        :return: whether any has fired since this was asked last.
+        :return: whether any has fired, or a parked record was called again, since this was asked last.
         """
         due = [
             stage
@@ -192,7 +222,7 @@ class Lanes:
         """Begin the records that there is room for, some at a time, and say whether there were any."""
         chosen = 0
         self.hungry = False
-        while chosen < _CHOSEN_AT_ONCE and not self._runner.failing and self._room.left:
+        while chosen < _CHOSEN_AT_ONCE and self._may_choose:
             run = self._group.choose(1)
             if run is None:
                 self.hungry = True
@@ -200,6 +230,10 @@ class Lanes:
             self._begin(run)
             chosen += 1
         return chosen > 0
+
+    @property
+    def _may_choose(self) -> bool:
+        return self._room.left and not self._runner.failing and not self._retries.full
 
     def _begin(self, run: RecordRun) -> None:
         time_ms = run.stream_times_ms[0] if run.stream_times_ms else -1
@@ -223,10 +257,48 @@ class Lanes:
         self._runner.run(life, stage, run)
         self._room.size_bytes += life.size_bytes - before
 
+    def _start(self, call: Call) -> None:
+        self._running += 1
+        self._caller.start(call)
+
+    def _await_call(self, seconds: float) -> None:
+        """Wait until a call has ended or is to be repeated, for some time at most."""
+        if self._running:
+            self._note(self._caller.ended(seconds))
+        else:
+            self._retries.await_in_place(seconds)
+
     def _note(self, ended: Sequence[Call]) -> None:
         for call in ended:
-            self._room.ended(call)
+            if call.again is None:
+                self._room.ended(call)
+                continue
+            for done in call.again.node.ended(call):
+                life = self._room.ended(done)
+                if life.again:
+                    self._run(life, 0)
+                    self._queues[0].append(life)
         self._moves += len(ended)
+        self._running -= len(ended)
+
+    def _call_again(self) -> bool:
+        """Make the calls again that are due, as far as there is room, and say whether there were any."""
+        if self._runner.failing:
+            return False
+        begun = self._repeat_in_place()
+        while self._room.left and (call := self._retries.next_parked()) is not None:
+            self._room.enter(call.owner)
+            self._start(call)
+            begun += 1
+        self._moves += begun
+        return begun > 0
+
+    def _repeat_in_place(self) -> int:
+        begun = 0
+        while (call := self._retries.next_in_place()) is not None:
+            self._start(call)
+            begun += 1
+        return begun
 
     def _advance(self, limit: int, *, halting: bool = True) -> tuple[int, bool]:
         """Move lives on, in order.
@@ -255,7 +327,12 @@ class Lanes:
         self._changes.add(life.changes)
         if life.commit:
             self.commit_requested = True
-        if life.taken is not None:
+        for node, change in life.parked.items():
+            self.parked[node] += change
+        self._ticked = self._ticked or life.again
+        if life.taken is None:
+            self.at_point = False
+        else:
             self._group.release(life.taken)
             self._read[life.topic] += 1
             self.at_point = life.point

@@ -23,7 +23,17 @@ class Entry:
     :ivar call: whose answer it takes, None if it takes none.
     """
 
-    __slots__ = ("arguments", "call", "function", "headers", "moment", "record", "stage", "timestamp_ms")
+    __slots__ = (
+        "arguments",
+        "branch",
+        "call",
+        "function",
+        "headers",
+        "moment",
+        "record",
+        "stage",
+        "timestamp_ms",
+    )
 
     def __init__(
         self,
@@ -42,6 +52,7 @@ class Entry:
         self.timestamp_ms = context.timestamp_ms
         headers = context.replaced_headers
         self.headers: Headers | None = None if headers is None else [*headers]
+        self.branch = context.branch
         self.function = function
         self.arguments = arguments
 
@@ -50,6 +61,7 @@ class Entry:
         context.record = self.record
         context.timestamp_ms = self.timestamp_ms
         context.replaced_headers = self.headers
+        context.branch = self.branch
         self.function(*self.arguments)
 
 
@@ -57,6 +69,7 @@ class Life:
     """A record under way, or a step of the task's own that must keep its place among records.
 
     :ivar taken: the record in its group; None for a step of the task's own.
+    :ivar again: whether a parked record is called again in it.
     :ivar topic: of the record.
     :ivar time_ms: stream time of the topic at the record.
     :ivar timestamp_ms: of the record.
@@ -67,16 +80,19 @@ class Life:
     :ivar counts: of the nodes of these stages.
     :ivar point: whether results that wait for a commit point are emitted behind it.
     :ivar commit: whether a commit was asked for.
+    :ivar parked: node -> by how many it changes the number of records in the node's retry topic.
     :ivar size_bytes: what it takes up, about.
     """
 
     __slots__ = (
+        "again",
         "at_end",
         "changes",
         "commit",
         "counts",
         "entries",
         "ordinals",
+        "parked",
         "pending",
         "point",
         "size_bytes",
@@ -96,11 +112,19 @@ class Life:
         self.pending = 0
         self.changes: list[StoreChanges] = []
         self.counts: LeftOutCounts = []
+        self.again = False
         self.point = False
         self.commit = False
         self.size_bytes = 0
-        #: Node -> calls that it made for the consumed record.
-        self.ordinals: dict[str, int] = {}
+        self.parked: dict[str, int] = {}
+        #: Node and branch -> calls that it made for the consumed record.
+        self.ordinals: dict[tuple[str, str], int] = {}
+
+    def next_ordinal(self, node: str, branch: str) -> str:
+        """Count a call of a node, and return its ordinal."""
+        number = self.ordinals.get((node, branch), 0)
+        self.ordinals[node, branch] = number + 1
+        return f"{branch}.{number}" if branch else str(number)
 
     def waits_for(self) -> str:
         """Say, for messages, which calls it waits for."""

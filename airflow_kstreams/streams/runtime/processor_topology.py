@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.call import Call, Station
 from airflow_kstreams.streams.codegen.fused_loop import fused_loop
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
 from airflow_kstreams.streams.codegen.source_loop import RunBatch, Stepping, stepping_loop
@@ -26,10 +26,12 @@ from airflow_kstreams.streams.graph.nodes import (
     SinkNode,
     SourceNode,
 )
+from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_store
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.graph.services import ignore_updates
 from airflow_kstreams.streams.graph.stages import stages_of
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.graph.threads import on_threads
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import Counters
@@ -43,8 +45,12 @@ from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestam
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.call_nodes import delivery, plain_calls, refuse_long_calls
 from airflow_kstreams.streams.runtime.crossings import Crossings
+from airflow_kstreams.streams.runtime.in_place import InPlace
 from airflow_kstreams.streams.runtime.kept_values import given_alone
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
+from airflow_kstreams.streams.runtime.parking import Parking
+from airflow_kstreams.streams.runtime.repeated_call import Repeating
+from airflow_kstreams.streams.runtime.retries import Retries
 from airflow_kstreams.streams.runtime.sinks import sink_code
 from airflow_kstreams.streams.runtime.staged_topology import NodeCallbacks, StagedTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
@@ -82,6 +88,7 @@ class ProcessorTopology:
         self.produce = produce
         self._partition_count = environment.partition_count
         self._latest_allowed = environment.latest_allowed
+        self._pause = environment.pause
         self.record_context = TaskRecordContext()
         if settings.num_threads_per_task > 1:
             subtopology = dataclasses.replace(
@@ -148,6 +155,8 @@ class ProcessorTopology:
         self._sources: dict[str, tuple[SourceNode, Mapping[str, Forward]]] = {}
         #: Sources whose records go to one node.
         self._alone = given_alone(subtopology.nodes)
+        self._parkings: list[Parking] = []
+        self._in_place: list[InPlace] = []
         self._parents = {node.name: parents(node) for node in subtopology.nodes}
         self._bind()
         self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
@@ -216,8 +225,10 @@ class ProcessorTopology:
         early: list[dict[str, Any]] = [{} for _ in range(last)]
         for node in self._subtopology.nodes:
             for name in connected_stores(node):
-                if of[node.name] < last:
-                    early[of[node.name]][name] = self.stores[name]
+                parks = isinstance(self._specs[name], RetryStoreSpec)
+                stage = self.stages.gives_in[node.name] if parks else of[node.name]
+                if stage < last:
+                    early[stage][name] = self.stores[name]
         return StagedTopology(
             stages=self.stages,
             crossings=self.crossings,
@@ -229,6 +240,13 @@ class ProcessorTopology:
             cached={node: of[node] for node in self._flushes},
             flushes=self._callbacks(self._flushes),
             requests=self,
+            retries=Retries(
+                self._parkings,
+                self._in_place,
+                now_ms=self.wall_clock.now_ms,
+                pause=self._pause,
+                budget_ms=self._settings.retry_run_budget_ms,
+            ),
             begin=self.run,
         )
 
@@ -266,7 +284,41 @@ class ProcessorTopology:
         self.stations.append(station)
         delivered = delivery(node, give, failed, self.errors.handle)
         station.failure_ends_task = failed is None and self.errors.handle is None
+        if spec.options.retry is not None:
+            return self._repeated(station, spec.options.retry, delivered)
         return self.crossings.calling(station, delivered, alone=self._alone.issuperset(self._parents[node]))
+
+    def _repeated(self, station: Station, policy: RetryPolicy, delivered: Callable[[Call], None]) -> Forward:
+        """Make the closure of an asynchronous node whose calls are made again."""
+        node, context = station.node, self.record_context
+        repeating = Repeating(
+            station,
+            policy,
+            stage=self.stages.gives_in[node],
+            now_ms=self.wall_clock.now_ms,
+            context=context,
+            delivered=delivered,
+            letter=lambda error: self.errors.dead_letter(error, node),
+        )
+        if not station.options.parks:
+            budget_ms = self._settings.retry_run_budget_ms
+            in_place = InPlace(repeating, crossings=self.crossings, context=context, budget_ms=budget_ms)
+            self._in_place.append(in_place)
+            return in_place.forward()
+        name = retry_store(node)
+        spec = self._specs[name]
+        if not isinstance(spec, RetryStoreSpec):
+            raise TypeError(f"store {name!r} of a retrying node is a {spec.type} store")
+        parking = Parking(
+            repeating,
+            spec=spec,
+            topic=self._topology.changelog_topic(name, self._application_id),
+            store=self.stores[name],
+            crossings=self.crossings,
+            context=context,
+        )
+        self._parkings.append(parking)
+        return parking.forward()
 
     def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Produce a record to a topic by name, when the record being processed is released."""

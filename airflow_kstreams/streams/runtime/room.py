@@ -38,6 +38,7 @@ class Room:
     def enter(self, life: Life, record: Record | None = None) -> None:
         """Take in a life, and the record that it begins with."""
         self.lives += 1
+        self.size_bytes += life.size_bytes
         if record is not None:
             consumed = as_consumed(record)
             self.grow(life, len(consumed.key() or b"") + len(consumed.value() or b""))

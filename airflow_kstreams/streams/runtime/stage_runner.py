@@ -39,6 +39,7 @@ class StageRunner:
         crossings.life, crossings.stage, crossings.clock = life, stage, topology.clocks[stage]
         try:
             entries, life.entries = life.entries, []
+            self._context.branch = ""
             crossings.entries = life.entries
             clock = topology.clocks[stage]
             topic_clock = clock.topics.get(life.topic)
@@ -73,6 +74,7 @@ class StageRunner:
                 later.append(entry)
         crossings.moment = None
         context.replaced_headers = None
+        context.branch = ""
 
     def _do_timed(self, entries: Sequence[Entry], stage: int) -> None:
         """Do what timers of earlier stages brought about, among the timers of this one in the order of their

@@ -12,6 +12,7 @@ from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.crossings import Crossings
+from airflow_kstreams.streams.runtime.retries import Retries
 
 #: What each node does when something happens, in topological order.
 NodeCallbacks = Sequence[tuple[str, Callable[[], None]]]
@@ -32,6 +33,7 @@ class StagedTopology(NamedTuple):
     :param cached: node -> stage, of the nodes that emit at commit points.
     :param flushes: emit at commit points.
     :param requests: whether user code asks for a commit.
+    :param retries: what is called again.
     :param begin: runs a record through the first stage.
     """
 
@@ -45,4 +47,5 @@ class StagedTopology(NamedTuple):
     cached: Mapping[str, int]
     flushes: NodeCallbacks
     requests: CommitRequests
+    retries: Retries
     begin: Callable[[RecordRun], int]

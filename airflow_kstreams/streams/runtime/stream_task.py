@@ -111,6 +111,7 @@ class StreamTask:
         environment: TaskEnvironment | None = None,
     ) -> None:
         self.task_id = task_id
+        environment = environment or TaskEnvironment()
         subtopology = next(s for s in topology.subtopologies() if s.id == task_id.subtopology)
         self._bound = ProcessorTopology(
             topology,
@@ -118,7 +119,7 @@ class StreamTask:
             settings=settings,
             task_id=str(task_id),
             produce=produce,
-            environment=environment or TaskEnvironment(),
+            environment=environment,
         )
         self._before = progress
         self._threads = settings.num_threads_per_task
@@ -151,7 +152,7 @@ class StreamTask:
         self._caller: Caller | None = None
         self._lanes: Lanes | None = None
         if self._bound.stages.last:
-            make_caller = (environment or TaskEnvironment()).make_caller or self._threaded_caller
+            make_caller = environment.make_caller or self._threaded_caller
             self._caller = make_caller(self._bound.stations)
             self._lanes = Lanes(
                 self.group,
@@ -165,8 +166,10 @@ class StreamTask:
 
     @property
     def complete(self) -> bool:
-        """Whether every record up to the stop offsets was processed."""
-        return self.group.complete
+        """Whether every record up to the stop offsets was processed, and nothing parked is to be called again
+        before the task leaves.
+        """
+        return self.group.complete and (self._lanes is None or not self._lanes.stays())
 
     @property
     def stores(self) -> Mapping[str, Any]:
@@ -193,6 +196,8 @@ class StreamTask:
                 for partition, (time_ms, latest_ms) in self.group.partition_times().items()
             },
             last_records=self.group.last_records(),
+            parked={} if self._lanes is None else {n: held for n, held in self._lanes.parked.items() if held},
+            parked_due_ms=None if self._lanes is None else self._lanes.parked_due_ms,
         )
 
     def open(self) -> bool:
@@ -207,6 +212,7 @@ class StreamTask:
             self._guarded(lambda: self._bound.open(self._latest_ms()))
         else:
             lanes, caller, time_ms = self._lanes, self._caller, max(self._latest_ms(), 0)
+            lanes.load()
             self._guarded(caller.open)
             self._guarded(lambda: lanes.step(self._bound.opens, timestamp_ms=time_ms))
             lanes.commit_requested = False
@@ -258,6 +264,11 @@ class StreamTask:
     def hungry(self) -> bool:
         """Whether records should be fetched though some are under way, so that calls do not run out."""
         return self._lanes is not None and self._lanes.hungry
+
+    @property
+    def sated(self) -> bool:
+        """Whether no more records need to be fetched before some are released, or parked ones are done."""
+        return self._lanes is not None and self._lanes.sated and not self.group.complete
 
     @property
     def at_cut(self) -> bool:

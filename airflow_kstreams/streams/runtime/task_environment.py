@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ class TaskEnvironment:
     :param latest_allowed: how far ahead the records of a topic may be dated, real name; see
         ``max.timestamp.ahead.ms``.
     :param dead_letter_bytes: the largest record that the dead-letter topic takes.
+    :param pause: waits for some seconds, when there is nothing else to do.
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
@@ -36,4 +38,5 @@ class TaskEnvironment:
     partition_count: Callable[[str], int] = _one_partition
     latest_allowed: Callable[[str], LatestAllowed] = _unbounded
     dead_letter_bytes: int = BROKER_MAX_BYTES
+    pause: Callable[[float], None] = time.sleep
     make_caller: MakeCaller | None = None

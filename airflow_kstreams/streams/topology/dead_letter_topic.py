@@ -1,4 +1,6 @@
-"""Whether the dead-letter topic may be what it is; the same for a run and for the test driver."""
+"""Whether there is a dead-letter topic, and whether it may be what it is; the same for a run and for the test
+driver.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,18 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 
+def has_dead_letters(plan: TopologyPlan, settings: ApplicationSettings) -> bool:
+    """Say whether records may go to the dead-letter topic: by an error handler, or after their last call."""
+    return settings.dead_letters or plan.gives_up
+
+
 def refuse_dead_letter_topic(plan: TopologyPlan, settings: ApplicationSettings) -> None:
     """Refuse a dead-letter topic that the topology reads, or that is a changelog; if records may go there.
 
     :raises ConfigError: it is such a topic.
     """
     topic = settings.dead_letter_topic
-    if settings.dead_letters and (topic in plan.sources or topic in plan.changelogs):
+    if has_dead_letters(plan, settings) and (topic in plan.sources or topic in plan.changelogs):
         raise ConfigError(
             f"the dead-letter topic {topic!r} is also read by the topology, or is a changelog",
             fix="name another one by errors.dead.letter.queue.topic.name; process dead letters in an "

@@ -14,6 +14,7 @@ import msgspec
 from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.graph import components
+from airflow_kstreams.streams.graph.calls import options_of
 from airflow_kstreams.streams.graph.components import Subtopology
 from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
@@ -22,7 +23,7 @@ from airflow_kstreams.streams.graph.nodes import (
     SinkNode,
     SourceNode,
 )
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.names import is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
 from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
@@ -90,11 +91,14 @@ class Topology:
         return ProtocolTopics(application_id).internal(topic) if internal else topic
 
     def changelog_topic(self, store: str, application_id: str) -> str:
-        """Return the name of a store's changelog topic in Kafka.
+        """Return the name of a store's changelog topic in Kafka; for the records that wait to be called
+        again, that is the retry topic.
 
         :param store: name of the store.
         :param application_id: the application.
         """
+        if any(spec.name == store and isinstance(spec, RetryStoreSpec) for spec in self.stores):
+            return ProtocolTopics(application_id).internal(store)
         return ProtocolTopics(application_id).changelog(store)
 
     def topology_hash(self) -> str:
@@ -137,6 +141,7 @@ class Topology:
                 for topic in self.internal_topics
             },
             partition_grouper=self._own_grouper,
+            gives_up=any(map(_gives_up, self.nodes)),
         )
         _check_engine_topics(plan, self._user_topics())
         return plan
@@ -287,6 +292,11 @@ def _node_facts(node: Node) -> list[Any]:
             return ["processor", node.name, node.operator.type, list(node.parents), list(node.stores)]
         case SinkNode():
             return ["sink", node.name, node.topic, list(node.parents), node.key_serde.id, node.value_serde.id]
+
+
+def _gives_up(node: Node) -> bool:
+    options = options_of(node)
+    return options is not None and options.retry is not None and options.retry.then == "dead-letter"
 
 
 def _state_kind(store: StoreSpec, sub: Subtopology) -> str:

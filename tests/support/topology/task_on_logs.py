@@ -17,6 +17,7 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, Tas
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.testing import ManualClock
 from tests.support.topology.records import FakeRecord
 
 Logs = Mapping[TopicPartition, Sequence[FakeRecord]]
@@ -56,6 +57,7 @@ class TaskOnLogs:
     :param rng: cuts fetches, places commits and crashes.
     :param crashes: how often an attempt dies, over all runs.
     :param make_caller: makes what runs the calls of asynchronous nodes.
+    :param clock: the task's wall clock, if it matters; it goes on between two fetches.
     """
 
     topology: Topology
@@ -70,6 +72,7 @@ class TaskOnLogs:
     #: The stores of the attempt that came to its end.
     live: Mapping[str, Any] = field(default_factory=dict)
     make_caller: MakeCaller | None = None
+    clock: ManualClock | None = None
 
     def run(self, stops: Mapping[TopicPartition, int] | None = None) -> None:
         """Run a slice up to some stop offsets, the ends of the logs unless given."""
@@ -111,6 +114,11 @@ class TaskOnLogs:
                     return False
                 if task.commit_due(interval_elapsed=self.rng.random() < 0.2, processed=count > 0):
                     self._commit(task, open_outputs)
+            if self.clock is not None:
+                self.clock.sleep(self.rng.choice((0, 0.1, 1)))
+                steps += 1
+                if steps == crash_after:
+                    return False
         task.close()
         if steps < crash_after:
             return False  # in the last moment
@@ -129,7 +137,11 @@ class TaskOnLogs:
             produce=produce,
             settings=ApplicationSettings.parse("app", self.settings),
             progress=self.progress,
-            environment=TaskEnvironment(make_caller=self.make_caller),
+            environment=TaskEnvironment(make_caller=self.make_caller)
+            if self.clock is None
+            else TaskEnvironment(
+                make_caller=self.make_caller, now_ms=self.clock.now_ms, pause=self.clock.sleep
+            ),
         )
         for name, changelog in task.changelogs.items():
             for key, value, timestamp_ms in self.changelogs.get(changelog, []):

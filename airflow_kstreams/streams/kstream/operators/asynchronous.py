@@ -67,7 +67,7 @@ class Asynchronous:
     @property
     def accounted(self) -> bool:
         """Whether each record is passed on once or counted as left out."""
-        return self.shape.accounted
+        return self.shape.accounted and not self.calls.parks
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

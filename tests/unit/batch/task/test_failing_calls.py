@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from airflow_kstreams.streams import CallContext, KStreamBuilder, serdes
+from airflow_kstreams.streams import CallContext, KStreamBuilder, RetryPolicy, serdes
 from airflow_kstreams.streams.calls.call import Station
 from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import RecordError
@@ -56,10 +56,15 @@ def seeded(seed: int) -> MakeCaller:
     return make
 
 
+#: It does not take what the service raises.
+OTHER_ERRORS = RetryPolicy(errors=(LookupError,), value_serde=serdes.json())
+
+
+@pytest.mark.parametrize("retry", [None, OTHER_ERRORS], ids=["plain", "retry"])
 @pytest.mark.parametrize("threads", [False, True], ids=["loop", "threads"])
 @pytest.mark.parametrize("seed", [*range(8), None])
 def test_effects_of_a_key_stay_in_order_when_a_call_fails_the_run_and_it_is_repeated(
-    seed: int | None, threads: bool
+    seed: int | None, threads: bool, retry: RetryPolicy | None
 ) -> None:
     service = Service()
     kafka = InMemoryKafka()
@@ -71,7 +76,9 @@ def test_effects_of_a_key_stay_in_order_when_a_call_fails_the_run_and_it_is_repe
     # Two calls for each record.
     twice = builder.stream("in").flat_map_values(lambda number: [2 * number, 2 * number + 1])
     function: Callable[..., object] = service.take_on_thread if threads else service.wait_and_take
-    twice.map_values_async(function, threads=threads, order="key", max_in_flight=4, name="ask").send_to("out")
+    twice.map_values_async(
+        function, threads=threads, order="key", max_in_flight=4, retry=retry, name="ask"
+    ).send_to("out")
     application = Application(
         application_id="app",
         topology=builder.build(),

@@ -1,0 +1,77 @@
+"""What lies in a retry topic: the records that wait there, each until a later call of it has come to an end.
+
+A key is the parked record's own serialized key and its number in the order of parking; a value is everything
+that a later attempt, task or run needs to call again as if the record had come just then.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.serde.base import Serde
+
+
+class ParkedKey(NamedTuple):
+    """The key of an entry.
+
+    :param key: of the record, serialized.
+    :param number: rises in the order of parking.
+    """
+
+    key: bytes | None
+    number: int
+
+
+class ParkedRecord(msgspec.Struct, frozen=True, array_like=True):
+    """The value of an entry.
+
+    :param key: as the node got it, in its serde; so is ``value``.
+    :param timestamp_ms: of the record being processed, epoch milliseconds.
+    :param ordinal: of the call among those that the node makes for the consumed record.
+    :param failures: calls of it that have failed; 0 if it was parked behind another one of its key.
+    :param not_before_ms: when to call again, epoch milliseconds of the wall clock.
+    :param topic: where the record was consumed; None if a timer or a commit point brought it about.
+    :param consumed_ms: the consumed record's own timestamp.
+    :param headers: of the consumed record.
+    :param replaced_headers: those that a processor gave it, None if it has the consumed record's.
+    :param original: key and value of the consumed record, None if they are those that the node got.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    ordinal: str
+    failures: int
+    not_before_ms: int
+    topic: str | None = None
+    partition: int = -1
+    offset: int = -1
+    consumed_ms: int = -1
+    headers: Headers | None = None
+    replaced_headers: Headers | None = None
+    original: tuple[bytes | None, bytes | None] | None = None
+
+
+def parked_keys() -> Serde:
+    """Return the serde of a retry topic's keys."""
+    return Serde(
+        id="parked-key",
+        serialize=msgspec.msgpack.Encoder().encode,
+        deserialize=msgspec.msgpack.Decoder(ParkedKey).decode,
+    )
+
+
+def parked_records(keys: Serde, values: Serde) -> Serde:
+    """Return the serde of a retry topic's values.
+
+    :param keys: of what the node gets; so are ``values``. What is parked depends on both.
+    """
+    return Serde(
+        id=f"parked({keys.id}, {values.id})",
+        serialize=msgspec.msgpack.Encoder().encode,
+        deserialize=msgspec.msgpack.Decoder(ParkedRecord).decode,
+        written_as=f"parked({keys.stored_as}, {values.stored_as})",
+    )
