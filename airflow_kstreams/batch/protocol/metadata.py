@@ -105,7 +105,7 @@ class Folded:
     :param live_keys: every key that holds a value, to be tombstoned by the next begin.
     :param torn: whether the stop set, or the plan, is not the one the marker names, so that the topic must be
         read again. Without its plan there is no slice.
-    :param cleared: whether the marker was deleted by a record that says so.
+    :param cleared: whether the marker was deleted by a record that says so, and that the cleaner has left.
     :param log: what was read.
     """
 
