@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.inspect.status import read_status
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from dev.airport_service import AirportService, airport_names
 from dev.flight_demo.data import Stretch, TimedRecord, records
-from tests.conftest import ROOT, Row
-from tests.support.spark.driver_process import DriverProcess, driver
+from tests.conftest import Row
+from tests.support.spark.driver_process import ROOT, DriverProcess, driver
 
 APPLICATION = ROOT / "spark_apps" / "flight_arrivals.py"
 DOWN = {"IAH", "CLT"}
@@ -66,14 +66,14 @@ def test_each_flight_is_announced_once_and_in_order_when_airports_recover_in_a_l
     cluster = KafkaCluster({"bootstrap.servers": kafka})
 
     def start(run_id: str, service: AirportService, **settings: str) -> DriverProcess:
+        settings = {"processing_guarantee": "exactly_once", "commit_interval_ms": "200", **settings}
         process = driver(
             APPLICATION,
             tmp_path,
             bootstrap=kafka,
             application_id=application_id,
             run_id=run_id,
-            processing_guarantee="exactly_once",
-            commit_interval_ms="200",
+            client={},
             **settings,
         )
         process.environment["AIRPORT_SERVICE_URL"] = service.url
@@ -83,7 +83,12 @@ def test_each_flight_is_announced_once_and_in_order_when_airports_recover_in_a_l
     produce("departures", rows)
     with AirportService(delay_ms=10, down=DOWN) as service:
         killed = start("run-1", service, lease_ms="3000", retry_run_budget_ms="1000")
-        wait_until(lambda: service.requests > 150 or killed.check_alive(), "150 requests", seconds=120)
+
+        def half_way() -> bool:
+            killed.check_alive()
+            return service.requests > 150
+
+        wait_until(half_way, "150 requests", seconds=120)
         killed.stop()
         again = start("run-1", service, lease_ms="3000", retry_run_budget_ms="1000")
         assert again.wait() == 0, again.output()[-6000:]
@@ -92,13 +97,19 @@ def test_each_flight_is_announced_once_and_in_order_when_airports_recover_in_a_l
         assert 0 < sum(map(len, heard.values())) < len(departures)
         for carrier, flights in heard.items():
             assert flights == expected[carrier][: len(flights)], "up to the first that was not announced"
-        status = read_status(cluster, application_id)
-        assert status.last_finished is not None
+        first = read_ledger(cluster, application_id).last()
+        assert first is not None
+        others = len(departures) - sum(map(len, heard.values()))
+        assert first.parked == {"arrivals": others}
+        assert first.state == f"completed_with_parked({others})"
 
         service.set_down(())
         last = start("run-2", service, retry_run_budget_ms="60000")
         assert last.wait() == 0, last.output()[-6000:]
 
+        second = read_ledger(cluster, application_id).last()
+        assert second is not None
+        assert not second.parked
         assert by_carrier(service.announced) == expected
         assert service.requests > len(departures)
 
