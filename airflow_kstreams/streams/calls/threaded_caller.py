@@ -128,12 +128,21 @@ class ThreadedCaller:
         abandoned.refuse_too_many(task_id=self._task_id)
 
 
+def _pass_over_left_behind(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what went wrong on a loop as asyncio does, but that a call is dropped with it: such a call swallowed
+    its cancellation, which was said when it was left behind.
+    """
+    if context.get("message") != "Task was destroyed but it is pending!":
+        loop.default_exception_handler(context)
+
+
 class _LoopThread:
     """An event loop on a thread of its own."""
 
     def __init__(self, stations: Sequence[Station], announce: Any, *, task_id: str) -> None:
         self._task_id = task_id
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_pass_over_left_behind)
         self._calls = LoopCalls(self._loop, stations, announce)
         self._inbox: deque[Call] = deque()
         self._told = False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import logging
 import threading
 import time
@@ -102,6 +104,25 @@ def test_coroutine_that_swallows_its_cancellation_counts_until_the_loop_ends() -
     assert abandoned.count() == 1
     caller.close()
     assert abandoned.count() == 0
+
+
+def test_call_left_behind_goes_away_with_its_loop_without_a_word_of_asyncio(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def stubborn(value: int) -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+    at = station(stubborn, timeout_ms=20)
+    caller = opened(at)
+    call = start(caller, at, 1)
+    while call not in caller.ended(0.05):
+        pass
+    caller.close()
+    del caller, call, at
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_everything_is_closed_when_closing_a_resource_fails(caplog: pytest.LogCaptureFixture) -> None:
