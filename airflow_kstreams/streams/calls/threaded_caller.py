@@ -129,7 +129,7 @@ class ThreadedCaller:
 
 
 def _pass_over_left_behind(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what went wrong on a loop as asyncio does, but that a call is dropped with it: such a call swallowed
+    """Log what went wrong on a loop as asyncio does, but that a call is dropped with it: that one swallowed
     its cancellation, which was said when it was left behind.
     """
     if context.get("message") != "Task was destroyed but it is pending!":
