@@ -6,7 +6,7 @@ their average is that sum by the time that the task was open.
 
 At most ``MOST_NODES`` nodes have figures by name, the first ones in topological order, and the others
 together. Where two are added up of which one has such others, a node keeps its name only if both name it: no
-figure by name lacks a part. What has no room where it is stored leaves ``known`` False.
+figure by name lacks a part. What is not known in part is not known at all: see ``UNKNOWN``.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class CallFigures(msgspec.Struct, frozen=True, array_like=True):
     """The calls of a task, or of several.
 
     :param nodes: by node, in topological order, the others last.
-    :param known: whether that is all of it: False if a part was measured by an earlier version, or had no
-        room.
+    :param known: False if a part was not measured, because an earlier version ran the task, or had no room:
+        then the rest says nothing.
     :param open_ns: time that the task was ready, by the clock of its calls.
     :param waiting_ns: time between a record's choice and its release, that of all records added up.
     :param most_waiting: the most records that were chosen and not released at the same time.
@@ -130,6 +130,8 @@ class CallFigures(msgspec.Struct, frozen=True, array_like=True):
     threads: ThreadFigures = ThreadFigures()
 
     def __add__(self, other: CallFigures) -> CallFigures:
+        if not (self.known and other.known):
+            return UNKNOWN
         return CallFigures(
             _joined(self.nodes, other.nodes),
             self.known and other.known,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from airflow.sdk._shared.observability.metrics.validators import get_validator
 
-from airflow_kstreams.batch.metrics.figures import COUNTS, UNITS, airflow_name
+from airflow_kstreams.batch.metrics.figures import ALL_UNITS, airflow_name
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.metrics import metrics_target, name_filter
 from airflow_kstreams.launch.metrics_target import MetricsTarget
@@ -84,7 +84,7 @@ def test_environment_says_where_to_when_the_settings_do_not(settings: pytest.Mon
 def test_lists_let_through_what_airflow_lets_through(allow: str, block: str) -> None:
     airflow = get_validator(allow or None, block or None)
     ours = name_filter(allow, block)
-    names = [airflow_name(name) for name in (*UNITS, *COUNTS)]
+    names = [airflow_name(name) for name in ALL_UNITS]
     assert [name for name in names if ours(name)] == [name for name in names if airflow.test(name)]
 
 

@@ -6,7 +6,6 @@ from airflow_kstreams.batch.metrics.figures import (
     TOTALS,
     UNITS,
     figures,
-    latency_text,
     slowest_first,
     speed_text,
     task_line,
