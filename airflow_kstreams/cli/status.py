@@ -216,10 +216,10 @@ def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
             "node",
             "call-total",
             "call-rate",
-            "call-latency p50",
+            "latency p50",
             "p99",
             "max",
-            "calls-in-flight avg",
+            "in-flight avg",
             "max",
             "queued",
             "failed",
@@ -227,9 +227,7 @@ def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
             "retry",
             "parked",
         ),
-        rows=[
-            row for name, tasks in calling for row in _call_rows(name, node_figures(tasks))
-        ],
+        rows=[row for name, tasks in calling for row in _call_rows(name, node_figures(tasks))],
         numbers=12,
     )
     yield Table(
@@ -242,17 +240,15 @@ def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
             "idle",
             "abandoned",
             "replaced",
-            "thread-busy-ratio",
-            "event-loop-busy-ratio",
+            "threads busy",
+            "event loop busy",
         ),
         rows=[_thread_row(name, thread_figures(tasks)) for name, tasks in calling],
         numbers=8,
     )
 
 
-def _call_rows(
-    task: str, found: Mapping[str, Mapping[str, float | None]]
-) -> Iterator[tuple[str, ...]]:
+def _call_rows(task: str, found: Mapping[str, Mapping[str, float | None]]) -> Iterator[tuple[str, ...]]:
     from airflow_kstreams.batch.metrics.call_figures import NODE_UNITS, number_text
     from airflow_kstreams.batch.metrics.units import latency_text, rate_text
 

@@ -84,9 +84,9 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room.
 
-        What decides nothing goes first: what was measured of calls, the later half of its nodes at a time, then
-        the other metrics. Then counts by node are cut down; then go the counts
-        or, where those take less than is missing, the ends of changelogs, and what is parked.
+        What decides nothing goes first: what was measured of calls, the later half of their nodes at a time,
+        then the other metrics. Then counts by node are cut down; then go the counts or, where those take
+        less than is missing, the ends of changelogs, and what is parked.
         """
         if (text := self._text()) is not None:
             return text

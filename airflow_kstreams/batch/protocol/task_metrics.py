@@ -1,10 +1,10 @@
 """How fast a task was. It travels with its report: beside its committed offsets, through Spark, and into the
 details of its run.
 
-Only what cannot be worked out from the report's counters stands here, at most ``MOST_BYTES`` of JSON; what
-nodes with calls add depends on their names, ``MOST_NODES`` of them at most, and is cut down where there is no
-room. A field that an earlier version did not write takes its default, and what a later one adds at the end is left out: so
-fields are only ever added, at the end, with a default that means unknown.
+Only what cannot be worked out from the report's counters stands here, at most ``MOST_BYTES`` of JSON; nodes
+with calls add more, of which there is a bounded number by name (``CallFigures``), and which is cut down where
+there is no room. A field that an earlier version did not write takes its default, and what a later one adds at
+the end is left out: so fields are only ever added, at the end, with a default that means unknown.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ order ``key``, a call begins only when those of its key before it have ended; th
 because its record came before theirs. If one fails and that ends the task, no further call of its key is
 made: the next attempt begins with the failed one, and effects of a key would come out of order.
 
-It notes when a call ended, and how many of the node run: on the event loop a call runs as soon as it may, on a
-thread when one is free for it.
+It notes when a call ended, and has the station count those that run: on the event loop a call runs as soon as
+it may, on a thread when one is free for it.
 
 What tells keys apart is taken when a call comes, and kept with it: a function may change its key.
 

@@ -158,7 +158,7 @@ class StreamTask:
             room = room_for(self._bound.stations, settings)
             self._caller = MeasuredCaller(
                 make_caller(self._bound.stations),
-                self._bound.stations,
+                self._bound.stations[::-1],  # nodes are bound from below
                 threads=self._threads,
                 under_way=lambda: room.lives,
             )

@@ -65,7 +65,9 @@ def test_target_is_airflows_when_its_metrics_go_to_opentelemetry(settings: pytes
         service="airflow-prod",
         console=True,
         left_out=tuple(
-            airflow_name(name) for name in UNITS if name.startswith("commit") or name == "process-latency-max"
+            airflow_name(name)
+            for name in ALL_UNITS
+            if name.startswith("commit") or name == "process-latency-max"
         ),
     )
     spec = RunSpec(application_id="app", run_id="r", metrics=target)

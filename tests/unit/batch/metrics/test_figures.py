@@ -10,6 +10,7 @@ from airflow_kstreams.batch.metrics.figures import (
     speed_text,
     task_line,
 )
+from airflow_kstreams.batch.metrics.units import latency_text
 from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
 from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology
 from airflow_kstreams.streams.latencies import Latencies, LatencyRecorder

@@ -18,16 +18,17 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 
-from airflow_kstreams.batch.metrics.figures import COUNTS, UNITS, airflow_name
+from airflow_kstreams.batch.metrics.figures import ALL_TOTALS, ALL_UNITS, COUNTS, UNITS, airflow_name
 from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.launch.metrics_target import MetricsTarget
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.telemetry import MOST_POINTS, Measured, OpenTelemetry, by_hand
+from airflow_kstreams.streams.call_figures import CallFigures, NodeCalls, ThreadFigures
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.latencies import Latencies
-from airflow_kstreams.streams.record_counts import LeftOut, RecordCounts
+from airflow_kstreams.streams.record_counts import OTHER_NODES, LeftOut, RecordCounts
 from tests.support.kafka.reset_scene import APP, ResetScene
 from tests.unit.spark.driver.test_one_subtopology import InProcess
 
@@ -311,3 +312,33 @@ def test_extra_is_named_when_the_sdk_is_not_there(
     (message,) = caplog.messages
     assert message.startswith("no metrics are exported")
     assert "airflow-kstreams[otel]" in message
+
+
+def test_calls_are_exported_by_node_and_threads_by_task() -> None:
+    latency = Latencies(20_000_000, 10_000_000, 3, (186, 2))
+    threads = ThreadFigures(running=1, idle=2, replaced=3, open_ns=10**9, busy_ns=5 * 10**8)
+    nodes = (NodeCalls("ask", latency, 1, 1, 1, 2), NodeCalls(OTHER_NODES, latency))
+    calls = CallFigures(nodes, True, 10**7, 3 * 10**7, 4, threads)
+    calling = TaskReport(task_id="0_0", metrics=TaskMetrics(calls=calls), parked={"ask": 7})
+    found = exported(Measured(application_id="app", reports=[calling, report(1)], counts={}))
+
+    of_task = {"application_id": "app", "subtopology": "0", "task": "0_0"}
+    of_node = {**of_task, "node": "ask"}
+    assert found["airflow.kstreams.call_total"] == [(of_node, 2), ({**of_task, "node": "other"}, 2)]
+    assert found["airflow.kstreams.call_rate"][0] == (of_node, 200)
+    assert found["airflow.kstreams.call_latency_avg"][0] == (of_node, 10)
+    assert found["airflow.kstreams.calls_in_flight_avg"][0] == (of_node, 2)
+    assert found["airflow.kstreams.calls_in_flight_max"][0] == (of_node, 2)
+    for name in ("call_failed_total", "call_timeout_total", "call_retry_total"):
+        assert found[f"airflow.kstreams.{name}"][0] == (of_node, 1)
+    assert found["airflow.kstreams.records_parked"] == [(of_node, 7)]
+    assert found["airflow.kstreams.records_waiting_avg"] == [(of_task, 3)]
+    assert found["airflow.kstreams.records_waiting_max"] == [(of_task, 4)]
+    assert found["airflow.kstreams.thread_idle"] == [(of_task, 2)]
+    assert found["airflow.kstreams.thread_replaced_total"] == [(of_task, 3)]
+    assert found["airflow.kstreams.thread_busy_ratio"] == [(of_task, 0.5)]
+
+
+def test_every_figure_has_a_kind_and_a_unit() -> None:
+    assert {name for name in ALL_UNITS if name.endswith("-total")} == ALL_TOTALS
+    assert {*ALL_UNITS} >= {*UNITS, *COUNTS}
