@@ -3,8 +3,8 @@ details of its run.
 
 Only what cannot be worked out from the report's counters stands here, at most ``MOST_BYTES`` of JSON; nodes
 with calls add more, of which there is a bounded number by name (``CallFigures``), and which is cut down where
-there is no room. A field that an earlier version did not write takes its default, and what a later one adds at
-the end is left out: so fields are only ever added, at the end, with a default that means unknown.
+there is no room. A field that an earlier version did not write takes its default, and what a later one adds
+at the end is left out: so fields are only ever added, at the end, with a default that means unknown.
 """
 
 from __future__ import annotations

@@ -251,3 +251,36 @@ def test_calls_on_threads_are_in_flight_only_while_a_thread_is_at_them() -> None
     assert figures.threads.busy_ns == of_node.latency.total_ns <= figures.threads.open_ns
     assert figures.threads.open_ns == 2 * figures.open_ns
     caller.close()
+
+
+def test_latency_ends_with_the_call_when_the_task_takes_it_back_late() -> None:
+    now, ended = [100.0], threading.Event()
+
+    def takes_a_second(value: int) -> None:
+        now[0] += 1.0
+
+    at = station(takes_a_second, threads=True, max_in_flight=1)
+    at.now = lambda: now[0]
+    inner = ThreadedCaller([at], threads=1, task_id="0_0")
+    caller = MeasuredCaller(inner, [at], threads=1, under_way=lambda: 1)
+    caller.open()
+    pool = inner._pool
+    assert pool is not None
+    announce = pool._announce
+
+    def announced(call: Call) -> None:
+        announce(call)
+        ended.set()
+
+    pool._announce = announced
+    call = Call(at, None, None, 1, None)
+    call.arguments = (1,)
+    caller.start(call)
+    ended.wait()
+    now[0] += 60.0  # the task's thread has other things to do
+    call.started = 100.0  # threads look at the machine's clock when a call begins
+    while call not in caller.ended(0.05):
+        pass
+    (of_node,) = caller.figures().nodes
+    assert of_node.latency.max_ns == 1_000_000_000
+    caller.close()
