@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,6 +77,7 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
         )
     if tasks := found.tasks:
         yield _speed(found, tasks)
+        yield from _calls(found, tasks)
     if parked := found.parked:
         from airflow_kstreams.batch.protocol.parked import retry_topic
 
@@ -162,17 +163,11 @@ def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:
 
 
 def _speed(found: RunStatus, reports: Sequence[TaskReport]) -> Table:
-    """Return how fast the tasks are, or were: the slowest first, in a row each, the others in one."""
-    from airflow_kstreams.batch.metrics.figures import slowest_first
+    """Return how fast the tasks are, or were."""
     from airflow_kstreams.explore.tables import Table
 
-    run = found.continuous or found.slice
-    tasks = slowest_first(reports)
-    rows = [_figures(task.task_id, [task]) for task in tasks[:_TASKS]]
-    if others := tasks[_TASKS:]:
-        rows.append(_figures(f"{len(others)} others", others))
     return Table(
-        title=f"Tasks of run {run.run_id if run is not None else ''}",
+        title=f"Tasks of run {_run_id(found)}",
         columns=(
             "task",
             "process-total",
@@ -185,13 +180,129 @@ def _speed(found: RunStatus, reports: Sequence[TaskReport]) -> Table:
             "restore-rate",
             "records-lag",
         ),
-        rows=rows,
+        rows=[_figures(name, tasks) for name, tasks in _rows(reports)],
         numbers=9,
     )
 
 
+def _rows(reports: Sequence[TaskReport]) -> Iterator[tuple[str, Sequence[TaskReport]]]:
+    """Yield what has a row: the slowest tasks first, each by itself, the others together."""
+    from airflow_kstreams.batch.metrics.figures import slowest_first
+
+    tasks = slowest_first(reports)
+    for task in tasks[:_TASKS]:
+        yield task.task_id, [task]
+    if others := tasks[_TASKS:]:
+        yield f"{len(others)} others", others
+
+
+def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
+    """Yield the calls of tasks, by node, and what runs them; nothing if no node makes calls."""
+    from airflow_kstreams.batch.metrics.call_figures import calls_in_all, node_figures, thread_figures
+    from airflow_kstreams.batch.protocol.task_report import by_subtopology
+    from airflow_kstreams.explore.tables import Table
+
+    rows = [*_rows(reports)]
+    if len(rows) > _TASKS:  # what others have in common ends with their subtopology
+        others = by_subtopology(rows.pop()[1])
+        rows += [(f"{len(tasks)} others of {number}", tasks) for number, tasks in others.items()]
+    calling = [(name, tasks) for name, tasks in rows if calls_in_all(tasks) is not None]
+    if not calling:
+        return
+    yield Table(
+        title=f"Calls of run {_run_id(found)}",
+        columns=(
+            "task",
+            "node",
+            "call-total",
+            "call-rate",
+            "latency p50",
+            "p99",
+            "max",
+            "in-flight avg",
+            "max",
+            "queued",
+            "failed",
+            "timeout",
+            "retry",
+            "parked",
+        ),
+        rows=[row for name, tasks in calling for row in _call_rows(name, node_figures(tasks))],
+        numbers=12,
+    )
+    yield Table(
+        title=f"Threads of calls of run {_run_id(found)}",
+        columns=(
+            "task",
+            "records-waiting avg",
+            "max",
+            "running",
+            "idle",
+            "abandoned",
+            "replaced",
+            "threads busy",
+            "event loop busy",
+        ),
+        rows=[_thread_row(name, thread_figures(tasks)) for name, tasks in calling],
+        numbers=8,
+    )
+
+
+def _call_rows(task: str, found: Mapping[str, Mapping[str, float | None]]) -> Iterator[tuple[str, ...]]:
+    from airflow_kstreams.batch.metrics.call_figures import NODE_UNITS, number_text
+    from airflow_kstreams.batch.metrics.units import latency_text, rate_text
+
+    for node, of_node in (found or {"unknown": dict.fromkeys(NODE_UNITS)}).items():
+        yield (
+            task,
+            node or "(other nodes)",
+            number_text(of_node["call-total"]),
+            rate_text(of_node["call-rate"]),
+            latency_text(of_node["call-latency-p50"]),
+            latency_text(of_node["call-latency-p99"]),
+            latency_text(of_node["call-latency-max"]),
+            *(
+                number_text(of_node[name])
+                for name in (
+                    "calls-in-flight-avg",
+                    "calls-in-flight-max",
+                    "calls-queued-avg",
+                    "call-failed-total",
+                    "call-timeout-total",
+                    "call-retry-total",
+                    "records-parked",
+                )
+            ),
+        )
+
+
+def _thread_row(task: str, found: Mapping[str, float | None]) -> tuple[str, ...]:
+    from airflow_kstreams.batch.metrics.call_figures import number_text, share_text
+
+    counts = (
+        "records-waiting-avg",
+        "records-waiting-max",
+        "thread-running",
+        "thread-idle",
+        "thread-abandoned",
+        "thread-replaced-total",
+    )
+    shares = ("thread-busy-ratio", "event-loop-busy-ratio")
+    return (
+        task,
+        *(number_text(found[name]) for name in counts),
+        *(share_text(found[name]) for name in shares),
+    )
+
+
+def _run_id(found: RunStatus) -> str:
+    run = found.continuous or found.slice
+    return run.run_id if run is not None else ""
+
+
 def _figures(name: str, tasks: Sequence[TaskReport]) -> tuple[str, ...]:
-    from airflow_kstreams.batch.metrics.figures import figures, latency_text, rate_text
+    from airflow_kstreams.batch.metrics.figures import figures
+    from airflow_kstreams.batch.metrics.units import latency_text, rate_text
 
     found = figures(tasks)
     lag = found["records-lag"]

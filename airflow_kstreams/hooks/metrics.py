@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from airflow_kstreams.batch.metrics.figures import COUNTS, UNITS, airflow_name
+from airflow_kstreams.batch.metrics.figures import ALL_UNITS, airflow_name
 from airflow_kstreams.launch.metrics_target import MetricsTarget
 
 _SECTION = "metrics"
@@ -33,7 +33,7 @@ def metrics_target() -> MetricsTarget | None:
         prefix=text("otel_prefix") or defaults.prefix,
         service=text("otel_service") or defaults.service,
         console=flag("otel_debugging_on"),
-        left_out=tuple(name for name in map(airflow_name, (*UNITS, *COUNTS)) if not allowed(name)),
+        left_out=tuple(name for name in map(airflow_name, ALL_UNITS) if not allowed(name)),
     )
 
 

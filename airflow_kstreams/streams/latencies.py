@@ -16,7 +16,7 @@ the finest scale, 19 % two steps below it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -100,6 +100,16 @@ class LatencyRecorder:
         self._counts[index] = self._counts.get(index, 0) + count
         self._total_ns += total_ns
         self._max_ns = max(self._max_ns, each_ns)
+
+    def record_each(self, seconds: Iterable[float]) -> None:
+        """Take several, each by itself."""
+        each_ns = [max(0, round(value * _NS)) for value in seconds]
+        counts, log2 = self._counts, math.log2
+        for value in each_ns:
+            index = int(log2(value) * _PER_DOUBLING) if value else 0
+            counts[index] = counts.get(index, 0) + 1
+        self._total_ns += sum(each_ns)
+        self._max_ns = max(self._max_ns, *each_ns, 0)
 
     def latencies(self) -> Latencies:
         """Return the histogram so far."""

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
+from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls.call import Call, Station, as_error
 from airflow_kstreams.streams.calls.loop_calls import LoopCalls
 from airflow_kstreams.streams.calls.resources import closing, is_asynchronous, open_resources
@@ -41,6 +42,8 @@ class SeededCaller:
 
     #: Virtual time does not pass while the task waits.
     patience_seconds = float("inf")
+    #: The task's own thread runs everything.
+    threads_replaced = 0
 
     def __init__(self, stations: Sequence[Station], *, seed: int) -> None:
         self._stations = tuple(stations)
@@ -57,6 +60,8 @@ class SeededCaller:
         """Start what runs the calls, and open the nodes' resources, each once."""
         on_loop = [station for station in self._stations if not station.options.threads]
         loop = _VirtualLoop()
+        for station in self._stations:
+            station.now = loop.time
         self._running = loop, LoopCalls(loop, on_loop, self._announce, begin=self._hold_up)
         open_resources(self._stations, self._entered)
 
@@ -87,6 +92,10 @@ class SeededCaller:
             self._wanted = None
         self._under_way -= 1
         return [self._ended.pop(self._rng.randrange(len(self._ended)))]
+
+    def thread_states(self) -> Sequence[ThreadState]:
+        """Return nothing: no thread of its own runs calls."""
+        return ()
 
     def close(self) -> None:
         """Give up what runs, and close the resources."""
@@ -139,6 +148,8 @@ class SeededCaller:
             self._opened()[0].call_later(self._drawn_delay(), self._invoke, call)
 
     def _invoke(self, call: Call) -> None:
+        call.started = call.station.now()
+        call.station.begun()
         try:
             call.result = call.invoke()
         except (Exception, SystemExit) as error:

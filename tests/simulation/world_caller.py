@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls.call import Call, Station
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.simulation.sometimes import sometimes
@@ -31,6 +32,7 @@ class WorldCaller:
     """
 
     patience_seconds = 0.05
+    threads_replaced = 0
 
     def __init__(
         self,
@@ -67,6 +69,10 @@ class WorldCaller:
         waited = partial(self._waited, wait_seconds)
         back: Sequence[Call] = self._at(self._process, "calls.ended", self, waited)
         return back
+
+    def thread_states(self) -> Sequence[ThreadState]:
+        """Return nothing: the process runs calls itself."""
+        return ()
 
     def close(self) -> None:
         """Give up what runs."""

@@ -4,17 +4,17 @@ Rates are per second of a task's time, waiting for records included; of several 
 task's time. Latencies are in milliseconds. What is not known, because an earlier version ran a task or there
 was no room beside its offsets, is None, and so is what nothing was measured for.
 
-What Kafka Streams has beyond these belongs to threads and to calls in flight: a figure of those is one more
-name here, from one more field of ``TaskMetrics``.
+Figures of calls and of the threads that run them stand in ``call_figures.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from airflow_kstreams.batch.metrics.call_figures import CALL_TOTALS, NODE_UNITS, THREAD_UNITS, call_lines
+from airflow_kstreams.batch.metrics.units import latency_figures, latency_text, per_second, rate_text
 from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics, metrics_in_all
 from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.streams.latencies import Latencies
 
 #: Figures that add up over tasks and runs. Every other one is a state or a rate.
 TOTALS = frozenset(
@@ -42,8 +42,10 @@ UNITS = {
 }
 #: What became of records, by topic or by node; see ``RecordCounts``.
 COUNTS = ("records-consumed-total", "records-produced-total", "records-left-out-total")
-
-_NS, _NS_PER_MS = 1e9, 1e6
+#: Everything that has a name, and its unit.
+ALL_UNITS = {**UNITS, **NODE_UNITS, **THREAD_UNITS, **dict.fromkeys(COUNTS, "records")}
+#: What of that adds up.
+ALL_TOTALS = TOTALS | CALL_TOTALS | frozenset(COUNTS)
 
 
 def airflow_name(name: str) -> str:
@@ -68,12 +70,12 @@ def figures(reports: Sequence[TaskReport]) -> dict[str, float | None]:
     }
     if metrics is not None:
         found |= {
-            "process-rate": _rate(metrics.process.count, metrics.active_ns),
-            "dropped-records-rate": _rate(dropped, metrics.active_ns),
-            "restore-rate": _rate(restored, metrics.restore_ns) if restored else None,
+            "process-rate": per_second(metrics.process.count, metrics.active_ns),
+            "dropped-records-rate": per_second(dropped, metrics.active_ns),
+            "restore-rate": per_second(restored, metrics.restore_ns) if restored else None,
             "records-lag": metrics.lag,
-            **_latency("process", metrics.process),
-            **_latency("commit", metrics.commit),
+            **latency_figures("process", metrics.process),
+            **latency_figures("commit", metrics.commit),
         }
     return {name: found.get(name) for name in UNITS}
 
@@ -112,46 +114,12 @@ def speed_text(reports: Sequence[TaskReport]) -> str:
 
 def task_line(report: TaskReport) -> str:
     """Return what a task did and how fast, in one line."""
+    calls = "".join(f"; {line}" for line in call_lines([report]))
     return (
         f"task {report.task_id} {report.outcome.replace('_', ' ')}: {report.records_in:,} records in, "
         f"{report.records_out:,} out, {report.records_dropped:,} dropped, {report.restored:,} restored, "
-        f"{report.commits:,} commits, {speed_text([report])}"
+        f"{report.commits:,} commits, {speed_text([report])}{calls}"
     )
-
-
-def latency_text(milliseconds: float | None) -> str:
-    """Return a latency in the unit that suits it, ``-`` if it is not known."""
-    if milliseconds is None:
-        return "-"
-    if milliseconds >= 1_000:
-        return f"{milliseconds / 1_000:.2f} s"
-    if milliseconds >= 1:
-        return f"{milliseconds:.1f} ms"
-    return f"{milliseconds * 1_000:.1f} µs"
-
-
-def rate_text(per_second: float | None) -> str:
-    """Return a rate, ``-`` if it is not known."""
-    if per_second is None:
-        return "-"
-    return f"{per_second:,.0f}/s" if per_second >= 100 else f"{per_second:.1f}/s"
-
-
-def _rate(count: int, time_ns: int) -> float | None:
-    return count * _NS / time_ns if time_ns else None
-
-
-def _latency(name: str, latencies: Latencies) -> dict[str, float | None]:
-    values = {
-        "avg": latencies.average_ns,
-        "p50": latencies.quantile_ns(0.5),
-        "p99": latencies.quantile_ns(0.99),
-        "max": latencies.max_ns if latencies.count else None,
-    }
-    return {
-        f"{name}-latency-{what}": None if value is None else value / _NS_PER_MS
-        for what, value in values.items()
-    }
 
 
 def _processing_ns(metrics: TaskMetrics | None) -> int:

@@ -10,6 +10,7 @@ function that takes long is seen record by record.
 from __future__ import annotations
 
 from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
+from airflow_kstreams.streams.call_figures import CallFigures, added_calls
 from airflow_kstreams.streams.latencies import LatencyRecorder
 
 #: Long beside a sample's own cost, two thousandths of that; short beside what a person asks about.
@@ -27,6 +28,8 @@ class TaskMeter:
 
     def __init__(self, before: TaskMetrics | None, *, restore_seconds: float = 0.0) -> None:
         self._before = before
+        calls = None if before is None else before.calls
+        self._calls_before = None if calls is None else calls.of_earlier_attempt()
         self._restore_ns = round(restore_seconds * _NS)
         self._opened: float | None = None
         self._process = LatencyRecorder()
@@ -56,10 +59,13 @@ class TaskMeter:
         """Take note of a commit."""
         self._commit.record(seconds)
 
-    def metrics(self, now_seconds: float, *, lag: int | None) -> TaskMetrics | None:
+    def metrics(
+        self, now_seconds: float, *, lag: int | None, calls: CallFigures | None = None
+    ) -> TaskMetrics | None:
         """Return what was measured up to now; None where it is not known what earlier attempts measured.
 
         :param lag: as in ``TaskMetrics``.
+        :param calls: of this attempt; None of a task that makes none.
         """
         if self._before is None:
             return None
@@ -71,6 +77,7 @@ class TaskMeter:
             self._before.active_ns + round((now_seconds - since) * _NS),
             self._restore_ns,
             lag,
+            None if calls is None else added_calls(self._calls_before, calls),
         )
 
     def _end_sample(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
-from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
+from airflow_kstreams.batch.protocol.task_metrics import NOTHING_YET, TaskMetrics
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.record_counts import RecordCounts
@@ -84,13 +84,14 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room.
 
-        What decides nothing goes first: the metrics. Then counts by node are cut down; then go the counts
-        or, where those take less than is missing, the ends of changelogs, and what is parked.
+        What decides nothing goes first: what was measured of calls, the later half of their nodes at a time,
+        then the other metrics. Then counts by node are cut down; then go the counts or, where those take
+        less than is missing, the ends of changelogs, and what is parked.
         """
         if (text := self._text()) is not None:
             return text
         if self.metrics is not None:
-            return self._with(metrics=None).encode()
+            return self._with(metrics=self.metrics.shorter()).encode()
         shorter = self.counts
         while shorter is not None:
             shorter = shorter.shorter()
@@ -163,7 +164,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     @property
     def metrics_so_far(self) -> TaskMetrics | None:
         """What the next commit goes on from: nothing when no task has committed for the slice yet."""
-        return self.metrics if self.task_id else TaskMetrics()
+        return self.metrics if self.task_id else NOTHING_YET
 
     def counts_so_far(self, plan: SubtopologyPlan) -> RecordCounts | None:
         """Return the counts that the next commit goes on from: all 0 when no task has committed for the slice

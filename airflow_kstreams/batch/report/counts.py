@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.metrics.call_figures import call_lines
 from airflow_kstreams.batch.metrics.figures import speed_text
 from airflow_kstreams.batch.protocol.parked import parked_text
 from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology
@@ -72,10 +73,12 @@ def due_text(due_ms: int | None) -> str:
 
 
 def speed_lines(tasks: Iterable[TaskReport]) -> Iterator[str]:
-    """Yield how fast the tasks of each subtopology were."""
+    """Yield how fast the tasks of each subtopology were, and their calls, if any node makes such."""
     for subtopology, reports in by_subtopology(tasks).items():
         number = "1 task" if len(reports) == 1 else f"{len(reports)} tasks"
         yield f"subtopology {subtopology}, {number}: {speed_text(reports)}"
+        for line in call_lines(reports):
+            yield f"subtopology {subtopology}, {line}"
 
 
 def count_rows(summary: RunSummary) -> Iterator[CountRow]:

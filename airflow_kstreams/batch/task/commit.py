@@ -205,7 +205,9 @@ class TaskCommit:
             seconds=round(now_seconds - self._basis.started, 3),
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             complete=last,
-            metrics=self.meter.metrics(now_seconds, lag=lag(self._basis.share.bounds, task)),
+            metrics=self.meter.metrics(
+                now_seconds, lag=lag(self._basis.share.bounds, task), calls=task.calls
+            ),
             parked=dict(progress.parked),
             parked_due_ms=progress.parked_due_ms,
         )

@@ -175,7 +175,9 @@ class TaskLoop:
         self._task.close()
         self._refuse_replaced_topics(last=True)
         committed = self._commit_task(self._clock.monotonic_seconds(), last=True)
-        metrics = self._meter.metrics(self._clock.monotonic_seconds(), lag=lag(self._bounds, self._task))
+        metrics = self._meter.metrics(
+            self._clock.monotonic_seconds(), lag=lag(self._bounds, self._task), calls=self._task.calls
+        )
         return msgspec.structs.replace(committed, metrics=metrics)
 
     def _fetch(self, wait_seconds: float) -> None:

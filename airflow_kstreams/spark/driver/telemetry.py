@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_kstreams.batch.metrics.call_figures import node_figures, thread_figures
 from airflow_kstreams.batch.metrics.figures import (
-    COUNTS,
-    TOTALS,
-    UNITS,
+    ALL_TOTALS,
+    ALL_UNITS,
     airflow_name,
     figures,
     slowest_first,
@@ -109,12 +109,12 @@ class OpenTelemetry:
         try:
             meter = provider.get_meter("airflow_kstreams")
             record: dict[str, Callable[..., None]] = {}
-            for name in (*UNITS, *COUNTS):
+            for name, named_unit in ALL_UNITS.items():
                 shown, full = airflow_name(name), f"{self._target.prefix}.{airflow_name(name)}"
                 if shown in self._target.left_out:
                     continue
-                unit = _unit(UNITS.get(name, "records"))
-                if name in TOTALS or name in COUNTS:
+                unit = _unit(named_unit)
+                if name in ALL_TOTALS:
                     record[name] = meter.create_counter(full, unit=unit).add
                 else:
                     record[name] = meter.create_gauge(full, unit=unit).set
@@ -184,9 +184,13 @@ def _points(measured: Measured) -> Iterator[_Point]:
     named += [(subtopology, OTHER, reports) for subtopology, reports in others.items()]
     for subtopology, task, reports in named:
         attributes = {**of_application, "subtopology": str(subtopology), "task": task}
-        for name, value in figures(reports).items():
+        for name, value in {**figures(reports), **thread_figures(reports)}.items():
             if value is not None:
                 yield name, attributes, value
+        for node, of_node in node_figures(reports).items():
+            for name, value in of_node.items():
+                if value is not None:
+                    yield name, {**attributes, "node": _shown(node)}, value
     for number, counts in sorted(measured.counts.items()):
         for name, place, records in _counts(counts):
             yield name, {**of_application, "subtopology": str(number), **place}, records
@@ -204,13 +208,16 @@ def _counts(counts: RecordCounts) -> Iterator[tuple[str, dict[str, str], int]]:
         if rest := largest[MOST_POINTS:]:
             yield name, {"topic": OTHER}, sum(records for _, records in rest)
     for entry in counts.largest(MOST_POINTS).left_out:
-        node = OTHER if entry.node == OTHER_NODES else entry.node
-        yield "records-left-out-total", {"node": node, "rule": entry.rule}, entry.records
+        yield "records-left-out-total", {"node": _shown(entry.node), "rule": entry.rule}, entry.records
+
+
+def _shown(node: str) -> str:
+    return OTHER if node == OTHER_NODES else node
 
 
 def _unit(unit: str) -> str:
     """Return a unit as OpenTelemetry writes it: what is counted stands in braces."""
-    if unit == "ms":
+    if unit in ("ms", "1"):
         return unit
     what, slash, time = unit.partition("/")
     return f"{{{what.removesuffix('s')}}}{slash}{time}"

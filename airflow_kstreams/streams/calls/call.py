@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
@@ -100,13 +102,19 @@ class Station:
     :ivar wants_resource: whether it is given ``resource``.
     :ivar resource: what the node's resource gave, while the task is open.
     :ivar failure_ends_task: whether a call that fails ends the task, when its record has its turn.
+    :ivar now: the clock of its calls, seconds: monotonic, unless they run in virtual time.
+    :ivar in_flight: how many of its calls run; this and the next one are for what runs them to count.
+    :ivar most_in_flight: the most that have run at the same time.
     """
 
     __slots__ = (
         "application_id",
         "failure_ends_task",
+        "in_flight",
         "max_in_flight",
+        "most_in_flight",
         "node",
+        "now",
         "options",
         "resource",
         "spec",
@@ -131,13 +139,23 @@ class Station:
         self.wants_resource = "resource" in offered and spec.options.resource is not None
         self.resource: Any = None
         self.failure_ends_task = False
+        self.now: Callable[[], float] = time.monotonic
+        self.in_flight = self.most_in_flight = 0
+
+    def begun(self) -> None:
+        """Take note that one of its calls begins to run."""
+        running = self.in_flight = self.in_flight + 1
+        if running > self.most_in_flight:
+            self.most_in_flight = running
 
 
 class Call:
     """One call.
 
     :ivar owner: of the call: where what it gave is waited for.
-    :ivar started: loop or monotonic seconds, while it runs.
+    :ivar given: when the task gave it to what runs it, seconds by the clock of its station.
+    :ivar started: when it began to run.
+    :ivar ended: when it came to its end; None if it does not run yet, still runs, or is never made.
     :ivar result: what the function returned.
     :ivar error: why there is no result.
     :ivar again: what is known of a call that is made again when it fails; None if this one never is.
@@ -148,7 +166,9 @@ class Call:
         "again",
         "arguments",
         "context",
+        "ended",
         "error",
+        "given",
         "given_up",
         "key",
         "owner",
@@ -171,7 +191,8 @@ class Call:
         self.result: Any = None
         self.error: Exception | None = None
         self.given_up = False
-        self.started = 0.0
+        self.given = self.started = 0.0
+        self.ended: float | None = None
         self.turn: Any = None
         self.again: Any = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls.call import Call, Station
 
 
@@ -33,6 +34,15 @@ class Caller(Protocol):
         :param wait_seconds: for one, if there is none yet.
         :raises KStreamsError: what runs the calls cannot go on.
         """
+        ...
+
+    def thread_states(self) -> Sequence[ThreadState]:
+        """Return what each thread that runs calls is at; none where the task's own thread runs them."""
+        ...
+
+    @property
+    def threads_replaced(self) -> int:
+        """How many threads were made in place of another one."""
         ...
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
+from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import Call, CallEndedError, Station, as_error
 from airflow_kstreams.streams.calls.turnstile import Turnstile
@@ -39,6 +40,8 @@ class ThreadCalls:
         self._made = 0
         self._closed = False
         self._workers = [self._worker() for _ in range(threads)]
+        #: Workers that were given up.
+        self._left: list[_Worker] = []
 
     def add(self, call: Call) -> None:
         """Let a call run as soon as its node's options and the threads allow."""
@@ -65,6 +68,23 @@ class ThreadCalls:
                 self._replace(number, call, CallEndedError("the thread of the call is gone"), hangs=False)
             elif now - call.started > call.station.timeout_seconds:
                 self._replace(number, call, call.timed_out(), hangs=True)
+
+    def states(self) -> Sequence[ThreadState]:
+        """Return what each thread is at; those given up are listed as long as they go on."""
+        self._left = [worker for worker in self._left if worker.thread.is_alive()]
+        left = [ThreadState(name=worker.thread.name, state="ABANDONED") for worker in self._left]
+        return [
+            *(
+                ThreadState(name=worker.thread.name, state="IDLE" if worker.call is None else "RUNNING")
+                for worker in self._workers
+            ),
+            *left,
+        ]
+
+    @property
+    def replaced(self) -> int:
+        """How many threads were made in place of another one."""
+        return self._made - len(self._workers)
 
     def close(self) -> None:
         """Let the threads end when their functions have; those that run are given up, others never begin."""
@@ -104,6 +124,7 @@ class ThreadCalls:
 
     def _abandon(self, worker: _Worker) -> None:
         if worker.thread.is_alive():
+            self._left.append(worker)
             abandoned.add(worker.thread.is_alive, f"a call on {worker.thread.name}")
 
     def _fill(self, station: Station) -> None:
@@ -126,6 +147,7 @@ class ThreadCalls:
                 if self._closed:
                     return
                 call.started = time.monotonic()
+                call.station.begun()
                 worker.call = call
             result, error = None, None
             try:

@@ -21,6 +21,7 @@ from contextlib import AsyncExitStack, ExitStack
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import Call, Station
 from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, LoopCalls
@@ -93,6 +94,19 @@ class ThreadedCaller:
             if not back or wait_seconds:
                 self._look()
         return back
+
+    def thread_states(self) -> Sequence[ThreadState]:
+        """Return what each thread that runs calls is at."""
+        if self._closed:
+            return ()
+        on_loop = [station for station in self._stations if not station.options.threads]
+        loop = [] if self._loop is None else [self._loop.state(on_loop)]
+        return [*loop, *(() if self._pool is None else self._pool.states())]
+
+    @property
+    def threads_replaced(self) -> int:
+        """How many threads were made in place of another one."""
+        return 0 if self._pool is None else self._pool.replaced
 
     def close(self) -> None:
         """Give up what runs, and close the resources, each though another one fails."""
@@ -171,6 +185,23 @@ class _LoopThread:
         """
         entering = asyncio.run_coroutine_threadsafe(self._resources.enter_async_context(manager), self._loop)
         return entering.result(seconds)
+
+    def state(self, stations: Sequence[Station]) -> ThreadState:
+        """Return what the loop's thread is at.
+
+        :param stations: whose calls run here.
+        """
+        thread = self._thread
+        busy_seconds = None
+        if thread.ident is not None and thread.is_alive() and hasattr(time, "pthread_getcpuclockid"):
+            busy_seconds = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+        runs = any(station.in_flight for station in stations)
+        return ThreadState(
+            name=thread.name,
+            state="RUNNING" if runs else "IDLE",
+            event_loop=True,
+            busy_seconds=busy_seconds,
+        )
 
     def refuse_blocked(self) -> None:
         """Look whether the loop goes on. Between two looks no more time counts than a loop that goes on needs

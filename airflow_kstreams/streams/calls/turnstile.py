@@ -5,6 +5,9 @@ order ``key``, a call begins only when those of its key before it have ended; th
 because its record came before theirs. If one fails and that ends the task, no further call of its key is
 made: the next attempt begins with the failed one, and effects of a key would come out of order.
 
+It notes when a call ended, and has the station count those that run: on the event loop a call runs as soon as
+it may, on a thread when one is free for it.
+
 What tells keys apart is taken when a call comes, and kept with it: a function may change its key.
 
 Not safe for threads: whoever runs the calls keeps it to one of them, or behind a lock.
@@ -32,9 +35,11 @@ class Turnstile:
     :ivar running: how many run.
     """
 
-    __slots__ = ("_by_key", "_failed", "_most", "_ready", "_waiting", "running")
+    __slots__ = ("_by_key", "_failed", "_most", "_on_loop", "_ready", "_station", "_waiting", "running")
 
     def __init__(self, station: Station) -> None:
+        self._station = station
+        self._on_loop = not station.options.threads
         self._most = station.max_in_flight
         self._by_key = station.options.order == "key"
         self._ready: deque[Call] = deque()
@@ -66,6 +71,8 @@ class Turnstile:
         if self.running >= self._most or not self._ready:
             return None
         self.running += 1
+        if self._on_loop:
+            self._station.begun()
         return self._ready.popleft()
 
     def ended(self, call: Call) -> Sequence[Call]:
@@ -74,6 +81,9 @@ class Turnstile:
         :return: calls that are not made, each with its error.
         """
         self.running -= 1
+        station = self._station
+        station.in_flight -= 1
+        call.ended = station.now()
         if not self._by_key:
             return ()
         behind = self._waiting[call.turn]

@@ -52,6 +52,11 @@ class RepeatedCall:
         self.failures = 0
         self.since_ms = 0
 
+    @property
+    def repeats(self) -> bool:
+        """Whether it is to be made because one before it has failed."""
+        return self.failures > 0 or (self.entry is not None and self.entry.record.failures > 0)
+
 
 class Repeating:
     """How a node calls what it may have to call again, and how that ends.

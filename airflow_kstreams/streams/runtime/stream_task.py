@@ -22,8 +22,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from airflow_kstreams.streams.call_figures import CallFigures
 from airflow_kstreams.streams.calls.call import Station
 from airflow_kstreams.streams.calls.caller import Caller
+from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
@@ -149,16 +151,22 @@ class StreamTask:
             for spec in subtopology.stores
             if spec.logged
         }
-        self._caller: Caller | None = None
+        self._caller: MeasuredCaller | None = None
         self._lanes: Lanes | None = None
         if self._bound.stages.last:
             make_caller = environment.make_caller or self._threaded_caller
-            self._caller = make_caller(self._bound.stations)
+            room = room_for(self._bound.stations, settings)
+            self._caller = MeasuredCaller(
+                make_caller(self._bound.stations),
+                self._bound.stations[::-1],  # nodes are bound from below
+                threads=self._threads,
+                under_way=lambda: room.lives,
+            )
             self._lanes = Lanes(
                 self.group,
                 self._bound.staged,
                 self._caller,
-                room_for(self._bound.stations, settings),
+                room,
                 points_every=self._points_every,
                 released=progress.records_in,
                 read=self._read,
@@ -297,6 +305,11 @@ class StreamTask:
             lanes, before = self._lanes, self._released
             self._guarded(lanes.settle)
             self._records_in += self._released - before
+
+    @property
+    def calls(self) -> CallFigures | None:
+        """What was measured of the calls of this attempt; None of a task that makes none."""
+        return None if self._caller is None else self._caller.figures()
 
     def stop_calls(self) -> None:
         """Give up the calls that run, and close their resources; the task is not used any more."""

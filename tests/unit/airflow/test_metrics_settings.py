@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from airflow.sdk._shared.observability.metrics.validators import get_validator
 
-from airflow_kstreams.batch.metrics.figures import COUNTS, UNITS, airflow_name
+from airflow_kstreams.batch.metrics.figures import ALL_UNITS, airflow_name
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.metrics import metrics_target, name_filter
 from airflow_kstreams.launch.metrics_target import MetricsTarget
@@ -65,7 +65,9 @@ def test_target_is_airflows_when_its_metrics_go_to_opentelemetry(settings: pytes
         service="airflow-prod",
         console=True,
         left_out=tuple(
-            airflow_name(name) for name in UNITS if name.startswith("commit") or name == "process-latency-max"
+            airflow_name(name)
+            for name in ALL_UNITS
+            if name.startswith("commit") or name == "process-latency-max"
         ),
     )
     spec = RunSpec(application_id="app", run_id="r", metrics=target)
@@ -84,7 +86,7 @@ def test_environment_says_where_to_when_the_settings_do_not(settings: pytest.Mon
 def test_lists_let_through_what_airflow_lets_through(allow: str, block: str) -> None:
     airflow = get_validator(allow or None, block or None)
     ours = name_filter(allow, block)
-    names = [airflow_name(name) for name in (*UNITS, *COUNTS)]
+    names = [airflow_name(name) for name in ALL_UNITS]
     assert [name for name in names if ours(name)] == [name for name in names if airflow.test(name)]
 
 

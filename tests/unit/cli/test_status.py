@@ -6,6 +6,7 @@ import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.parking_scene import RETRY, ParkingScene, parking_scene
@@ -85,6 +86,32 @@ def test_speed_is_unknown_when_an_earlier_version_ran_the_tasks(
     application.run("r")
     forget_new_facts(kafka, "app")
     assert shown()["0_3"] == ["0_3", "10", "-", "-", "-", "-", "-", "0", "-", "-"]
+
+
+def test_calls_are_shown_by_node_and_their_threads_by_task(
+    kafka: InMemoryKafka, application: Application
+) -> None:
+    async def twice(value: int) -> int:
+        return 2 * value
+
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+    builder.stream("in").map_values_async(twice, name="ask").send_to("out")
+    application.topology = builder.build()
+    application.make_caller = lambda stations: SeededCaller(stations, seed=1)
+    application.run("r")
+
+    result = invoke("status", "--application-id", "app", "--bootstrap-server", "in-memory:9092")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    _, _, calls = result.stdout.partition("Calls of run r")
+    calls, _, threads = calls.partition("Threads of calls of run r")
+    rows = [line.split() for line in calls.splitlines() if " ask " in line]
+    assert {(row[0].partition("_")[0], row[row.index("ask") + 1]) for row in rows[:-1]} == {("0", "10")}
+    assert len({row[0] for row in rows[:-1]}) == 20
+    assert rows[-1][:6] == ["2", "others", "of", "0", "ask", "20"]
+    of_tasks = [line.split() for line in threads.splitlines() if line.lstrip().startswith(("0_", "2 "))]
+    assert len(of_tasks) == 21
+    assert {row[-3] for row in of_tasks} == {"0"}, "replaced"
 
 
 parking = pytest.fixture(parking_scene)

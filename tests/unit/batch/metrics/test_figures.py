@@ -6,11 +6,11 @@ from airflow_kstreams.batch.metrics.figures import (
     TOTALS,
     UNITS,
     figures,
-    latency_text,
     slowest_first,
     speed_text,
     task_line,
 )
+from airflow_kstreams.batch.metrics.units import latency_text
 from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
 from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology
 from airflow_kstreams.streams.latencies import Latencies, LatencyRecorder

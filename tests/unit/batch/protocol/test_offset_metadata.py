@@ -4,12 +4,20 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger.records import check_run_id
+from airflow_kstreams.batch.metrics.meter import TaskMeter
 from airflow_kstreams.batch.protocol.offset_metadata import LIMIT_BYTES, OffsetMetadata
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
-from airflow_kstreams.batch.protocol.task_metrics import MOST_BYTES, TaskMetrics
+from airflow_kstreams.batch.protocol.task_metrics import MOST_BYTES, NOTHING_YET, TaskMetrics
+from airflow_kstreams.streams.call_figures import (
+    MOST_NODES,
+    UNKNOWN,
+    CallFigures,
+    NodeCalls,
+    ThreadFigures,
+)
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.latencies import MOST_BUCKETS, Latencies
-from airflow_kstreams.streams.record_counts import LeftOut
+from airflow_kstreams.streams.record_counts import OTHER_NODES, LeftOut
 
 _LARGEST = 2**63 - 1
 
@@ -50,7 +58,7 @@ def test_metrics_are_read_back_when_there_is_room_and_unknown_when_an_earlier_ve
     read = OffsetMetadata.decode(written.encode())
     assert read.metrics_so_far == read.report().metrics == largest_metrics()
     assert OffsetMetadata(run_id="r", task_id="0_0").metrics_so_far is None
-    assert OffsetMetadata().metrics_so_far == TaskMetrics(), "no task has committed for the slice yet"
+    assert OffsetMetadata().metrics_so_far == NOTHING_YET, "no task has committed for the slice yet"
 
 
 def test_metrics_are_read_when_a_later_version_has_more_fields() -> None:
@@ -59,6 +67,54 @@ def test_metrics_are_read_when_a_later_version_has_more_fields() -> None:
     assert OffsetMetadata.decode(text).metrics == TaskMetrics(active_ns=7, lag=3)
     text = msgspec.json.encode({"run": "r", "task": "0_0", "v": 1, "metrics": longer[:3]}).decode()
     assert OffsetMetadata.decode(text).metrics == TaskMetrics(active_ns=7)
+
+
+def metrics_of_calls(nodes: int, name_length: int = 20) -> TaskMetrics:
+    latency = largest_metrics().process
+    each = [
+        NodeCalls(f"{number}".rjust(name_length, "n"), latency, *(_LARGEST,) * 5) for number in range(nodes)
+    ]
+    threads = ThreadFigures(*(_LARGEST,) * 8)
+    calls = CallFigures(tuple(each), True, _LARGEST, _LARGEST, _LARGEST, threads)
+    return msgspec.structs.replace(largest_metrics(), calls=calls)
+
+
+def test_calls_are_cut_down_before_other_metrics_and_say_so_when_there_is_no_room() -> None:
+    whole = metrics_of_calls(MOST_NODES)
+    read = OffsetMetadata.decode(OffsetMetadata(run_id="r", task_id="0_0", metrics=whole).encode())
+    assert read.metrics is not None
+    assert read.metrics.calls is not None
+    assert read.metrics.process == whole.process
+    names = [each.node for each in read.metrics.calls.nodes]
+    assert 0 < len(names) < MOST_NODES
+    assert names[-1] == OTHER_NODES, "what has no name is not lost"
+    assert read.metrics.calls.known
+
+    tight = OffsetMetadata(run_id="r" * 2_000, task_id="0_0", metrics=metrics_of_calls(1, name_length=900))
+    read = OffsetMetadata.decode(tight.encode())
+    assert read.metrics == msgspec.structs.replace(largest_metrics(), calls=UNKNOWN)
+
+
+@pytest.mark.parametrize("run_bytes", range(100, 4_000, 150))
+def test_text_with_calls_fits_whatever_room_there_is(run_bytes: int) -> None:
+    text = OffsetMetadata(run_id="r" * run_bytes, task_id="0_0", metrics=metrics_of_calls(5)).encode()
+    assert len(text.encode()) <= LIMIT_BYTES
+    assert OffsetMetadata.decode(text).run_id == "r" * run_bytes
+
+
+def test_calls_are_unknown_when_an_earlier_version_measured_the_first_attempt() -> None:
+    longer = msgspec.json.decode(msgspec.json.encode(TaskMetrics(active_ns=7, lag=3)))
+    text = msgspec.json.encode({"run": "r", "task": "0_0", "v": 1, "metrics": longer[:5]}).decode()
+    before = OffsetMetadata.decode(text).metrics_so_far
+    assert before == TaskMetrics(active_ns=7, lag=3)
+    calls = CallFigures((NodeCalls("ask"),))
+    for known, expected in ((before, UNKNOWN), (OffsetMetadata().metrics_so_far, calls)):
+        found = TaskMeter(known).metrics(1.0, lag=0, calls=calls)
+        assert found is not None
+        assert found.calls == expected
+        plain = TaskMeter(known).metrics(1.0, lag=0)
+        assert plain is not None
+        assert plain.calls is None
 
 
 def test_text_fits_the_brokers_limit_when_every_field_is_at_its_largest() -> None:

@@ -18,16 +18,17 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 
-from airflow_kstreams.batch.metrics.figures import COUNTS, UNITS, airflow_name
+from airflow_kstreams.batch.metrics.figures import ALL_TOTALS, ALL_UNITS, COUNTS, UNITS, airflow_name
 from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.launch.metrics_target import MetricsTarget
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.telemetry import MOST_POINTS, Measured, OpenTelemetry, by_hand
+from airflow_kstreams.streams.call_figures import CallFigures, NodeCalls, ThreadFigures
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.latencies import Latencies
-from airflow_kstreams.streams.record_counts import LeftOut, RecordCounts
+from airflow_kstreams.streams.record_counts import OTHER_NODES, LeftOut, RecordCounts
 from tests.support.kafka.reset_scene import APP, ResetScene
 from tests.unit.spark.driver.test_one_subtopology import InProcess
 
@@ -311,3 +312,42 @@ def test_extra_is_named_when_the_sdk_is_not_there(
     (message,) = caplog.messages
     assert message.startswith("no metrics are exported")
     assert "airflow-kstreams[otel]" in message
+
+
+def test_calls_are_exported_by_node_and_threads_by_task() -> None:
+    latency = Latencies(20_000_000, 10_000_000, 3, (186, 2))
+    threads = ThreadFigures(running=1, idle=2, replaced=3, open_ns=10**9, busy_ns=5 * 10**8)
+    nodes = (NodeCalls("ask", latency, 1, 1, 1, 2), NodeCalls(OTHER_NODES, latency))
+    calls = CallFigures(nodes, True, 10**7, 3 * 10**7, 4, threads)
+    calling = TaskReport(task_id="0_0", metrics=TaskMetrics(calls=calls), parked={"ask": 7})
+    found = exported(Measured(application_id="app", reports=[calling, report(1)], counts={}))
+
+    of_task = {"application_id": "app", "subtopology": "0", "task": "0_0"}
+    of_node = {**of_task, "node": "ask"}
+    assert found["airflow.kstreams.call_total"] == [(of_node, 2), ({**of_task, "node": "other"}, 2)]
+    one_each = {name.removeprefix("airflow.kstreams."): of_name[0] for name, of_name in found.items()}
+    expected: dict[str, Point] = {
+        "call_rate": (of_node, 200),
+        "call_latency_avg": (of_node, 10),
+        "call_latency_max": (of_node, 10),
+        "calls_in_flight_avg": (of_node, 2),
+        "calls_in_flight_max": (of_node, 2),
+        "calls_queued_avg": (of_node, 0),
+        "call_failed_total": (of_node, 1),
+        "call_timeout_total": (of_node, 1),
+        "call_retry_total": (of_node, 1),
+        "records_parked": (of_node, 7),
+        "records_waiting_avg": (of_task, 3),
+        "records_waiting_max": (of_task, 4),
+        "thread_running": (of_task, 1),
+        "thread_idle": (of_task, 2),
+        "thread_replaced_total": (of_task, 3),
+        "thread_busy_ratio": (of_task, 0.5),
+    }
+    assert {name: one_each[name] for name in expected} == expected
+    assert "event_loop_busy_ratio" not in one_each, "there was no loop"
+
+
+def test_every_figure_has_a_kind_and_a_unit() -> None:
+    assert sorted(ALL_TOTALS) == sorted(name for name in ALL_UNITS if name.endswith("-total"))
+    assert {*ALL_UNITS} >= {*UNITS, *COUNTS}

@@ -16,6 +16,7 @@ import pytest
 
 from airflow_kstreams.streams.calls import abandoned, loop_calls, threaded_caller
 from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
 from airflow_kstreams.streams.calls.threaded_caller import ThreadedCaller
 from airflow_kstreams.streams.errors import CallsStuckError
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
@@ -159,7 +160,8 @@ def test_everything_is_closed_when_closing_a_resource_fails(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         caller.close()
     assert closed == ["plain"]
-    assert [record.getMessage() for record in caplog.records] == [
+    ours = [record for record in caplog.records if record.name.startswith("airflow_kstreams")]
+    assert [record.getMessage() for record in ours] == [
         "task 0_0: closing the event loop or a resource on it failed",
         "task 0_0: closing a resource failed",
     ]
@@ -196,3 +198,110 @@ def test_loop_is_not_taken_to_be_blocked_when_the_process_stood_still(
     finally:
         hold.set()
         caller.close()
+
+
+def states(caller: ThreadedCaller) -> dict[str, list[str]]:
+    """Return what threads are at: those of the pool, and the loop."""
+    found: dict[str, list[str]] = {"loop": [], "pool": []}
+    for each in caller.thread_states():
+        found["loop" if each.event_loop else "pool"].append(each.state)
+    return found
+
+
+def test_state_of_each_thread_is_told_while_calls_run_and_hang() -> None:
+    go_on, inside = threading.Event(), threading.Event()
+
+    async def waits(value: int) -> None:
+        while not go_on.is_set():
+            await asyncio.sleep(0.001)
+
+    def holds(value: int) -> None:
+        inside.set()
+        go_on.wait()
+
+    on_loop, on_thread = station(waits), station(holds, threads=True, timeout_ms=50)
+    caller = opened(on_loop, on_thread, threads=2)
+    measured = MeasuredCaller(caller, [on_loop, on_thread], threads=2, under_way=lambda: 0)
+    assert states(caller) == {"loop": ["IDLE"], "pool": ["IDLE", "IDLE"]}
+    waiting, hanging = start(caller, on_loop, 1), start(caller, on_thread, 1)
+    inside.wait()
+    while not on_loop.in_flight:
+        pass
+    assert states(caller)["loop"] == ["RUNNING"]
+    assert sorted(states(caller)["pool"]) == ["IDLE", "RUNNING"]
+
+    while hanging not in caller.ended(0.05):
+        pass
+    assert states(caller)["pool"] == ["IDLE", "IDLE", "ABANDONED"]
+    assert caller.threads_replaced == 1
+    threads = measured.figures().threads
+    assert (threads.running, threads.idle, threads.abandoned, threads.replaced) == (1, 2, 1, 1)
+
+    left = [t for t in threading.enumerate() if t.name == caller.thread_states()[-1].name]
+    go_on.set()
+    for thread in left:
+        thread.join()
+    while waiting not in caller.ended(0.05):
+        pass
+    assert states(caller) == {"loop": ["IDLE"], "pool": ["IDLE", "IDLE"]}
+    assert (on_loop.in_flight, on_thread.in_flight) == (0, 0)
+    caller.close()
+    assert caller.thread_states() == ()
+
+
+def test_calls_on_threads_are_in_flight_only_while_a_thread_is_at_them() -> None:
+    at_once = threading.Barrier(2)
+
+    def together(value: int) -> None:
+        at_once.wait()
+
+    at = station(together, threads=True, max_in_flight=64)
+    inner = ThreadedCaller([at], threads=2, task_id="0_0")
+    caller = MeasuredCaller(inner, [at], threads=2, under_way=lambda: 6)
+    caller.open()
+    for value in range(6):
+        call = Call(at, None, None, value, None)
+        call.arguments = (value,)
+        caller.start(call)
+    left = 6
+    while left:
+        left -= len(caller.ended(0.05))
+    figures = caller.figures()
+    (of_node,) = figures.nodes
+    assert (of_node.latency.count, of_node.most_in_flight, figures.most_waiting) == (6, 2, 6)
+    assert figures.threads.busy_ns == of_node.latency.total_ns <= figures.threads.open_ns
+    assert figures.threads.open_ns == 2 * figures.open_ns
+    caller.close()
+
+
+def test_latency_ends_with_the_call_when_the_task_takes_it_back_late() -> None:
+    now, ended = [100.0], threading.Event()
+
+    def takes_a_second(value: int) -> None:
+        now[0] += 1.0
+
+    at = station(takes_a_second, threads=True, max_in_flight=1)
+    at.now = lambda: now[0]
+    inner = ThreadedCaller([at], threads=1, task_id="0_0")
+    caller = MeasuredCaller(inner, [at], threads=1, under_way=lambda: 1)
+    caller.open()
+    pool = inner._pool
+    assert pool is not None
+    announce = pool._announce
+
+    def announced(call: Call) -> None:
+        announce(call)
+        ended.set()
+
+    pool._announce = announced
+    call = Call(at, None, None, 1, None)
+    call.arguments = (1,)
+    caller.start(call)
+    ended.wait()
+    now[0] += 60.0  # the task's thread has other things to do
+    call.started = 100.0  # threads look at the machine's clock when a call begins
+    while call not in caller.ended(0.05):
+        pass
+    (of_node,) = caller.figures().nodes
+    assert of_node.latency.max_ns == 1_000_000_000
+    caller.close()

@@ -16,6 +16,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
+from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls.call import Call, Station
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -34,6 +35,7 @@ class HandCaller:
     """Ends the calls that the test names."""
 
     patience_seconds = 0.0
+    threads_replaced = 0
 
     def __init__(self, stations: Sequence[Station]) -> None:
         self.started: dict[Any, Call] = {}
@@ -53,6 +55,10 @@ class HandCaller:
     def ended(self, wait_seconds: float) -> Sequence[Call]:
         ended, self._ended = self._ended, []
         return ended
+
+    def thread_states(self) -> Sequence[ThreadState]:
+        """No threads run."""
+        return ()
 
     def close(self) -> None:
         """Nothing runs."""

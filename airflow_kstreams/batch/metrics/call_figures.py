@@ -1,0 +1,198 @@
+"""The figures of calls, and of the threads that run them, under Kafka Streams' names.
+
+A task without asynchronous nodes has none of them. Rates and averages are over the time in which a task was
+ready, by the clock of its calls; of several tasks, those of one task, and the largest of one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from airflow_kstreams.batch.metrics.units import latency_figures, latency_text, per_second, rate_text
+from airflow_kstreams.batch.protocol.task_metrics import metrics_in_all
+from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.streams.call_figures import CallFigures, NodeCalls
+from airflow_kstreams.streams.record_counts import OTHER_NODES
+
+#: Figures of a node that add up over tasks and runs, or of the threads of a task.
+CALL_TOTALS = frozenset(
+    ("call-total", "call-failed-total", "call-timeout-total", "call-retry-total", "thread-replaced-total")
+)
+#: Every figure of a node, and its unit.
+NODE_UNITS = {
+    "call-total": "calls",
+    "call-rate": "calls/s",
+    "call-latency-avg": "ms",
+    "call-latency-p50": "ms",
+    "call-latency-p99": "ms",
+    "call-latency-max": "ms",
+    "call-failed-total": "calls",
+    "call-timeout-total": "calls",
+    "call-retry-total": "calls",
+    "calls-in-flight-avg": "calls",
+    "calls-in-flight-max": "calls",
+    "calls-queued-avg": "calls",
+    "records-parked": "records",
+}
+#: Every figure of what runs a task's calls, and its unit; ``1`` is a share.
+THREAD_UNITS = {
+    "records-waiting-avg": "records",
+    "records-waiting-max": "records",
+    "thread-running": "threads",
+    "thread-idle": "threads",
+    "thread-abandoned": "threads",
+    "thread-replaced-total": "threads",
+    "thread-busy-ratio": "1",
+    "event-loop-busy-ratio": "1",
+}
+
+
+def calls_in_all(reports: Sequence[TaskReport]) -> CallFigures | None:
+    """Return what was measured of calls in several tasks; None where no node makes calls, or nothing is known
+    of their speed.
+
+    :param reports: of different tasks.
+    """
+    metrics = metrics_in_all(report.metrics for report in reports)
+    return None if metrics is None else metrics.calls
+
+
+def node_figures(reports: Sequence[TaskReport]) -> dict[str, dict[str, float | None]]:
+    """Return the figures of each asynchronous node, by name; ``OTHER_NODES`` stands for those without room.
+
+    :param reports: of different tasks.
+    """
+    calls = calls_in_all(reports)
+    found: dict[str, dict[str, float | None]] = {}
+    if calls is not None:
+        found = {each.node: _of_node(each, calls.open_ns) for each in calls.nodes}
+    parked = _parked(reports)
+    for node in parked:
+        found.setdefault(node, {})
+    for node, of_node in found.items():
+        # Where others have no room, how much they have parked stands under their names.
+        if node != OTHER_NODES:
+            of_node["records-parked"] = parked.get(node, 0)
+    return {node: {name: of_node.get(name) for name in NODE_UNITS} for node, of_node in found.items()}
+
+
+def thread_figures(reports: Sequence[TaskReport]) -> dict[str, float | None]:
+    """Return the figures of what runs the calls; all None where no node makes calls, or they are unknown.
+
+    :param reports: of different tasks.
+    """
+    calls = calls_in_all(reports)
+    found: dict[str, float | None] = {}
+    if calls is not None and calls.known:
+        threads = calls.threads
+        found = {
+            "records-waiting-avg": _share(calls.waiting_ns, calls.open_ns),
+            "records-waiting-max": calls.most_waiting,
+            "thread-running": threads.running,
+            "thread-idle": threads.idle,
+            "thread-abandoned": threads.abandoned,
+            "thread-replaced-total": threads.replaced,
+            "thread-busy-ratio": _share(threads.busy_ns, threads.open_ns),
+            "event-loop-busy-ratio": _share(threads.loop_busy_ns, threads.loop_open_ns),
+        }
+    return {name: found.get(name) for name in THREAD_UNITS}
+
+
+def call_lines(reports: Sequence[TaskReport]) -> Iterator[str]:
+    """Yield a line of each asynchronous node of tasks, and one of what runs their calls; none where no node
+    makes calls.
+
+    :param reports: of different tasks.
+    """
+    calls = calls_in_all(reports)
+    if calls is None:
+        return
+    if not calls.known:
+        yield "calls unknown"
+        return
+    for node, of_node in node_figures(reports).items():
+        if of_node["call-total"] is not None:
+            yield f"{node_name(node)}: {_node_text(of_node)}"
+    yield _threads_text(thread_figures(reports))
+
+
+def node_name(node: str) -> str:
+    """Return what a node is called where people read it."""
+    return f"node {node}" if node != OTHER_NODES else "other nodes"
+
+
+def number_text(number: float | None) -> str:
+    """Return an average or a count, ``-`` if it is not known."""
+    if number is None:
+        return "-"
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.1f}"
+
+
+def share_text(share: float | None) -> str:
+    """Return a share in percent, ``-`` if it is not known."""
+    return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def _of_node(calls: NodeCalls, open_ns: int) -> dict[str, float | None]:
+    made = calls.latency.count
+    return {
+        "call-total": made,
+        "call-rate": per_second(made, open_ns),
+        **latency_figures("call", calls.latency),
+        "call-failed-total": calls.failed,
+        "call-timeout-total": calls.timed_out,
+        "call-retry-total": calls.retried,
+        "calls-in-flight-avg": _share(calls.latency.total_ns, open_ns),
+        "calls-in-flight-max": calls.most_in_flight,
+        "calls-queued-avg": _share(calls.queued_ns, open_ns),
+    }
+
+
+def _node_text(found: dict[str, float | None]) -> str:
+    parts = [
+        f"call-total {number_text(found['call-total'])}",
+        f"call-rate {rate_text(found['call-rate'])}",
+        f"call-latency p50 {latency_text(found['call-latency-p50'])}, "
+        f"p99 {latency_text(found['call-latency-p99'])}, max {latency_text(found['call-latency-max'])}",
+        f"calls-in-flight avg {number_text(found['calls-in-flight-avg'])}, "
+        f"max {number_text(found['calls-in-flight-max'])}",
+    ]
+    if found["calls-queued-avg"]:
+        parts.append(f"calls-queued avg {number_text(found['calls-queued-avg'])}")
+    for name in ("call-failed-total", "call-timeout-total", "call-retry-total", "records-parked"):
+        if found[name]:
+            parts.append(f"{name} {number_text(found[name])}")
+    return ", ".join(parts)
+
+
+def _threads_text(found: dict[str, float | None]) -> str:
+    parts = [
+        f"records-waiting avg {number_text(found['records-waiting-avg'])}, "
+        f"max {number_text(found['records-waiting-max'])}"
+    ]
+    if found["thread-running"] or found["thread-idle"]:
+        parts.append(
+            f"threads {number_text(found['thread-running'])} running, "
+            f"{number_text(found['thread-idle'])} idle"
+        )
+    for name in ("thread-abandoned", "thread-replaced-total"):
+        if found[name]:
+            parts.append(f"{name} {number_text(found[name])}")
+    for name in ("thread-busy-ratio", "event-loop-busy-ratio"):
+        if found[name] is not None:
+            parts.append(f"{name} {share_text(found[name])}")
+    return ", ".join(parts)
+
+
+def _parked(reports: Sequence[TaskReport]) -> dict[str, int | None]:
+    """Return how much is parked by node, None where that is not known of a task."""
+    found: dict[str, int | None] = {}
+    for report in reports:
+        for node, records in report.parked.items():
+            before = found.get(node, 0)
+            found[node] = None if before is None or records is None else before + records
+    return found
+
+
+def _share(part: int | None, whole: int) -> float | None:
+    return None if part is None or not whole else part / whole

@@ -1,0 +1,197 @@
+"""Measures the calls of a task, around whatever runs them.
+
+Each call says itself when it was given to its runner, when it began and when it ended, by the clock of its
+station. So latencies do not hold the time in which the task's thread had other things to do than to take back
+a call, and averages over time are sums of intervals: what runs for a second is one second in flight. How many
+records are under way is looked at whenever the task asks for calls that have ended, and counts for the time
+since it asked before.
+
+What it costs: two looks at a clock for each call, some additions, and one pass over latencies for several
+hundred of them. A task without calls has none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from airflow_kstreams.streams.call_figures import (
+    MOST_NODES,
+    CallFigures,
+    NodeCalls,
+    ThreadFigures,
+    ThreadState,
+)
+from airflow_kstreams.streams.calls.call import Call, CallTimeoutError, Station
+from airflow_kstreams.streams.calls.caller import Caller
+from airflow_kstreams.streams.latencies import Latencies, LatencyRecorder
+
+#: Latencies that are kept until they are put into their buckets together.
+_TOGETHER = 500
+_NS = 1_000_000_000
+
+
+class MeasuredCaller:
+    """Has another caller run the calls, and takes note of them.
+
+    :param caller: runs them.
+    :param stations: the asynchronous nodes of the task, in topological order.
+    :param threads: of the task, for plain functions.
+    :param under_way: how many records are chosen and not released.
+    """
+
+    def __init__(
+        self,
+        caller: Caller,
+        stations: Sequence[Station],
+        *,
+        threads: int,
+        under_way: Callable[[], int],
+    ) -> None:
+        self._caller = caller
+        self._threads = threads
+        self._under_way = under_way
+        self._nodes = {station: _Node(station) for station in stations}
+        self._now = next((station.now for station in stations), _no_time)
+        self._opened: float | None = None
+        self._looked = 0.0
+        self._waiting_seconds = 0.0
+        self._most_waiting = 0
+
+    @property
+    def patience_seconds(self) -> float:
+        """For how long the task may wait for a call."""
+        return self._caller.patience_seconds
+
+    @property
+    def threads_replaced(self) -> int:
+        """How many threads were made in place of another one."""
+        return self._caller.threads_replaced
+
+    def open(self) -> None:
+        """Start what runs the calls, and with it the time that is measured."""
+        self._caller.open()
+        self._now = next((station.now for station in self._nodes), _no_time)
+        self._opened = self._looked = self._now()
+
+    def start(self, call: Call) -> None:
+        """Let a call run as soon as its node's options allow."""
+        call.given = self._now()
+        again = call.again
+        if again is not None and again.repeats:
+            self._nodes[call.station].retried += 1
+        self._caller.start(call)
+
+    def ended(self, wait_seconds: float) -> Sequence[Call]:
+        """Return the calls that have ended since this was asked last."""
+        under_way = self._under_way()
+        back = self._caller.ended(wait_seconds)
+        now = self._now()
+        self._waiting_seconds += under_way * (now - self._looked)
+        self._looked = now
+        if under_way > self._most_waiting:
+            self._most_waiting = under_way
+        nodes = self._nodes
+        for call in back:
+            ended = call.ended
+            if ended is None:
+                continue  # it was never made
+            node = nodes[call.station]
+            started = call.started
+            node.seconds.append(ended - started)
+            node.queued_seconds += started - call.given
+            if call.error is not None:
+                node.failed += 1
+                node.timed_out += isinstance(call.error, CallTimeoutError)
+            if len(node.seconds) >= _TOGETHER:
+                node.put()
+        return back
+
+    def thread_states(self) -> Sequence[ThreadState]:
+        """Return what each thread that runs calls is at."""
+        return self._caller.thread_states()
+
+    def close(self) -> None:
+        """Give up what runs."""
+        self._caller.close()
+
+    def figures(self) -> CallFigures:
+        """Return what was measured up to now."""
+        open_ns = 0 if self._opened is None else round((self._now() - self._opened) * _NS)
+        return CallFigures(
+            nodes=tuple(node.figures() for node in self._nodes.values()),
+            open_ns=open_ns,
+            waiting_ns=round(self._waiting_seconds * _NS),
+            most_waiting=self._most_waiting,
+            threads=self._thread_figures(open_ns),
+        ).first(MOST_NODES)
+
+    def _thread_figures(self, open_ns: int) -> ThreadFigures:
+        states = self._caller.thread_states()
+        loop = next((state for state in states if state.event_loop), None)
+        busy_seconds = 0.0 if loop is None else loop.busy_seconds
+        pooled = any(not state.event_loop for state in states)
+        named = [state.state for state in states]
+        return ThreadFigures(
+            running=named.count("RUNNING"),
+            idle=named.count("IDLE"),
+            abandoned=named.count("ABANDONED"),
+            replaced=self._caller.threads_replaced,
+            open_ns=self._threads * open_ns if pooled else 0,
+            busy_ns=sum(node.latencies().total_ns for node in self._nodes.values() if node.on_threads)
+            if pooled
+            else 0,
+            loop_open_ns=0 if loop is None else open_ns,
+            loop_busy_ns=None if busy_seconds is None else round(busy_seconds * _NS),
+        )
+
+
+class _Node:
+    """What is measured of one node.
+
+    :ivar seconds: how long calls took that are not in a bucket yet.
+    """
+
+    __slots__ = (
+        "_recorder",
+        "_station",
+        "failed",
+        "on_threads",
+        "queued_seconds",
+        "retried",
+        "seconds",
+        "timed_out",
+    )
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._recorder = LatencyRecorder()
+        self.on_threads = station.options.threads
+        self.seconds: list[float] = []
+        self.queued_seconds = 0.0
+        self.failed = self.timed_out = self.retried = 0
+
+    def put(self) -> None:
+        """Put latencies into their buckets."""
+        self._recorder.record_each(self.seconds)
+        self.seconds.clear()
+
+    def latencies(self) -> Latencies:
+        """Return how long the calls took."""
+        self.put()
+        return self._recorder.latencies()
+
+    def figures(self) -> NodeCalls:
+        """Return what was measured up to now."""
+        return NodeCalls(
+            self._station.node,
+            self.latencies(),
+            self.failed,
+            self.timed_out,
+            self.retried,
+            self._station.most_in_flight,
+            round(self.queued_seconds * _NS),
+        )
+
+
+def _no_time() -> float:
+    return 0.0
