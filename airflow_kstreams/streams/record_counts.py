@@ -171,7 +171,7 @@ class Counters:
                 cell[0] = 0
         return taken
 
-    def add(self, counts: LeftOutCounts) -> None:
+    def add(self, counts: Iterable[tuple[tuple[str, Rule], int]]) -> None:
         """Count what was taken out."""
         for place, number in counts:
             self._left_out.setdefault(place, [0])[0] += number

@@ -23,6 +23,7 @@ from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls.call import Call, Station, as_error
 from airflow_kstreams.streams.calls.loop_calls import LoopCalls
 from airflow_kstreams.streams.calls.resources import closing, is_asynchronous, open_resources
+from airflow_kstreams.streams.calls.starting_loop import StartingLoop
 from airflow_kstreams.streams.calls.turnstile import Turnstile
 
 #: For how long a call is held up before it begins, at most, in virtual seconds.
@@ -71,7 +72,8 @@ class SeededCaller:
         turnstile = self._turnstiles.get(call.station)
         if turnstile is None:
             loop, calls = self._opened()
-            loop.call_soon(calls.add, call)
+            calls.inbox.append(call)
+            loop.call_soon(calls.fill)
             return
         try:
             turnstile.add(call)
@@ -80,6 +82,9 @@ class SeededCaller:
             self._announce(call)
             return
         self._fill(turnstile)
+
+    def hurry(self) -> None:
+        """Do nothing: calls run when the task waits."""
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:
         """Return a call that has ended, a drawn one; none unless the task waits for it."""
@@ -160,7 +165,7 @@ class SeededCaller:
         self._fill(turnstile)
 
 
-class _VirtualLoop(asyncio.SelectorEventLoop):
+class _VirtualLoop(StartingLoop):
     """An event loop whose clock jumps."""
 
     def __init__(self) -> None:

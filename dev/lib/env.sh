@@ -14,6 +14,8 @@ spark_kafka_version=4.2.0
 spark_kafka_libs="$root/.kafka/spark-kafka-$spark_kafka_version"
 rocksdb_version=10.1.3
 rocksdb_libs="$root/.kafka/rocksdb-$rocksdb_version"
+parallel_consumer_version=0.5.3.2
+parallel_consumer_libs="$root/.kafka/parallel-consumer-$parallel_consumer_version"
 
 say() { printf '%s\n' "$*"; }
 die() { printf 'error: %s\n' "$1" >&2; shift; for line in "$@"; do printf '       %s\n' "$line" >&2; done; exit 1; }
@@ -50,6 +52,7 @@ export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 export PYSPARK_PYTHON="$python" PYSPARK_DRIVER_PYTHON="$python" SPARK_LOCAL_IP=127.0.0.1
 export KSTREAMS_DEV_KAFKA_LIBS="$kafka_libs" KSTREAMS_DEV_STREAMS_LIBS="$kafka_streams_libs"
 export KSTREAMS_DEV_SPARK_KAFKA_LIBS="$spark_kafka_libs" KSTREAMS_DEV_ROCKSDB_LIBS="$rocksdb_libs"
+export KSTREAMS_DEV_PARALLEL_CONSUMER_LIBS="$parallel_consumer_libs"
 # A spark-submit or a Hadoop of the machine must not shadow the pinned one.
 unset SPARK_HOME SPARK_CONF_DIR HADOOP_CONF_DIR
 

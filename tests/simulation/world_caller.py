@@ -60,6 +60,9 @@ class WorldCaller:
         self._under_way.append(call)
         self._at(self._process, "calls.start", self, partial(self._inner.start, call))
 
+    def hurry(self) -> None:
+        """Let what was started begin: it has."""
+
     def ended(self, wait_seconds: float) -> Sequence[Call]:
         """Return the calls that have ended: sooner or later, one after the other."""
         if not self._under_way:

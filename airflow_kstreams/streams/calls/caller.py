@@ -25,7 +25,13 @@ class Caller(Protocol):
         ...
 
     def start(self, call: Call) -> None:
-        """Let a call run as soon as its node's options allow."""
+        """Let a call run as soon as its node's options allow, at the latest when one is waited for."""
+        ...
+
+    def hurry(self) -> None:
+        """Say that no more calls are started for now: those that were may begin, which else may wait for
+        more, so that what runs them is woken once for many.
+        """
         ...
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:

@@ -81,6 +81,10 @@ class MeasuredCaller:
             self._nodes[call.station].retried += 1
         self._caller.start(call)
 
+    def hurry(self) -> None:
+        """Say that no more calls are started for now."""
+        self._caller.hurry()
+
     def ended(self, wait_seconds: float) -> Sequence[Call]:
         """Return the calls that have ended since this was asked last."""
         under_way = self._under_way()

@@ -1,6 +1,8 @@
 """The caller of production: one event loop on a thread of its own, and threads for plain functions.
 
-Calls come back through one queue, of which the task's thread takes them. While it waits there it looks after
+Calls go to the loop through an inbox, and the loop is woken when no more come for now and one may begin: else
+it looks into the inbox when a place comes free. They come back through one queue, those of one round of the
+loop together, of which the task's thread takes them. While it waits there it looks after
 those that run them: a call that blocks the loop cannot be cancelled, since it is the loop's only thread. It
 is named while it lasts, by its node and the line that it stands at; when it has lasted for the call's own
 ``timeout_ms``, the task fails. Another attempt has another loop. Threads and loops that never come back stay
@@ -10,13 +12,13 @@ in the process: see ``abandoned.py``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -26,6 +28,7 @@ from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import Call, Station
 from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, LoopCalls
 from airflow_kstreams.streams.calls.resources import closing, is_asynchronous, open_resources
+from airflow_kstreams.streams.calls.starting_loop import StartingLoop
 from airflow_kstreams.streams.calls.thread_calls import ThreadCalls
 from airflow_kstreams.streams.errors import CallsStuckError
 from airflow_kstreams.streams.records.user_traceback import last_user_line
@@ -50,7 +53,7 @@ class ThreadedCaller:
         self._stations = tuple(stations)
         self._threads = threads
         self._task_id = task_id
-        self._back: SimpleQueue[Call] = SimpleQueue()
+        self._back: SimpleQueue[Sequence[Call]] = SimpleQueue()
         self._loop: _LoopThread | None = None
         self._pool: ThreadCalls | None = None
         self._resources = ExitStack()
@@ -60,14 +63,16 @@ class ThreadedCaller:
     def open(self) -> None:
         """Start what runs the calls, and open the nodes' resources, each once."""
         self._opened = True
-        back = self._back.put
         on_threads = [station for station in self._stations if station.options.threads]
         on_loop = [station for station in self._stations if not station.options.threads]
         if on_loop:
             self._on_loop(on_loop)
         if on_threads:
             self._pool = ThreadCalls(
-                self._threads, on_threads, back, name=f"kstreams-task-{self._task_id}-thread"
+                self._threads,
+                on_threads,
+                lambda call: self._back.put((call,)),
+                name=f"kstreams-task-{self._task_id}-thread",
             )
         open_resources(self._stations, self._entered)
 
@@ -78,18 +83,24 @@ class ThreadedCaller:
             if self._pool is not None:
                 self._pool.add(call)
         elif self._loop is not None:
-            self._loop.add(call)
+            self._loop.inbox.append(call)
+
+    def hurry(self) -> None:
+        """Let what was started begin."""
+        if self._loop is not None:
+            self._loop.wake()
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:
         """Return the calls that have ended since this was asked last."""
         back: list[Call] = []
         if self._under_way:
-            try:
-                back.append(self._back.get(timeout=wait_seconds) if wait_seconds else self._back.get_nowait())
-                while True:
-                    back.append(self._back.get_nowait())
-            except Empty:
-                pass
+            queue = self._back
+            if wait_seconds:
+                self.hurry()
+                with contextlib.suppress(Empty):
+                    back += queue.get(timeout=wait_seconds)
+            while not queue.empty():
+                back += queue.get_nowait()
             self._under_way -= len(back)
             if not back or wait_seconds:
                 self._look()
@@ -153,13 +164,19 @@ def _pass_over_left_behind(loop: asyncio.AbstractEventLoop, context: dict[str, A
 class _LoopThread:
     """An event loop on a thread of its own."""
 
-    def __init__(self, stations: Sequence[Station], announce: Any, *, task_id: str) -> None:
+    def __init__(
+        self, stations: Sequence[Station], give_back: Callable[[Sequence[Call]], None], *, task_id: str
+    ) -> None:
         self._task_id = task_id
-        self._loop = asyncio.new_event_loop()
+        self._loop = StartingLoop()
         self._loop.set_exception_handler(_pass_over_left_behind)
-        self._calls = LoopCalls(self._loop, stations, announce)
-        self._inbox: deque[Call] = deque()
-        self._told = False
+        self._calls = LoopCalls(self._loop, stations, self._announce)
+        #: Calls to run.
+        self.inbox = self._calls.inbox
+        self._woken = False
+        self._give_back = give_back
+        #: What has ended in this round of the loop.
+        self._ended: list[Call] = []
         self._resources = AsyncExitStack()
         #: How often the loop has said that it goes on, and what was seen of that.
         self._beats = self._seen_beats = 0
@@ -171,11 +188,10 @@ class _LoopThread:
         )
         self._thread.start()
 
-    def add(self, call: Call) -> None:
-        """Let a call run, from the task's thread."""
-        self._inbox.append(call)
-        if not self._told:
-            self._told = True
+    def wake(self) -> None:
+        """Let what is in the inbox begin, from the task's thread."""
+        if self.inbox and not self._woken and self._calls.free:
+            self._woken = True
             self._loop.call_soon_threadsafe(self._take)
 
     def enter(self, manager: Any, seconds: float) -> Any:
@@ -263,10 +279,17 @@ class _LoopThread:
         self._loop.call_later(_BEAT_SECONDS, self._beat)
 
     def _take(self) -> None:
-        self._told = False
-        inbox = self._inbox
-        while inbox:
-            self._calls.add(inbox.popleft())
+        self._woken = False
+        self._calls.fill()
+
+    def _announce(self, call: Call) -> None:
+        if not self._ended:
+            self._loop.call_soon(self._return)
+        self._ended.append(call)
+
+    def _return(self) -> None:
+        ended, self._ended = self._ended, []
+        self._give_back(ended)
 
     async def _stop(self) -> None:
         try:

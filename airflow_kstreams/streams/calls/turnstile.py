@@ -66,9 +66,14 @@ class Turnstile:
             self._waiting[call.turn] = deque()
         self._ready.append(call)
 
+    @property
+    def free(self) -> bool:
+        """Whether fewer calls run than may."""
+        return self.running < self._most
+
     def next(self) -> Call | None:
         """Return the call to begin now, which then counts as running; None if there is none."""
-        if self.running >= self._most or not self._ready:
+        if not self._ready or self.running >= self._most:
             return None
         self.running += 1
         if self._on_loop:

@@ -66,17 +66,6 @@ class RecordRun(NamedTuple):
     stream_times_ms: Sequence[int]
 
 
-class Taken(NamedTuple):
-    """A record that was taken and is not released yet.
-
-    :param partition: its.
-    :param facts: what is to be committed of the partition once it is released.
-    """
-
-    partition: TopicPartition
-    facts: QueueFacts
-
-
 class PartitionGroup:
     """The record queues of one task.
 
@@ -234,19 +223,23 @@ class PartitionGroup:
         """Take note that so many of the records chosen last were processed."""
         self._queues[partition].advance(count)
 
-    def take(self, partition: TopicPartition) -> Taken:
-        """Take the record chosen last, whose processing may end after others have been taken."""
+    def take(self, partition: TopicPartition) -> QueueFacts:
+        """Take the first of the records chosen last that was not taken; its processing may end after others
+        have been taken.
+
+        :return: what is to be committed of the partition once it is released.
+        """
         queue = self._queues[partition]
         number, standing = self._under_way.get(partition) or (0, queue.facts())
         self._under_way[partition] = (number + 1, standing)
         queue.advance(1)
-        return Taken(partition, queue.facts())
+        return queue.facts()
 
-    def release(self, taken: Taken) -> None:
+    def release(self, taken: QueueFacts) -> None:
         """Take note that the first record under way of its partition was processed."""
         number, _ = self._under_way.pop(taken.partition)
         if number > 1:
-            self._under_way[taken.partition] = (number - 1, taken.facts)
+            self._under_way[taken.partition] = (number - 1, taken)
 
     def _committable(self) -> list[tuple[TopicPartition, QueueFacts | RecordQueue]]:
         """Return what is to be committed of every partition."""

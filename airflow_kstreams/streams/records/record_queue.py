@@ -65,14 +65,23 @@ class LastRecord(NamedTuple):
 
 
 class QueueFacts(NamedTuple):
-    """What is to be committed of a partition at a record of it; the queue's attributes of these names."""
+    """What is to be committed of a partition at a record of it; the queue's attributes of these names.
 
+    :param last: the last record below the position, as the queue holds it, or what is kept of it.
+    """
+
+    partition: TopicPartition
     position: int
     time_ms: int
     latest_ms: int
-    last_record: LastRecord
+    last: Record | LastRecord
     skipped: int
     dated_ahead: int
+
+    @property
+    def last_record(self) -> LastRecord:
+        """What is kept of the last record."""
+        return self.last if isinstance(self.last, LastRecord) else last_of(self.last)
 
 
 class RecordQueue:
@@ -99,6 +108,7 @@ class RecordQueue:
         "_minima_at",
         "_read_timestamps",
         "_records",
+        "_run_at",
         "_run_times",
         "_timestamps",
         "complete",
@@ -140,8 +150,9 @@ class RecordQueue:
         self._cursor = 0
         #: Of the records that were processed and are not kept any more.
         self._last = last
-        #: Partition time at each record of the run that was chosen last.
+        #: Partition time at each record of the run that was chosen last, and how many of it were processed.
         self._run_times: Sequence[int] | None = None
+        self._run_at = 0
         #: Smallest timestamp of the buffers that start at ``_minima_at`` and behind it.
         self._minima: Sequence[int] = ()
         self._minima_at = 0
@@ -173,8 +184,12 @@ class RecordQueue:
 
     def facts(self) -> QueueFacts:
         """Return what is to be committed with the records below the position."""
+        cursor, skipped = self._cursor, 0
+        last: Record | LastRecord = self._records[cursor - 1] if cursor else self._last
+        if self._filter is not None:
+            last, skipped = LastRecord(), self._filter.skipped
         return QueueFacts(
-            self.position, self.time_ms, self.latest_ms, self.last_record, self.skipped, self.dated_ahead
+            self.partition, self.position, self.time_ms, self.latest_ms, last, skipped, self.dated_ahead
         )
 
     def keep_only(self, interval_ms: tuple[int, int]) -> None:
@@ -261,7 +276,7 @@ class RecordQueue:
     def head(self, count: int) -> tuple[Sequence[Record], Sequence[int]]:
         """Return the next records and their timestamps; they stay in the queue until ``advance``."""
         start, end = self._cursor, self._cursor + count
-        self._run_times = None
+        self._run_times, self._run_at = None, 0
         return self._records[start:end], self._timestamps[start:end]
 
     def head_times(self, count: int) -> Sequence[int]:
@@ -297,7 +312,8 @@ class RecordQueue:
             latest_ms = max(remembered, default=-1)
         self.latest_ms = max(self.latest_ms, latest_ms)
         if self._run_times is not None:
-            self.time_ms = self._run_times[count - 1]
+            self._run_at += count
+            self.time_ms = self._run_times[self._run_at - 1]
         self.position = self._records[end - 1].offset() + 1
         if self._filter is not None:
             self._filter.processed(count)

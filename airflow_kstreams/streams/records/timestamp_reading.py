@@ -117,7 +117,7 @@ class UndatedRecord:
 
 def as_consumed(record: Record | ReadRecord) -> Record:
     """Return a record as the log has it, whose key and value can be asked for."""
-    return record.raw if isinstance(record, UndatedRecord | ReadRecord) else record
+    return record.raw if isinstance(record, _WRAPPING) else record
 
 
 class ReadRecord:
@@ -136,6 +136,9 @@ class ReadRecord:
         self.value: Any = None
         self.error: Exception | None = None
         self.skipped = False
+
+
+_WRAPPING = (UndatedRecord, ReadRecord)
 
 
 class ExtractedTimestamps:

@@ -100,7 +100,7 @@ class Lanes:
     @property
     def sated(self) -> bool:
         """Whether there was no room for another record when one was to be chosen last."""
-        return not self.hungry and not self._may_choose
+        return not self.hungry and not self._may_choose()
 
     @property
     def parked_due_ms(self) -> int | None:
@@ -135,14 +135,17 @@ class Lanes:
             number, halted = self._advance(limit - released)
             released += number
             if halted or released >= limit:
+                self._caller.hurry()
                 return released
             again = self._call_again()
             if self._choose() and not again:
+                self._caller.hurry()
                 continue
             wait = min(patience, ends - time.monotonic())
             if again and wait > 0:
                 continue
             if released or self.idle or wait <= 0:
+                self._caller.hurry()
                 return released
             self._await_call(wait)
 
@@ -222,29 +225,33 @@ class Lanes:
         """Begin the records that there is room for, some at a time, and say whether there were any."""
         chosen = 0
         self.hungry = False
-        while chosen < _CHOSEN_AT_ONCE and self._may_choose:
-            run = self._group.choose(1)
+        while chosen < _CHOSEN_AT_ONCE and self._may_choose():
+            run = self._group.choose(_CHOSEN_AT_ONCE - chosen)
             if run is None:
                 self.hungry = True
                 break
-            self._begin(run)
-            chosen += 1
+            for at in range(len(run.records)):
+                if at and not self._may_choose():
+                    break
+                self._begin(run, at)
+                chosen += 1
         return chosen > 0
 
-    @property
     def _may_choose(self) -> bool:
-        return self._room.left and not self._runner.failing and not self._retries.full
+        return self._room.left and not (self._runner.failing or self._retries.full)
 
-    def _begin(self, run: RecordRun) -> None:
-        time_ms = run.stream_times_ms[0] if run.stream_times_ms else -1
-        life = Life(self._group.take(run.partition), run.partition.topic, time_ms)
+    def _begin(self, run: RecordRun, at: int) -> None:
+        """Begin one record of those chosen."""
+        partition, records, timestamps_ms, times_ms = run
+        life = Life(self._group.take(partition), partition.topic, times_ms[at] if times_ms else -1)
         self._chosen += 1
         if self._points_every:
             life.point = self._point_asked or self._chosen % self._points_every == 0
             self._point_asked = self._point_asked and not life.point
-        life.timestamp_ms = run.timestamps_ms[0]
+        life.timestamp_ms = timestamps_ms[at]
         self._context.replaced_headers = None
-        self._enter(life, run)
+        end = at + 1
+        self._enter(life, RecordRun(partition, records[at:end], timestamps_ms[at:end], times_ms[at:end]))
 
     def _enter(self, life: Life, run: RecordRun | None = None) -> None:
         """Let a life begin, and wait for the calls that it makes in the first stage."""

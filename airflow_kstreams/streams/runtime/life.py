@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.ports import Headers, Record
-from airflow_kstreams.streams.record_counts import LeftOutCounts
-from airflow_kstreams.streams.records.partition_group import Taken
+from airflow_kstreams.streams.record_counts import Rule
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.record_queue import QueueFacts
 from airflow_kstreams.streams.records.stream_clock import Moment
 
 #: Store -> what it changed, as ``StateStore.drain_changes`` gives it.
@@ -68,7 +68,7 @@ class Entry:
 class Life:
     """A record under way, or a step of the task's own that must keep its place among records.
 
-    :ivar taken: the record in its group; None for a step of the task's own.
+    :ivar taken: what is to be committed once the record is released; None for a step of the task's own.
     :ivar again: whether a parked record is called again in it.
     :ivar topic: of the record.
     :ivar time_ms: stream time of the topic at the record.
@@ -102,16 +102,17 @@ class Life:
         "topic",
     )
 
-    def __init__(self, taken: Taken | None, topic: str = "", time_ms: int = -1) -> None:
+    def __init__(self, taken: QueueFacts | None, topic: str = "", time_ms: int = -1) -> None:
         self.taken = taken
         self.topic = topic
         self.time_ms = time_ms
         self.timestamp_ms = 0
         self.entries: list[Entry] = []
-        self.at_end: list[Entry] = []
+        #: Most records need none of these: an empty tuple is no work for Python's collector.
+        self.at_end: Sequence[Entry] = ()
         self.pending = 0
-        self.changes: list[StoreChanges] = []
-        self.counts: LeftOutCounts = []
+        self.changes: Sequence[StoreChanges] = ()
+        self.counts: Sequence[tuple[tuple[str, Rule], int]] = ()
         self.again = False
         self.point = False
         self.commit = False

@@ -53,7 +53,7 @@ class Retries:
     @property
     def full(self) -> bool:
         """Whether so much is parked that no more records may be chosen."""
-        return any(parking.full for parking in self._parkings)
+        return bool(self._parkings) and any(parking.full for parking in self._parkings)
 
     @property
     def parked_due_ms(self) -> int | None:
@@ -100,4 +100,6 @@ class Retries:
 
 
 def _first_due(nodes: Sequence[Parking | InPlace]) -> int | None:
+    if not nodes:
+        return None
     return min((due_ms for each in nodes if (due_ms := each.due_ms) is not None), default=None)

@@ -41,18 +41,17 @@ class Room:
         self.size_bytes += life.size_bytes
         if record is not None:
             consumed = as_consumed(record)
-            self.grow(life, len(consumed.key() or b"") + len(consumed.value() or b""))
-
-    def grow(self, life: Life, size_bytes: int) -> None:
-        """Take note that a life holds more."""
-        life.size_bytes += size_bytes
-        self.size_bytes += size_bytes
+            held = len(consumed.key() or b"") + len(consumed.value() or b"")
+            life.size_bytes += held
+            self.size_bytes += held
 
     def ended(self, call: Call) -> Life:
         """Take note of a call that has ended, and return whose it is."""
         life: Life = call.owner
         life.pending -= 1
-        self.grow(life, size_of(call.result))
+        held = size_of(call.result)
+        life.size_bytes += held
+        self.size_bytes += held
         return life
 
     def leave(self, life: Life) -> None:

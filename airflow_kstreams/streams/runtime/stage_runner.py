@@ -28,6 +28,8 @@ class StageRunner:
         self._crossings = topology.crossings
         self._context = topology.context
         self._last = topology.stages.last
+        self._clocks = topology.clocks
+        self._requests = topology.requests
         self.failing = False
 
     def run(self, life: Life, stage: int, chosen: RecordRun | None = None) -> None:
@@ -35,24 +37,31 @@ class StageRunner:
 
         :param chosen: the record, if the stage is its first.
         """
-        crossings, topology = self._crossings, self._topology
-        crossings.life, crossings.stage, crossings.clock = life, stage, topology.clocks[stage]
+        crossings, context = self._crossings, self._context
+        clock = self._clocks[stage]
+        crossings.life, crossings.stage, crossings.clock = life, stage, clock
         try:
-            entries, life.entries = life.entries, []
-            self._context.branch = ""
-            crossings.entries = life.entries
-            clock = topology.clocks[stage]
+            entries = life.entries
+            crossings.entries = life.entries = []
+            context.branch = ""
             topic_clock = clock.topics.get(life.topic)
             if topic_clock is not None and life.time_ms > topic_clock.time_ms:
                 topic_clock.time_ms = life.time_ms
             if chosen is not None:
-                topology.begin(chosen)
-            self._do([entry for entry in entries if entry.moment is None], stage)
-            self._context.timestamp_ms = life.timestamp_ms
-            self._do_timed([entry for entry in entries if entry.moment is not None], stage)
+                self._topology.begin(chosen)
+            if entries:
+                timed = [entry for entry in entries if entry.moment is not None]
+                self._do([entry for entry in entries if entry.moment is None] if timed else entries, stage)
+                context.timestamp_ms = life.timestamp_ms
+                if timed:
+                    self._do_timed(timed, stage)
+            else:
+                crossings.moment, context.replaced_headers, context.branch = None, None, ""
+                context.timestamp_ms = life.timestamp_ms
             if topic_clock is not None and topic_clock.time_ms >= topic_clock.due_ms:
                 clock.fire()
-            self._at_end(life, stage)
+            if life.point or life.at_end or self._requests.commit_requested:
+                self._at_end(life, stage)
         except KStreamsError:
             raise
         except Exception as error:
@@ -91,8 +100,8 @@ class StageRunner:
         """Do what a stage does behind a record: emit what waited for a commit point."""
         topology, context = self._topology, self._context
         of = topology.stages.of
-        at_end, life.at_end = life.at_end, []
-        self._crossings.entries = life.at_end
+        at_end, later = [*life.at_end], list[Entry]()
+        life.at_end = self._crossings.entries = later
         requested = topology.requests.commit_requested
         if requested:
             topology.requests.commit_requested = False
@@ -123,13 +132,13 @@ class StageRunner:
         topology = self._topology
         counts = topology.counters.take_early()
         if counts:
-            life.counts += counts
+            life.counts = [*life.counts, *counts]
         if stage == self._last:
             return
         for name, store in topology.early_stores[stage].items():
             if store.undrained_count():
                 changes = list(store.drain_changes())
-                life.changes.append((name, changes))
+                life.changes = [*life.changes, (name, changes)]
                 life.size_bytes += sum(len(key) + len(value or b"") for key, value, _ in changes)
 
 

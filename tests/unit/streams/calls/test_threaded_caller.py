@@ -69,6 +69,39 @@ def test_no_call_begins_on_a_thread_behind_the_close() -> None:
     assert began == [0]
 
 
+def test_call_begins_unasked_when_a_place_comes_free() -> None:
+    go_on, began = threading.Event(), [threading.Event(), threading.Event()]
+
+    async def holds(value: int) -> None:
+        began[value].set()
+        while not go_on.is_set():
+            await asyncio.sleep(0)
+
+    at = station(holds, max_in_flight=1)
+    caller = opened(at)
+    start(caller, at, 0)
+    caller.hurry()
+    assert began[0].wait(30)
+    start(caller, at, 1)  # and no hurry: the loop looks for itself
+    go_on.set()
+    assert began[1].wait(30)
+    caller.close()
+
+
+def test_calls_begin_while_the_task_does_something_else_once_it_said_hurry() -> None:
+    began = threading.Event()
+
+    async def begins(value: int) -> None:
+        began.set()
+
+    at = station(begins)
+    caller = opened(at)
+    start(caller, at, 0)
+    caller.hurry()
+    assert began.wait(30)
+    caller.close()
+
+
 def test_call_that_is_left_behind_counts_until_it_ends() -> None:
     go_on, inside = threading.Event(), threading.Event()
 
@@ -160,8 +193,8 @@ def test_everything_is_closed_when_closing_a_resource_fails(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         caller.close()
     assert closed == ["plain"]
-    ours = [record for record in caplog.records if record.name.startswith("airflow_kstreams")]
-    assert [record.getMessage() for record in ours] == [
+    logged = [record for record in caplog.records if record.name.startswith("airflow_kstreams.")]
+    assert [record.getMessage() for record in logged] == [
         "task 0_0: closing the event loop or a resource on it failed",
         "task 0_0: closing a resource failed",
     ]

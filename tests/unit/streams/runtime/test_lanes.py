@@ -47,6 +47,9 @@ class HandCaller:
     def start(self, call: Call) -> None:
         self.started[call.value] = call
 
+    def hurry(self) -> None:
+        """Nothing waits for more."""
+
     def end(self, value: Any, result: Any = None) -> None:
         call = self.started[value]
         call.result = value if result is None else result

@@ -1,0 +1,119 @@
+"""Calls on an event loop: each is a task of its own from its first step on, and begins where one ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.loop_calls import LoopCalls
+from airflow_kstreams.streams.calls.starting_loop import StartingLoop
+from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
+
+
+def station(function: Callable[..., Any], **options: Any) -> Station:
+    spec = CallSpec(function=function, arguments=lambda key, value: (value,), options=CallOptions(**options))
+    return Station("ask", spec, application_id="app", task_id="0_0")
+
+
+class Scene:
+    """A loop that runs until so many calls have ended."""
+
+    def __init__(self, at: Station, values: int) -> None:
+        self.loop = StartingLoop()
+        self.ended: list[Call] = []
+        self.calls = LoopCalls(self.loop, [at], self._announce)
+        self._values = values
+        for value in range(values):
+            call = Call(at, None, None, value, None)
+            call.arguments = (value,)
+            self.calls.inbox.append(call)
+
+    def run(self) -> list[Any]:
+        self.loop.call_soon(self.calls.fill)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+        assert [call.error for call in self.ended] == [None] * self._values
+        return [call.result for call in self.ended]
+
+    def _announce(self, call: Call) -> None:
+        self.ended.append(call)
+        if len(self.ended) == self._values:
+            self.loop.stop()
+
+
+def test_call_sees_nothing_that_another_one_set_when_it_begins_where_that_ends() -> None:
+    seen: ContextVar[int] = ContextVar("seen", default=-1)
+
+    async def sets(value: int) -> int:
+        before = seen.get()
+        seen.set(value)
+        await asyncio.sleep(0)
+        return before
+
+    assert Scene(station(sets, max_in_flight=1), 3).run() == [-1, -1, -1]
+
+
+def test_call_is_a_task_of_its_own_when_it_begins_in_the_step_of_another_one() -> None:
+    tasks = []
+
+    async def names_itself(value: int) -> bool:
+        first = asyncio.current_task()
+        await asyncio.sleep(0)
+        tasks.append(first)  # kept: no two of them are one object
+        return first is not None and first is asyncio.current_task()
+
+    assert Scene(station(names_itself, max_in_flight=2), 6).run() == [True] * 6
+    assert len(set(tasks)) == 6
+
+
+def test_cancel_scope_of_a_call_ends_that_call_alone() -> None:
+    async def times_out(value: int) -> str:
+        try:
+            async with asyncio.timeout(0 if value == 1 else 30):
+                await asyncio.sleep(0.001)
+        except TimeoutError:
+            return "late"
+        return "in time"
+
+    assert sorted(Scene(station(times_out, max_in_flight=1), 3).run()) == ["in time", "in time", "late"]
+
+
+def test_loop_has_its_turn_when_no_call_ever_waits() -> None:
+    at_turn: list[int] = []
+
+    async def never_waits(value: int) -> int:
+        return value
+
+    scene = Scene(station(never_waits, max_in_flight=4), 40)
+
+    def turn() -> None:
+        at_turn.append(len(scene.ended))
+        scene.loop.call_soon(turn)
+
+    scene.loop.call_soon(turn)
+    assert scene.run() == [*range(40)]
+    assert at_turn[:4] == [0, 4, 8, 12]
+
+
+def test_next_call_begins_in_the_round_in_which_one_has_ended() -> None:
+    rounds = [0]
+
+    async def waits_once(value: int) -> tuple[int, int]:
+        began = rounds[0]
+        await asyncio.sleep(0)
+        return began, rounds[0]
+
+    scene = Scene(station(waits_once, max_in_flight=1), 3)
+
+    def turn() -> None:
+        rounds[0] += 1
+        scene.loop.call_soon(turn)
+
+    scene.loop.call_soon(turn)
+    (_, end), (second, second_end), (third, _) = scene.run()
+    assert (second, third) == (end, second_end)
