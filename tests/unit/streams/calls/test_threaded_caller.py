@@ -257,6 +257,7 @@ def test_state_of_each_thread_is_told_while_calls_run_and_hang() -> None:
     measured = MeasuredCaller(caller, [on_loop, on_thread], threads=2, under_way=lambda: 0)
     assert states(caller) == {"loop": ["IDLE"], "pool": ["IDLE", "IDLE"]}
     waiting, hanging = start(caller, on_loop, 1), start(caller, on_thread, 1)
+    caller.hurry()
     inside.wait()
     while not on_loop.in_flight:
         pass
