@@ -1,15 +1,20 @@
-"""An event loop that lets a new task take its first step at once.
+"""The event loop of calls: a new task takes its first step at once, and timers come in time.
 
 Elsewhere a task waits for the loop's next round before it begins. A place for a call that is free for so long
 makes nothing: with many short calls that end together, some hundredths of all time.
 
 Rule: the task has the loop's current task, and its context, to itself while it steps; whatever stood there
 before, a task in whose last step the new one begins for example, stands there again behind the step.
+
+Python's selector for Linux waits for whole milliseconds, rounded up, so a call that waits for 1 ms would take
+up to 2. This loop's waits as long as it is to.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
+import selectors
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVarTuple, Unpack
@@ -17,8 +22,18 @@ from typing import Any, TypeVarTuple, Unpack
 _Ts = TypeVarTuple("_Ts")
 
 
+#: A file with a higher number cannot be waited for by ``select``.
+_MOST_FILES = 1024
+
+
 class StartingLoop(asyncio.SelectorEventLoop):
-    """The event loop of a task's calls."""
+    """The event loop of a task's calls.
+
+    :param selector: waits for files and time.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+        super().__init__(selector or punctual_selector())
 
     #: Whether what is to be called soon is a task's first step, and the step.
     _catching = False
@@ -58,3 +73,22 @@ class StartingLoop(asyncio.SelectorEventLoop):
         finally:
             asyncio.tasks._enter_task(self, outer)
         return task
+
+
+def punctual_selector() -> selectors.BaseSelector:
+    """Return a selector that waits no longer than it is to."""
+    return _PunctualSelector() if hasattr(selectors, "EpollSelector") else selectors.DefaultSelector()
+
+
+if hasattr(selectors, "EpollSelector"):
+
+    class _PunctualSelector(selectors.EpollSelector):
+        """Waits for the file that stands for all of its files, which is ready when one of them is."""
+
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            """Return what is ready, after some seconds at most."""
+            if timeout is not None and timeout > 0 and (file := self.fileno()) < _MOST_FILES:
+                if not select.select((file,), (), (), timeout)[0]:
+                    return []
+                timeout = 0
+            return super().select(timeout)
