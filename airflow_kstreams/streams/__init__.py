@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         PartitionGrouper,
     )
     from airflow_kstreams.streams.ports import TopicPartition
+    from airflow_kstreams.streams.processor.async_context import AsyncProcessorContext
+    from airflow_kstreams.streams.processor.async_processor import AsyncProcessor
     from airflow_kstreams.streams.processor.context import ProcessorContext
     from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
     from airflow_kstreams.streams.processor.punctuation import Punctuation
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AsyncProcessor",
+    "AsyncProcessorContext",
     "CallContext",
     "CallTimeoutError",
     "ConfigError",
@@ -107,6 +111,8 @@ __all__ = [
 
 #: Where each name lives, below this package; a module stands for itself.
 _HOMES = {
+    "AsyncProcessor": "processor.async_processor",
+    "AsyncProcessorContext": "processor.async_context",
     "CallContext": "calls.call",
     "CallTimeoutError": "calls.call",
     "ConfigError": "errors",

@@ -104,7 +104,11 @@ class TopologyTestDriver:
         #: What was piped in a block of ``run``; None outside.
         self._slice: list[InMemoryRecord] | None = None
         self._closed = False
-        self._tasks.open()
+        try:
+            self._tasks.open()
+        except BaseException:
+            self._tasks.stop_calls()
+            raise
 
     def pipe_input(
         self,

@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import (
+    AsyncProcessor,
+    AsyncProcessorContext,
     HoppingWindow,
     KStreamBuilder,
     Processor,
@@ -23,6 +25,7 @@ from airflow_kstreams.streams import (
     SlidingWindow,
     StoreSpec,
     Topology,
+    TopologyBuilder,
     TumblingWindow,
     serdes,
 )
@@ -178,7 +181,101 @@ def timers_on_both_sides(mapped: Mapped) -> Topology:
     return b.build()
 
 
+class Spreading(Processor):
+    """Forwards each record several times, by all the ways out; what it has forwarded it changes."""
+
+    threads = True
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        spread(self.context, record)
+
+    def close(self) -> None:
+        self.context.forward("end", [self.context.timestamp_ms])
+
+
+class AwaitingSpread(AsyncProcessor):
+    """Does the same behind a wait, and between its parts."""
+
+    def init(self, context: AsyncProcessorContext) -> None:
+        self.context = context
+
+    async def process(self, record: ProcessorRecord) -> None:
+        await asyncio.sleep(hash(repr(record.value)) % 7 / 100)
+        spread(self.context, record)
+        await asyncio.sleep(0.01)
+
+    def close(self) -> None:
+        self.context.forward("end", [self.context.timestamp_ms])
+
+
+def spread(context: ProcessorContext | AsyncProcessorContext, record: ProcessorRecord) -> None:
+    held = [record.value]
+    context.forward(record.key, held)
+    held.append(-record.value)
+    context.forward("named", held, to="spread", timestamp_ms=record.timestamp_ms + record.value % 3)
+    if record.value % 4 == 1:
+        context.send("sent", b"by", b"%d" % record.value)
+    held.append(context.offset)
+    if record.value % 2:
+        context.forward(record.key, held, to="counted", headers=[*context.headers, ("odd", b"1")])
+
+
+def spread_between_stores(mapped: Mapped) -> Topology:
+    """A processor with calls below a table and a call, above processors with stores and timers."""
+    b = builder()
+    counts = b.stream("in").group_by_key().count(store="counts").to_stream()
+    b.stream("in").send_to("raw")
+    source = mapped(counts, lambda n: n + 1).select_key(lambda k, v: k)._known.node
+    low: TopologyBuilder = b._graph.topology
+    add_spread(low, mapped, source)
+    low.add_processor("counted", Punctuating, "p").add_state_store(SEEN, "counted")
+    add_sinks(low)
+    return b.build()
+
+
+class Passing(Processor):
+    """Forwards each record."""
+
+    threads = True
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value, to="held")
+
+
+def spread_alone(mapped: Mapped) -> Topology:
+    """Processors one below the other, all of them with calls, above a table."""
+    b = builder()
+    low: TopologyBuilder = b._graph.topology
+    stream = b.stream("in")
+    add_spread(low, mapped, stream._known.node)
+    low.add_processor("counted", Passing, "p")
+    add_sinks(low)
+    windows = mapped(stream, lambda v: v).group_by_key().windowed_by(TumblingWindow(size_ms=4, grace_ms=2))
+    windows.count(store="windows").suppress().to_stream().send_to("out", value_serde=serdes.int64())
+    return b.build()
+
+
+def add_spread(low: TopologyBuilder, mapped: Mapped, parent: str) -> None:
+    if mapped is plain:
+        low.add_processor("p", Spreading, parent)
+    else:
+        low.add_processor_async("p", AwaitingSpread, parent, max_in_flight=3)
+
+
+def add_sinks(low: TopologyBuilder) -> None:
+    for name, parent in (("spread", "p"), ("held", "counted")):
+        low.add_sink(name, name, parent, key_serde=serdes.string(), value_serde=serdes.json())
+
+
 TOPOLOGIES = [
+    spread_alone,
+    spread_between_stores,
     timers_on_both_sides,
     stateless,
     counted_twice,

@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import (
+    AsyncProcessor,
+    AsyncProcessorContext,
     KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
     RetryPolicy,
     SlidingWindow,
     StoreSpec,
@@ -90,10 +95,53 @@ def joined(mapped: Mapped) -> Topology:
     return builder.build()
 
 
+class Spread(Processor):
+    """Forwards each record twice, and sends some by name."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        spread(self.context, record)
+
+
+class AwaitingSpread(AsyncProcessor):
+    """Does the same, and waits before and between."""
+
+    def init(self, context: AsyncProcessorContext) -> None:
+        self.context = context
+
+    async def process(self, record: ProcessorRecord) -> None:
+        await asyncio.sleep(record.value % 3 / 100)
+        spread(self.context, record)
+        await asyncio.sleep(0.01)
+
+
+def spread(context: ProcessorContext | AsyncProcessorContext, record: ProcessorRecord) -> None:
+    context.forward(record.key, record.value, timestamp_ms=record.timestamp_ms + 1)
+    context.forward(record.key, -record.value)
+    if record.value % 2:
+        context.send("out", record.key, 100, key_serde=serdes.string(), value_serde=serdes.json())
+
+
+def processed(mapped: Mapped) -> Topology:
+    """A processor with calls below a table."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counts = builder.stream("in").group_by_key().count(store="first").to_stream()
+    forwarded = (
+        counts.process(Spread)
+        if mapped is plain
+        else counts.process_async(AwaitingSpread, max_in_flight=2, name="spread")
+    )
+    forwarded.send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
+    return builder.build()
+
+
 @pytest.mark.parametrize(
     "topology",
     [
         stateless,
+        pytest.param(processed, marks=pytest.mark.prove),
         counted_twice,
         pytest.param(windowed, marks=pytest.mark.prove),
         pytest.param(joined, marks=pytest.mark.prove),

@@ -133,7 +133,9 @@ class Station:
         self.max_in_flight = spec.options.max_in_flight
         self.timeout_seconds = spec.options.timeout_ms / 1000
         offered: frozenset[str] = frozenset()
-        if not spec.options.implicit:
+        if spec.gathers:
+            offered = frozenset(("context", "resource"))
+        elif not spec.options.implicit:
             offered = offered_to(spec.function, len(spec.arguments(None, None)))
         self.wants_context = "context" in offered
         self.wants_resource = "resource" in offered and spec.options.resource is not None

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
 
@@ -62,12 +64,15 @@ class CallSpec:
     :param function: the user's.
     :param arguments: makes the positional arguments of a record's key and value.
     :param hands_on: which of key and value the node passes on beside the answer.
+    :param gathers: whether the function is no user's: it takes ``context`` and ``resource``, and its answer
+        holds copies.
     """
 
     function: Callable[..., Any]
     arguments: Callable[[Any, Any], tuple[Any, ...]]
     options: CallOptions
     hands_on: HandedOn = frozenset(("key", "value"))
+    gathers: bool = False
 
 
 def options_of(node: Node) -> CallOptions | None:
@@ -76,3 +81,40 @@ def options_of(node: Node) -> CallOptions | None:
         getattr(node.operator, "calls", None) if isinstance(node, ProcessorNode) else None
     )
     return found
+
+
+def checked_options(what: str, options: CallOptions, name: str | None) -> CallOptions:
+    """Refuse options of calls that cannot be, wherever they are given.
+
+    :param what: was given them, for the message: ``map_values_async``, or ``processor 'charge'``.
+    :param name: that the user gave the node; None if it is numbered.
+    :return: the options.
+    :raises TopologyError: one of them cannot be; it is named with the user's line.
+    """
+    where = f"{what} at {call_site()}"
+    for option in ("max_in_flight", "timeout_ms"):
+        number = getattr(options, option)
+        if type(number) is not int or number < 1:
+            raise TopologyError(f"{where} has {option}={number!r}", fix="give a whole number from 1 on")
+    if options.order not in get_args(CallOrder):
+        raise TopologyError(
+            f"{where} has order={options.order!r}", fix=f"choose one of: {', '.join(get_args(CallOrder))}"
+        )
+    if type(options.threads) is not bool:
+        raise TopologyError(f"{where} has threads={options.threads!r}", fix="give True or False")
+    if options.retry is not None and not isinstance(options.retry, RetryPolicy):
+        raise TopologyError(
+            f"{where} is given {type(options.retry).__name__} as retry",
+            fix="pass a RetryPolicy, e.g. retry=RetryPolicy(attempts=5)",
+        )
+    if options.retry is not None and name is None:
+        raise TopologyError(
+            f"{where} has retry= and no name=",
+            fix="name the node: parked records are found again by that name when the topology has changed",
+        )
+    if options.resource is not None and not callable(options.resource):
+        raise TopologyError(
+            f"{where} is given {type(options.resource).__name__} as resource, expected a function",
+            fix="pass what makes the context manager, e.g. aiohttp.ClientSession itself",
+        )
+    return options

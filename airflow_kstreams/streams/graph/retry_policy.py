@@ -8,8 +8,10 @@ from typing import Literal, get_args
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.protocol_topics import RETRY_ENDING
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.parked import parked_keys, parked_records
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 #: What becomes of a record whose last call has failed.
@@ -114,6 +116,22 @@ def delay_after(policy: RetryPolicy, failures: int, drawn_from: str) -> int:
 def retry_store(node: str) -> str:
     """Return the name of the store that a node's retry topic is the changelog of."""
     return f"{node}{RETRY_ENDING}"
+
+
+def retry_spec(node: str, keys: Serde, values: Serde) -> RetryStoreSpec:
+    """Return the store of what a node parks.
+
+    :param keys: serde of the keys that the node gets.
+    :param values: serde of their values.
+    """
+    return RetryStoreSpec(
+        name=retry_store(node),
+        key_serde=parked_keys(),
+        value_serde=parked_records(keys, values),
+        cached=False,
+        input_keys=keys,
+        input_values=values,
+    )
 
 
 def _is_number(value: object) -> bool:

@@ -1,9 +1,9 @@
 """Which nodes run on the threads of a task that has several (``num.threads.per.task``).
 
 Rule: every operator that says how (``on_threads``) does, as an asynchronous node whose calls are plain
-functions: what leaves the task is the same. One stays as it is where its calls would let nodes above it go
-further than a topology allows: where a store is used on both sides of it, and where a processor below it may
-ask for a commit while something above it keeps a store.
+functions, a processor if it declares itself fit: what leaves the task is the same. One stays as it is where
+its calls would let nodes above it go further than a topology allows: where a store is used on both sides of
+it, and where a processor below it may ask for a commit while something above it keeps a store.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ def on_threads(nodes: Sequence[Node], calls: CallOptions) -> tuple[Node, ...]:
     """
     found = list(nodes)
     keeping = _reached(nodes, {node.name for node in nodes if connected_stores(node)})
-    asking = _leading_to(nodes, {n.name for n in nodes if _type(n) == "processor"})
+    asking = _leading_to(nodes, {node.name for node in nodes if _asks_for_commits(node)})
     calling: dict[int, Node] = {}
     for at, node in enumerate(nodes):
         make = getattr(node.operator, "on_threads", None) if isinstance(node, ProcessorNode) else None
         if make is not None and isinstance(node, ProcessorNode) and node.name not in keeping & asking:
-            calling[at] = dataclasses.replace(node, operator=make(calls))
+            operator = make(calls)
+            if operator is not None:
+                calling[at] = dataclasses.replace(node, operator=operator)
     places = [*calling]
     while places:
         allowed = _allowed(found, calling, places)
@@ -62,8 +64,8 @@ def _allowed(nodes: Sequence[Node], calling: Mapping[int, Node], places: Sequenc
     return fits
 
 
-def _type(node: Node) -> str:
-    return node.operator.type if isinstance(node, ProcessorNode) else ""
+def _asks_for_commits(node: Node) -> bool:
+    return isinstance(node, ProcessorNode) and getattr(node.operator, "asks_for_commits", False)
 
 
 def _reached(nodes: Sequence[Node], names: set[str]) -> set[str]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
-from typing import Self, get_args
+from typing import Never, Self
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_called_functions, refuse_unfilled
-from airflow_kstreams.streams.graph.calls import CallOptions, CallOrder, ResourceFactory
+from airflow_kstreams.streams.graph.calls import (
+    CallOptions,
+    CallOrder,
+    ResourceFactory,
+    checked_options,
+)
 from airflow_kstreams.streams.graph.nodes import Operator
-from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_store
+from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_spec
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.kstream.known import KnownStream
 from airflow_kstreams.streams.kstream.operators.asynchronous import (
@@ -23,7 +28,9 @@ from airflow_kstreams.streams.kstream.operators.asynchronous import (
     Asynchronous,
     Shape,
 )
-from airflow_kstreams.streams.serde.parked import parked_keys, parked_records
+from airflow_kstreams.streams.processor.async_processor import AsyncProcessorDef
+from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
+from airflow_kstreams.streams.processor.definitions import check_async_processor_def
 
 
 class CallingStream:
@@ -239,6 +246,65 @@ class CallingStream:
         )
         self._called(FOREACH, "action", action, options, name)
 
+    def process_async(  # noqa: PLR0913  (options)
+        self,
+        processor_def: AsyncProcessorDef,
+        *stores: Never,
+        max_in_flight: int = 64,
+        order: CallOrder = "partition",
+        timeout_ms: int = 30_000,
+        retry: RetryPolicy | None = None,
+        threads: bool = False,
+        resource: ResourceFactory | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Run a processor on each record, calls for several records at once; what it forwards is the
+        resulting stream, in the order of the records.
+
+        Calls, order and options are those of :meth:`map_values_async`; a call's answer is what it forwards.
+
+        :param processor_def: makes a new :class:`AsyncProcessor` for each task; a class will do. Its
+            ``process`` is written with ``async def``; with ``threads``, with ``def``.
+        :param stores: none: they are refused by name.
+        :raises TopologyError: the definition makes no such processor, an option cannot be, or ``retry`` lacks
+            a name or a serde.
+
+        >>> class Spread(AsyncProcessor):
+        ...     def init(self, context):
+        ...         self.context = context
+        ...
+        ...     async def process(self, record):
+        ...         for number in range(record.value):
+        ...             self.context.forward(record.key, number, timestamp_ms=number)
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> builder.stream("numbers").process_async(Spread, name="spread").send_to("out")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_records("numbers", [("a", 2, 9), ("b", 1, 9)])
+        ...     [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("out")]
+        [('a', 0, 0), ('a', 1, 1), ('b', 0, 0)]
+        """
+        call = "process_async"
+        given: tuple[object, ...] = stores
+        for store in given:
+            raise TopologyError(
+                f"{call} at {call_site()} is given the store {getattr(store, 'name', store)!r}: what calls "
+                "for several records see there would depend on time",
+                fix="keep the store in a processor above or below, with process(definition, store)",
+            )
+        options = CallOptions(
+            max_in_flight=max_in_flight,
+            order=order,
+            timeout_ms=timeout_ms,
+            retry=retry,
+            threads=threads,
+            resource=resource,
+        )
+        checked_options(call, options, name)
+        check_async_processor_def(processor_def, call, call_site(), threads=threads)
+        operator = CallingProcessorOperator(definition=processor_def, calls=options)
+        known = self._added("KSTREAM-PROCESSOR-ASYNC", operator, options, name, call)
+        return self._new(known.with_new_key(call).with_new_value(call))
+
     def _called(
         self, shape: Shape, argument: str, function: AsyncFunction, options: CallOptions, name: str | None
     ) -> KnownStream:
@@ -250,15 +316,26 @@ class CallingStream:
         check_called_functions(shape.type, threads=options.threads, **{argument: function})
         given = len(shape.arguments(None, None))
         refuse_unfilled(shape.type, function, given, resource=options.resource is not None)
-        operator = Asynchronous(shape=shape, function=function, calls=_checked(shape.type, options, name))
+        checked_options(shape.type, options, name)
+        operator = Asynchronous(shape=shape, function=function, calls=options)
         kind = shape.type.removesuffix("_async").replace("_", "").upper()
+        return self._added(f"KSTREAM-{kind}-ASYNC", operator, options, name, shape.type)
+
+    def _added(
+        self, kind: str, operator: Operator, options: CallOptions, name: str | None, call: str
+    ) -> KnownStream:
+        """Add an asynchronous node, with its retry topic if it has one, and return the stream of its results.
+
+        :param kind: begins the name of a node that the user gave none.
+        :param call: the DSL method, for messages.
+        :raises TopologyError: a serde is missing.
+        """
         if name is None:
-            return self._known.behind(f"KSTREAM-{kind}-ASYNC", operator)
-        self._known.graph.topology.add_operator(name, operator, self._known.node)
+            return self._known.behind(kind, operator)
+        topology = self._known.graph.topology
+        topology.add_operator(name, operator, self._known.node)
         if options.retry is not None and options.parks:
-            self._known.graph.topology.add_state_store(
-                self._retry_store(name, options.retry, shape.type), name
-            )
+            topology.add_state_store(self._retry_store(name, options.retry, call), name)
         return self._known.at(name)
 
     def _retry_store(self, name: str, retry: RetryPolicy, call: str) -> RetryStoreSpec:
@@ -270,14 +347,7 @@ class CallingStream:
         option, of = "RetryPolicy(key_serde)", f"{call}(retry=)"
         keys = graph.serde("key", retry.key_serde, known, of, option=option)
         values = graph.serde("value", retry.value_serde, known, of, option=option.replace("key", "value"))
-        return RetryStoreSpec(
-            name=retry_store(name),
-            key_serde=parked_keys(),
-            value_serde=parked_records(keys, values),
-            cached=False,
-            input_keys=keys,
-            input_values=values,
-        )
+        return retry_spec(name, keys, values)
 
     def _new(self, known: KnownStream) -> Self:
         """Return a stream of the same kind further down: a windowed one stays windowed."""
@@ -293,34 +363,3 @@ class CallingStream:
 
     def _rekeyed(self, kind: str, operator: Operator, call: str) -> Self:
         return self._new(self._known.behind(kind, operator).with_new_key(call).with_new_value(call))
-
-
-def _checked(call: str, options: CallOptions, name: str | None) -> CallOptions:
-    for option in ("max_in_flight", "timeout_ms"):
-        number = getattr(options, option)
-        if type(number) is not int or number < 1:
-            raise TopologyError(
-                f"{call} at {call_site()} has {option}={number!r}", fix="give a whole number from 1 on"
-            )
-    if options.order not in get_args(CallOrder):
-        raise TopologyError(
-            f"{call} at {call_site()} has order={options.order!r}",
-            fix=f"choose one of: {', '.join(get_args(CallOrder))}",
-        )
-    if options.retry is not None and not isinstance(options.retry, RetryPolicy):
-        raise TopologyError(
-            f"{call} at {call_site()} is given {type(options.retry).__name__} as retry",
-            fix="pass a RetryPolicy, e.g. retry=RetryPolicy(attempts=5)",
-        )
-    if options.retry is not None and name is None:
-        raise TopologyError(
-            f"{call} at {call_site()} has retry= and no name=",
-            fix="name the node: parked records are found again by that name when the topology has changed",
-        )
-    if options.resource is not None and not callable(options.resource):
-        raise TopologyError(
-            f"{call} at {call_site()} is given {type(options.resource).__name__} as resource, expected a "
-            "function",
-            fix="pass what makes the context manager, e.g. aiohttp.ClientSession itself",
-        )
-    return options

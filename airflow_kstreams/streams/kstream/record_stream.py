@@ -30,10 +30,10 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     Predicate,
     ValueMapper,
 )
+from airflow_kstreams.streams.processor.definitions import check_processor_def
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.processor.processor import ProcessorDef
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.topology.builder import check_processor_def
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.operators.map_batches import BatchSchema
@@ -283,6 +283,9 @@ class RecordStream(CallingStream):
 
     def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> Self:
         """Run a processor on each record; what it forwards is the resulting stream.
+
+        With ``num.threads.per.task`` above 1, a processor whose class says ``threads = True`` runs on those
+        threads, see :class:`Processor`.
 
         :param processor_def: makes a new ``Processor`` for each task; a class will do.
         :param stores: the stores it may use, by name, or by spec to add them here.

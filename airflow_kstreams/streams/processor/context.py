@@ -8,11 +8,12 @@ from typing import Any, Literal
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import is_async
 from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.processor.handing_on import Handed, Handing, check_timestamp
 from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
+from airflow_kstreams.streams.processor.stateless import refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
 
 #: What drives a punctuation: the record time the task has reached, or the time of day.
@@ -45,13 +46,13 @@ class ProcessorContext:
     """
 
     __slots__ = (
-        "_children",
         "_context",
         "_forward",
+        "_handing",
         "_punctuate",
         "_record_context",
+        "_stateless",
         "_stream_time",
-        "_targets",
         "task_id",
     )
 
@@ -61,14 +62,17 @@ class ProcessorContext:
         forward: Forward,
         children: dict[str, Forward],
         punctuate: Punctuate | None,
+        *,
+        stateless: bool = False,
     ) -> None:
         self._context = context
         self._record_context = context.record_context
         self._forward = forward
-        self._children = children
+        self._handing = Handing(context, children)
         self._punctuate = punctuate
+        #: Whether the processor declares that its calls may run beside those of other records.
+        self._stateless = stateless
         self._stream_time = context.stream_time()
-        self._targets: dict[tuple[str, Serde | None, Serde | None], SendTarget] = {}
         #: The task, printed ``<subtopology>_<group>``.
         self.task_id = context.task_id
 
@@ -89,22 +93,12 @@ class ProcessorContext:
         :raises TopologyError: there is no child of that name.
         :raises ValueError: the timestamp is negative, which Kafka takes for none.
         """
-        target = self._forward if to is None else self._child(to)
+        target = self._forward if to is None else self._handing.child(to)
         if timestamp_ms is None and headers is None:
             target(key, value)
             return
-        context = self._record_context
-        before = context.timestamp_ms, context.replaced_headers
-        if timestamp_ms is not None:
-            if timestamp_ms < 0:
-                raise ValueError(f"forward is given timestamp_ms={timestamp_ms}, expected 0 or more")
-            context.timestamp_ms = timestamp_ms
-        if headers is not None:
-            context.replaced_headers = headers
-        try:
-            target(key, value)
-        finally:
-            context.timestamp_ms, context.replaced_headers = before
+        check_timestamp(timestamp_ms)
+        self._handing.hand(Handed(target, key, value, timestamp_ms, headers))
 
     def send(
         self,
@@ -126,16 +120,8 @@ class ProcessorContext:
         :param value_serde: likewise.
         :raises TopologyError: the topic must not be written from here.
         """
-        how = (topic, key_serde, value_serde)
-        target = self._targets.get(how)
-        if target is None:
-            target = self._context.send_target(topic).written_with(key_serde, value_serde)
-            self._targets[how] = target
-        self._context.send(
-            target.topic,
-            None if key is None else target.key_serde.serialize(key),
-            None if value is None else target.value_serde.serialize(value),
-        )
+        target = self._handing.topic(topic, key_serde, value_serde)
+        self._handing.hand(Handed(target, key, value, None, None))
 
     def schedule(
         self, interval_ms: int, *, clock: PunctuationClock = "stream_time", callback: Punctuate | None = None
@@ -154,7 +140,8 @@ class ProcessorContext:
         :return: the punctuation, to cancel it.
         :raises TopologyError: the interval or clock cannot be, or there is nothing to call.
         """
-        where = f"task {self.task_id}: processor {self._context.node!r}"
+        self._refuse_stateless("schedule")
+        where = self._handing.where
         if type(interval_ms) is not int or interval_ms < 1:
             raise TopologyError(
                 f"{where} schedules an interval of {interval_ms!r} ms",
@@ -186,16 +173,18 @@ class ProcessorContext:
 
         :raises TopologyError: it is not connected to a store of that name.
         """
+        self._refuse_stateless("state_store", name)
         try:
             return self._context.store(name)
         except KeyError:
             raise TopologyError(
-                f"task {self.task_id}: processor {self._context.node!r} has no access to the store {name!r}",
+                f"{self._handing.where} has no access to the store {name!r}",
                 fix="name the store where the processor is added",
             ) from None
 
     def commit(self) -> None:
         """Ask for a commit right after the record being processed; cached results are emitted with it."""
+        self._refuse_stateless("commit")
         self._context.request_commit()
 
     @property
@@ -206,6 +195,7 @@ class ProcessorContext:
     @property
     def stream_time_ms(self) -> int:
         """Stream time of this node, epoch milliseconds; -1 before the very first record."""
+        self._refuse_stateless("stream_time_ms")
         return self._stream_time()
 
     @property
@@ -236,11 +226,6 @@ class ProcessorContext:
         """Headers of the record being processed, in order."""
         return self._record_context.headers() or []
 
-    def _child(self, name: str) -> Forward:
-        try:
-            return self._children[name]
-        except KeyError:
-            raise TopologyError(
-                f"task {self.task_id}: processor {self._context.node!r} has no child {name!r}",
-                fix=f"forward to one of: {', '.join(self._children) or 'none, it has no children'}",
-            ) from None
+    def _refuse_stateless(self, name: str, of: str = "") -> None:
+        if self._stateless:
+            raise refused_beside_others(self._handing.where, name, of)

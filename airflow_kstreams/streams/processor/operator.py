@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.calls import CallOptions
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.context import ProcessorContext
-from airflow_kstreams.streams.processor.processor import (
-    Processor,
-    ProcessorDef,
-    ProcessorRecord,
-    refuse_async,
+from airflow_kstreams.streams.processor.definitions import (
+    check_processor_class,
+    class_of,
+    fits_threads,
+    made,
 )
+from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, ProcessorRecord
 from airflow_kstreams.streams.state.stores.expiring_store import bind_expiry
 
 
@@ -31,24 +33,32 @@ class ProcessorOperator:
 
     type: ClassVar[str] = "processor"
 
+    @property
+    def asks_for_commits(self) -> bool:
+        """Whether the processor may ask for a commit."""
+        return not fits_threads(class_of(self.definition))
+
+    def on_threads(self, calls: CallOptions) -> CallingProcessorOperator | None:
+        """Return the operator whose calls run on threads; None if the processor does not declare that it is
+        fit for them. A definition that is no class is asked for one to see.
+        """
+        if not fits_threads(class_of(self.definition) or type(self.definition())):
+            return None
+        return CallingProcessorOperator(definition=self.definition, calls=calls)
+
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the processor and the closure that feeds it.
 
         :raises TopologyError: the definition made something else than a processor.
         """
-        processor = self.definition()
-        if not isinstance(processor, Processor):
-            raise TopologyError(
-                f"task {context.task_id}: the definition of processor {context.node!r} made a "
-                f"{type(processor).__name__}, expected a Processor",
-                fix="derive the class from airflow_kstreams.streams.Processor",
-            )
-        refuse_async(type(processor), f"processor {context.node!r}")
+        processor: Processor = made(self.definition, Processor, context.task_id, context.node)
+        check_processor_class(type(processor), f"processor {context.node!r}")
         for name in self.expires:
             bind_expiry(context, context.store(name))
         overridden = type(processor).punctuate is not Processor.punctuate
         punctuate = processor.punctuate if overridden else None
-        processor_context = ProcessorContext(context, forward, children, punctuate)
+        stateless = fits_threads(type(processor))
+        processor_context = ProcessorContext(context, forward, children, punctuate, stateless=stateless)
         context.allow_commit_requests()
 
         def init(_node: str = context.node) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import is_async
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.context import ProcessorContext
 
@@ -36,6 +34,13 @@ class Processor(ABC):
     last record and before the last commit, so that what it forwards or stores is committed. A task that fails
     is not closed.
 
+    A class without state of its own may say ``threads = True``: where ``num.threads.per.task`` is more than
+    1, ``process`` then runs for several records at once, on that many threads, and what leaves is the same.
+    All threads of a task share its instance; ``threading.local`` holds what each needs for itself. Such a
+    processor has no stores, punctuations, commits or stream time, whatever the number of threads.
+
+    :cvar threads: whether ``process`` may run on several threads.
+
     >>> from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
     >>> from airflow_kstreams.testing import TopologyTestDriver
     >>> class HourlyTotal(Processor):
@@ -58,6 +63,8 @@ class Processor(ABC):
     [('3600000', 15)]
     """
 
+    threads: ClassVar[bool] = False
+
     def init(self, context: ProcessorContext) -> None:  # noqa: B027  (overriding is optional)
         """Keep the context and look up the stores."""
 
@@ -73,21 +80,6 @@ class Processor(ABC):
 
     def close(self) -> None:  # noqa: B027  (overriding is optional)
         """Release what ``init`` acquired."""
-
-
-def refuse_async(kind: type, what: str) -> None:
-    """Refuse a class of processors with asynchronous methods: what they give would never run.
-
-    :param what: names the processor in the message.
-    :raises TopologyError: a method is declared with ``async def``.
-    """
-    for name in ("init", "process", "punctuate", "close"):
-        method = getattr(kind, name, None)
-        if method is not None and is_async(method):
-            raise TopologyError(
-                f"{what}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
-                fix=f"write {name} with def",
-            )
 
 
 #: Makes a new processor for each task: a class, or a function without arguments.

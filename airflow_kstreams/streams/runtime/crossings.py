@@ -12,9 +12,9 @@ from typing import Any
 from airflow_kstreams.streams.calls.call import Call, CallContext, Station
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import Moment, StreamClock
-from airflow_kstreams.streams.runtime.kept_values import UncopyableError, kept, refused
 from airflow_kstreams.streams.runtime.life import Entry, Life
 from airflow_kstreams.streams.runtime.value_sizes import size_of
 
@@ -143,9 +143,11 @@ def _call_here(call: Call) -> None:
 
     :raises TopologyError: it needs that itself, or gives it.
     """
-    hands_on = call.station.spec.hands_on
+    spec = call.station.spec
+    hands_on = spec.hands_on
     try:
-        call.result = kept(call.invoke())
+        result = call.invoke()
+        call.result = result if spec.gathers else kept(result)
         call.key = kept(call.key) if "key" in hands_on else None
         call.value = kept(call.value) if "value" in hands_on else None
     except UncopyableError as error:

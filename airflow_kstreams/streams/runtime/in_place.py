@@ -14,9 +14,9 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.crossings import Crossings
-from airflow_kstreams.streams.runtime.kept_values import UncopyableError, kept, refused
 from airflow_kstreams.streams.runtime.repeated_call import RepeatedCall, Repeating
 from airflow_kstreams.streams.runtime.value_sizes import size_of
 

@@ -177,9 +177,10 @@ class Lanes:
             context.timestamp_ms = timestamp_ms
         life = Life(None)
         life.timestamp_ms = context.timestamp_ms
-        of = self._topology.stages.of
+        # What a node that calls does of its own accord belongs where it gives.
+        stages = self._topology.stages.gives_in
         life.entries = [
-            Entry(of[node], context, callback, ()) for each in callbacks for node, callback in each
+            Entry(stages[node], context, callback, ()) for each in callbacks for node, callback in each
         ]
         self._enter(life)
         self.settle()

@@ -30,6 +30,7 @@ class NodeOwner(Protocol):
     timed: bool
     stepping: bool
     commit_requested: bool
+    commit_asked_by: str
     counters: Counters
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None: ...
@@ -118,6 +119,7 @@ class BoundNodeContext:
     def request_commit(self) -> None:
         """Ask for a commit after the record being processed."""
         self._owner.commit_requested = True
+        self._owner.commit_asked_by = self.node
 
     def send_target(self, topic: str) -> SendTarget:
         """Return where and how to send to a topic by name.

@@ -37,6 +37,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, Produce
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
+from airflow_kstreams.streams.records.kept_values import given_alone
 from airflow_kstreams.streams.records.partition_group import RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
@@ -46,7 +47,6 @@ from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.call_nodes import delivery, plain_calls, refuse_long_calls
 from airflow_kstreams.streams.runtime.crossings import Crossings
 from airflow_kstreams.streams.runtime.in_place import InPlace
-from airflow_kstreams.streams.runtime.kept_values import given_alone
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.parking import Parking
 from airflow_kstreams.streams.runtime.repeated_call import Repeating
@@ -120,6 +120,8 @@ class ProcessorTopology:
         #: Whether a node may ask for commits.
         self.stepping = False
         self.commit_requested = False
+        #: The node that asked for one last.
+        self.commit_asked_by = ""
         self.counters = Counters(self.stages.early)
         self._order = [node.name for node in subtopology.nodes]
         self._opens: dict[str, list[Callable[[], None]]] = {}

@@ -119,13 +119,23 @@ class StageRunner:
             life.commit = True
 
     def _refuse_unready_flush(self, stage: int) -> None:
-        ahead = [node for node, at in self._topology.cached.items() if at < stage]
-        if ahead:
-            raise TopologyError(
-                f"a processor below an asynchronous node asks for a commit, and {ahead[0]!r} above that node "
-                "emits at commit points: it has seen later records by now",
-                fix="give the table's store cached=False, or ask for the commit above the asynchronous node",
-            )
+        topology = self._topology
+        ahead = [(node, at) for node, at in topology.cached.items() if at < stage]
+        if not ahead:
+            return
+        table, table_stage = ahead[0]
+        stages = topology.stages
+        calling = [
+            repr(node)
+            for node, at in stages.of.items()
+            if table_stage <= at < stage and stages.gives_in[node] > at
+        ]
+        raise TopologyError(
+            f"processor {topology.requests.commit_asked_by!r} asks for a commit below "
+            f"{', '.join(calling)}, asynchronous, and {table!r} above emits at commit points: it has "
+            "seen later records by now",
+            fix="give the table's store cached=False, or ask for the commit above what is asynchronous",
+        )
 
     def _take_effects(self, life: Life, stage: int) -> None:
         """Keep what a stage before the last has changed and counted until the life is released."""

@@ -22,6 +22,7 @@ class CommitRequests(Protocol):
     """Where user code leaves that it asks for a commit."""
 
     commit_requested: bool
+    commit_asked_by: str
 
 
 class StagedTopology(NamedTuple):

@@ -8,7 +8,12 @@ from typing import Self
 
 from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import is_async
+from airflow_kstreams.streams.graph.calls import (
+    CallOptions,
+    CallOrder,
+    ResourceFactory,
+    checked_options,
+)
 from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
     Node,
@@ -17,6 +22,7 @@ from airflow_kstreams.streams.graph.nodes import (
     SinkNode,
     SourceNode,
 )
+from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_spec
 from airflow_kstreams.streams.graph.store_specs import (
     SessionStoreSpec,
     StoreSpec,
@@ -29,8 +35,11 @@ from airflow_kstreams.streams.partitioning.partition_grouper import (
     PartitionGrouper,
     check_partition_grouper,
 )
+from airflow_kstreams.streams.processor.async_processor import AsyncProcessorDef
+from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
+from airflow_kstreams.streams.processor.definitions import check_async_processor_def, check_processor_def
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
-from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, refuse_async
+from airflow_kstreams.streams.processor.processor import ProcessorDef
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
@@ -123,6 +132,59 @@ class TopologyBuilder:
         """
         check_processor_def(processor_def, f"processor {name!r}", call_site())
         return self.add_operator(name, ProcessorOperator(definition=processor_def), *parents, stores=stores)
+
+    def add_processor_async(  # noqa: PLR0913  (options)
+        self,
+        name: str,
+        processor_def: AsyncProcessorDef,
+        *parents: str,
+        max_in_flight: int = 64,
+        order: CallOrder = "partition",
+        timeout_ms: int = 30_000,
+        retry: RetryPolicy | None = None,
+        threads: bool = False,
+        resource: ResourceFactory | None = None,
+    ) -> Self:
+        """Add a node that runs a processor whose calls for several records run at once.
+
+        :param name: unique in the topology; part of idempotency keys and of the retry topic's name.
+        :param processor_def: called without arguments, makes a new :class:`AsyncProcessor` for each task; a
+            class will do.
+        :param parents: names of the nodes that forward to it.
+        :param max_in_flight: this and the options behind it as for :meth:`KStream.map_values_async`. A
+            ``retry`` with order ``key`` or ``unordered`` names the serdes of what the node gets.
+        :raises TopologyError: the name is taken, a parent is unknown, the definition makes no such processor,
+            an option cannot be, or ``retry`` lacks a serde.
+
+        >>> class Priced(AsyncProcessor):
+        ...     def init(self, context):
+        ...         self.context = context
+        ...
+        ...     async def process(self, record):
+        ...         self.context.forward(record.key, f"{record.value}: 2", to="priced")
+        >>> builder = TopologyBuilder().add_source("in", "articles", value_serde=serdes.string())
+        >>> builder = builder.add_processor_async("price", Priced, "in", max_in_flight=8)
+        >>> builder = builder.add_sink("priced", "prices", "price", value_serde=serdes.string())
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("articles", key=None, value="pear", timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("prices")]
+        ['pear: 2']
+        """
+        what = f"processor {name!r}"
+        options = CallOptions(
+            max_in_flight=max_in_flight,
+            order=order,
+            timeout_ms=timeout_ms,
+            retry=retry,
+            threads=threads,
+            resource=resource,
+        )
+        checked_options(what, options, name)
+        check_async_processor_def(processor_def, what, call_site(), threads=threads)
+        store = _retry_spec(name, retry) if retry is not None and options.parks else None
+        operator = CallingProcessorOperator(definition=processor_def, calls=options)
+        self.add_operator(name, operator, *parents)
+        return self if store is None else self.add_state_store(store, name)
 
     def add_operator(
         self, name: str, operator: Operator, *parents: str, stores: tuple[str, ...] | list[str] = ()
@@ -307,29 +369,18 @@ def _with_expiry(nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec]) -> 
     return tuple(result.values())
 
 
-def check_processor_def(definition: object, what: str, site: CallSite) -> None:
-    """Refuse a processor definition that cannot make an instance per task.
+def _retry_spec(name: str, retry: RetryPolicy) -> StoreSpec:
+    """Return the store of what a processor parks.
 
-    :raises TopologyError: it is an instance, or cannot be called.
+    :raises TopologyError: a serde is missing.
     """
-    if isinstance(definition, Processor):
-        name = type(definition).__name__
+    if retry.key_serde is None or retry.value_serde is None:
+        missing = "key_serde" if retry.key_serde is None else "value_serde"
         raise TopologyError(
-            f"{what} at {site} is given an instance of {name}, which all tasks would share",
-            fix=f"pass the class, or a function that makes a new one: lambda: {name}(...)",
+            f"processor {name!r} at {call_site()} has a retry topic, and its RetryPolicy no {missing}",
+            fix=f"give RetryPolicy({missing}=...): what the node gets is kept in it",
         )
-    if not callable(definition):
-        raise TopologyError(
-            f"{what} at {site} is given {definition!r}, which cannot be called",
-            fix="pass a Processor class, or a function without arguments that makes a new instance",
-        )
-    if isinstance(definition, type):
-        refuse_async(definition, f"{what} at {site}")
-    elif is_async(definition):
-        raise TopologyError(
-            f"{what} at {site} is given an async function, which would make a coroutine and no processor",
-            fix="write it with def",
-        )
+    return retry_spec(name, retry.key_serde, retry.value_serde)
 
 
 def _check_topic(name: str, what: str, site: CallSite) -> None:

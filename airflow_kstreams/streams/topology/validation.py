@@ -9,6 +9,9 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.stages import stages_of
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
+from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
+from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.topology.topology import Topology
 
 
@@ -36,7 +39,7 @@ def _check_reads_and_writes(topology: Topology) -> None:
         raise TopologyError(
             "the topology has no source: it reads no topic", fix="add a source, e.g. stream('topic')"
         )
-    ends = any(isinstance(node, SinkNode) or _is_foreach(node) for node in topology.nodes)
+    ends = any(isinstance(node, SinkNode) or _is_end(node) for node in topology.nodes)
     if not ends and not any(store.logged for store in topology.stores):
         raise TopologyError(
             f"topology without sink: what {sources[0].name!r} ({sources[0].site}) reads is written nowhere",
@@ -44,12 +47,17 @@ def _check_reads_and_writes(topology: Topology) -> None:
         )
 
 
-def _is_foreach(node: Node) -> bool:
-    return isinstance(node, ProcessorNode) and node.operator.type in ("foreach", "foreach_async")
+#: Operators that a stream may end in, and have its effect there.
+_ENDS = ("foreach", "foreach_async", "processor_async")
+
+
+def _is_end(node: Node) -> bool:
+    return isinstance(node, ProcessorNode) and node.operator.type in _ENDS
 
 
 def _check_stores(topology: Topology, sites: Mapping[str, CallSite]) -> None:
     known = [store.name for store in topology.stores]
+    kinds = {store.name: store for store in topology.stores}
     used: set[str] = set()
     for node in topology.nodes:
         for store in components.connected_stores(node):
@@ -59,12 +67,27 @@ def _check_stores(topology: Topology, sites: Mapping[str, CallSite]) -> None:
                     fix=f"add it with add_state_store; stores of this topology: {', '.join(known) or 'none'}",
                 )
             used.add(store)
+            _check_stateless(node, store, kinds[store])
     for store in known:
         if store not in used:
             raise TopologyError(
                 f"store {store!r} ({sites[store]}) is connected to no processor",
                 fix="name it where the processor is added, or remove it",
             )
+
+
+def _check_stateless(node: Node, name: str, spec: StoreSpec) -> None:
+    """Refuse a store of a processor whose calls run side by side."""
+    operator = node.operator if isinstance(node, ProcessorNode) else None
+    beside = isinstance(operator, CallingProcessorOperator)
+    on_threads = isinstance(operator, ProcessorOperator) and not operator.asks_for_commits
+    if (beside or on_threads) and not isinstance(spec, RetryStoreSpec):
+        why = "runs calls for several records at once" if beside else "declares threads = True"
+        raise TopologyError(
+            f"processor {node.name!r} ({node.site}) {why}, and is connected to the store {name!r}: what its "
+            "calls see there would depend on time",
+            fix="keep the store in a processor of its own, above or below, with process(definition, store)",
+        )
 
 
 def _check_one_source_per_topic(topology: Topology) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_kstreams.streams import KStreamBuilder, TopologyError, serdes
+from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorRecord, TopologyError, serdes
 from airflow_kstreams.streams.graph import threads
 from airflow_kstreams.streams.graph.calls import CallOptions, options_of
-from airflow_kstreams.streams.graph.nodes import Node
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.threads import on_threads
 
@@ -78,3 +79,40 @@ def test_stages_are_found_a_few_times_only_when_there_are_many_nodes(
     monkeypatch.setattr(threads, "stages_of", lambda nodes: looked.append(1))
     assert sum(options_of(node) is not None for node in on_threads(nodes, CALLS)) == 500
     assert len(looked) <= 12
+
+
+class Fit(Processor):
+    threads = True
+
+    def process(self, record: ProcessorRecord) -> None:
+        pass
+
+
+class Unfit(Processor):
+    def process(self, record: ProcessorRecord) -> None:
+        pass
+
+
+def test_processors_call_that_declare_it_also_below_a_store() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counts = builder.stream("in").group_by_key().count(store="counts").to_stream()
+    for definition in (Fit, lambda: Fit(), functools.partial(Fit), Unfit):
+        builder.stream("more").process(definition).send_to("out")
+    counts.process(Fit).map_values(len).send_to("out", key_serde=serdes.string())
+    found = [
+        [
+            node.operator.type
+            for node in on_threads(subtopology.nodes, CALLS)
+            if isinstance(node, ProcessorNode) and options_of(node) is not None
+        ]
+        for subtopology in builder.build().subtopologies()
+    ]
+    assert found == [["processor_async", "map_values_async"], ["processor_async"] * 3]
+
+
+def test_a_processor_stays_on_its_tasks_thread_between_a_store_and_one_that_may_ask_for_commits() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counts = builder.stream("in").group_by_key().count(store="counts").to_stream()
+    counts.process(Fit).process(Unfit).send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
+    (subtopology,) = builder.build().subtopologies()
+    assert not [node.name for node in on_threads(subtopology.nodes, CALLS) if options_of(node) is not None]

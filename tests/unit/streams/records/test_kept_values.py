@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -127,6 +127,26 @@ def test_plain_function_is_called_where_the_record_is_when_its_argument_cannot_b
     made.stream("in").process(Locking).map_values(number).send_to("out", **SERDES)
     assert outputs(made.build(), settings=THREADS)["out"] == [*range(6)]
     assert {*threads} == {threading.current_thread()}
+
+
+class Numbering(Processor):
+    threads = True
+    seen: ClassVar[set[threading.Thread]] = set()
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.seen.add(threading.current_thread())
+        self.context.forward(record.key, record.value.number)
+        self.context.forward(record.key, -record.value.number)
+
+
+def test_processor_is_called_where_the_record_is_when_its_argument_cannot_be_copied() -> None:
+    made = builder()
+    made.stream("in").process(Locking).process(Numbering).send_to("out", **SERDES)
+    assert outputs(made.build(), settings=THREADS)["out"] == [n for i in range(6) for n in (i, -i)]
+    assert {threading.current_thread()} == Numbering.seen
 
 
 def test_error_comes_at_its_record_when_a_function_is_called_where_the_record_is() -> None:

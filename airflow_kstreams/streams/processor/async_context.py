@@ -1,0 +1,184 @@
+"""What a processor may use whose calls run side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.java_names import java_method
+from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.processor.gathering import CURRENT, AtOnce, CallFacts, Gathering
+from airflow_kstreams.streams.processor.handing_on import Handed, Handing, check_timestamp
+from airflow_kstreams.streams.processor.stateless import REFUSED, refused_beside_others
+from airflow_kstreams.streams.serde.base import Serde
+
+
+class AsyncProcessorContext:
+    """One per processor instance; valid from ``init`` to ``close``.
+
+    Many calls of ``process`` use it at once: each of them, with the tasks it starts and what it hands to
+    ``asyncio.to_thread``, is given the facts of its own record, and what it forwards leaves at that record's
+    place in input order. Facts are those of :class:`~airflow_kstreams.streams.ProcessorContext`. Stores,
+    commits, punctuations and stream time are refused by name: when a call sees or asks for them, later
+    records have begun.
+
+    >>> class Priced(AsyncProcessor):
+    ...     def init(self, context):
+    ...         self.context = context
+    ...
+    ...     async def process(self, record):
+    ...         price = await self.context.resource.price_of(record.value)
+    ...         self.context.forward(record.key, [price, self.context.idempotency_key])
+    >>> @contextlib.asynccontextmanager
+    ... async def prices():
+    ...     class Prices:
+    ...         async def price_of(self, article):
+    ...             return {"pear": 2}[article]
+    ...     yield Prices()
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> builder.stream("in").process_async(Priced, resource=prices, name="price").send_to("out")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("in", key="a", value="pear", timestamp_ms=100)
+    ...     driver.read_output("out")[0].value
+    [2, 'demo/in-0@0/price/0']
+    """
+
+    __slots__ = ("_forward", "_handing", "_has_resource", "_services", "task_id")
+
+    def __init__(
+        self, services: ProcessorServices, forward: Forward, handing: Handing, *, has_resource: bool
+    ) -> None:
+        self._services = services
+        self._forward = forward
+        self._handing = handing
+        self._has_resource = has_resource
+        #: The task, printed ``<subtopology>_<group>``.
+        self.task_id = services.task_id
+
+    def forward(
+        self,
+        key: Any,
+        value: Any,
+        *,
+        to: str | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> None:
+        """Hand a key and a value to the children of this node, when the call's record has its turn.
+
+        What a call forwards leaves in the order in which it forwards, as it is at that moment; nothing of a
+        call that fails leaves.
+
+        :param to: name of the one child to hand it to; every child unless given.
+        :param timestamp_ms: of the result; that of the record being processed unless given.
+        :param headers: of the result; those of the record being processed unless given.
+        :raises TopologyError: there is no child of that name, the call has ended, or it is none of this
+            processor's.
+        :raises ValueError: the timestamp is negative, which Kafka takes for none.
+        """
+        check_timestamp(timestamp_ms)
+        target = self._forward if to is None else self._handing.child(to)
+        self._call("forwards").add(Handed(target, key, value, timestamp_ms, headers))
+
+    def send(
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+    ) -> None:
+        """Write a record to a topic by name, when the call's record has its turn; see
+        :meth:`ProcessorContext.send`.
+
+        :raises TopologyError: the topic must not be written from here, the call has ended, or it is none of
+            this processor's.
+        """
+        target = self._handing.topic(topic, key_serde, value_serde)
+        self._call("sends").add(Handed(target, key, value, None, None))
+
+    @property
+    def resource(self) -> Any:
+        """What ``resource=`` gave, for the calls of a task to share.
+
+        :raises TopologyError: the node has none, or there is no call.
+        """
+        call = self._call("asks for its resource")
+        if not self._has_resource:
+            raise TopologyError(
+                f"{self._handing.where} asks for a resource, and was given none",
+                fix="pass resource=, which makes it, where the processor is added",
+            )
+        if isinstance(call, AtOnce):
+            raise TopologyError(
+                f"{self._handing.where} asks for its resource in init or close: it is for calls",
+                fix="ask for it in process",
+            )
+        return call.resource
+
+    @property
+    def idempotency_key(self) -> str:
+        """A name of this call that is the same in every attempt; see
+        :attr:`CallContext.idempotency_key`.
+
+        :raises TopologyError: no consumed record led to the call.
+        """
+        return self._facts.idempotency_key
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Timestamp of the record being processed, epoch milliseconds."""
+        return self._facts.timestamp_ms
+
+    @property
+    def wall_clock_ms(self) -> int:
+        """Time of day, epoch milliseconds."""
+        return self._services.wall_clock().now_ms()
+
+    @property
+    def topic(self) -> str | None:
+        """Topic of the consumed record, its real name."""
+        return self._facts.topic
+
+    @property
+    def partition(self) -> int:
+        """Partition of the consumed record."""
+        return self._facts.partition
+
+    @property
+    def offset(self) -> int:
+        """Offset of the consumed record."""
+        return self._facts.offset
+
+    @property
+    def headers(self) -> Headers:
+        """Headers of the record being processed, in order."""
+        return self._facts.headers
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what stands here for a name that another processor's context, or Kafka Streams', has."""
+            ours = java_method(type(self), name)
+            asked = ours.partition("(")[0] or name
+            if asked in REFUSED:
+                raise refused_beside_others(self._handing.where, asked)
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(f"{message}: write {ours}" if ours else message, name=name, obj=self)
+
+    @property
+    def _facts(self) -> CallFacts:
+        return self._call("asks for facts of its record").facts
+
+    def _call(self, what: str) -> Gathering | AtOnce:
+        call = CURRENT.get()
+        if call is None or call.handing is not self._handing:
+            raise TopologyError(
+                f"{self._handing.where} {what} outside of its calls: on a thread that it started itself, or "
+                "in a call of another processor",
+                fix="do so in process, or in what that awaits; asyncio.to_thread keeps the call",
+            )
+        return call

@@ -1,0 +1,50 @@
+"""What users implement to process records whose calls take their time, several at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+
+from airflow_kstreams.streams.processor.async_context import AsyncProcessorContext
+from airflow_kstreams.streams.processor.processor import ProcessorRecord
+
+
+class AsyncProcessor(ABC):
+    """Processes the records of one task, calls for several of them at once; a new instance is made for each
+    task, and all its calls share it.
+
+    ``init`` comes before the first record and ``close`` after the last one and before the last commit, both
+    on the task's own thread; what they forward is committed. A task that fails is not closed.
+
+    >>> import asyncio
+    >>> class Words(AsyncProcessor):
+    ...     def init(self, context):
+    ...         self.context = context
+    ...
+    ...     async def process(self, record):
+    ...         await asyncio.sleep(1 / len(record.value))  # asks a service
+    ...         for word in record.value.split():
+    ...             self.context.forward(record.key, word)
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    >>> builder.stream("lines").process_async(Words).send_to("words")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo", async_seed=7) as driver:
+    ...     driver.pipe_records("lines", [("1", "an ox", 1), ("2", "two", 2), ("3", "three of them", 3)])
+    ...     [record.value for record in driver.read_output("words")]
+    ['an', 'ox', 'two', 'three', 'of', 'them']
+    """
+
+    def init(self, context: AsyncProcessorContext) -> None:  # noqa: B027  (overriding is optional)
+        """Keep the context."""
+
+    @abstractmethod
+    def process(self, record: ProcessorRecord) -> Awaitable[None] | None:
+        """Process one record: written with ``async def``, or with ``def`` where the node has
+        ``threads=True``.
+        """
+
+    def close(self) -> None:  # noqa: B027  (overriding is optional)
+        """Release what ``init`` acquired."""
+
+
+#: Makes a new processor for each task: a class, or a function without arguments.
+AsyncProcessorDef = Callable[[], AsyncProcessor]

@@ -1,0 +1,121 @@
+"""Runs a user's processor as a node whose calls run side by side.
+
+Rule: one instance per task, as ever, which all its calls share. A call gathers what it forwards
+(``gathering.py``); the node hands that on when the record has its turn, on the task's thread, with the
+record's own context. ``init`` and ``close`` run between records, and hand on at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.processor.async_context import AsyncProcessorContext
+from airflow_kstreams.streams.processor.async_processor import AsyncProcessor, AsyncProcessorDef
+from airflow_kstreams.streams.processor.definitions import (
+    check_async_processor_class,
+    check_processor_class,
+    made,
+)
+from airflow_kstreams.streams.processor.gathering import CURRENT, AtOnce, CallFacts, Gathering
+from airflow_kstreams.streams.processor.handing_on import Handed, Handing
+from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, ProcessorRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallingProcessorOperator:
+    """Makes a processor for the task, and calls it for each record.
+
+    :param definition: makes a new processor: a plain one if the calls are implicit.
+    :param calls: how.
+    """
+
+    definition: AsyncProcessorDef | ProcessorDef
+    calls: CallOptions
+
+    type: ClassVar[str] = "processor_async"
+
+    def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
+        """Make the processor and the closure that calls it.
+
+        :raises TopologyError: the definition made something else than such a processor.
+        """
+        options = self.calls
+        base = Processor if options.implicit else AsyncProcessor
+        processor = made(self.definition, base, context.task_id, context.node)
+        what = f"processor {context.node!r}"
+        if options.implicit:
+            check_processor_class(type(processor), what)
+        else:
+            check_async_processor_class(type(processor), what, threads=options.threads)
+        handing = Handing(context, children)
+        has_resource = options.resource is not None
+        about = AsyncProcessorContext(context, forward, handing, has_resource=has_resource)
+
+        def init(_node: str = context.node) -> None:
+            _at_once(handing, lambda: processor.init(about))
+
+        def close(_node: str = context.node) -> None:
+            _at_once(handing, processor.close)
+
+        context.on_open(init)
+        context.on_close(close)
+        calling = _on_thread if options.threads else _on_loop
+        spec = CallSpec(
+            function=calling(handing, processor.process),
+            arguments=_both,
+            options=options,
+            hands_on=frozenset(),
+            gathers=True,
+        )
+        hand = handing.hand
+
+        def give(key: Any, value: Any, answer: Sequence[Handed]) -> None:
+            for handed in answer:
+                hand(handed)
+
+        return context.calls(spec, give)
+
+
+def _both(key: Any, value: Any) -> tuple[Any, Any]:
+    return key, value
+
+
+def _at_once(handing: Handing, step: Callable[[], object]) -> None:
+    before = CURRENT.set(AtOnce(handing))
+    try:
+        step()
+    finally:
+        CURRENT.reset(before)
+
+
+def _on_loop(handing: Handing, process: Callable[[ProcessorRecord], Any]) -> Callable[..., Any]:
+    async def call(key: Any, value: Any, *, context: CallFacts, resource: Any = None) -> Sequence[Handed]:
+        # A call is a task of its own on the loop, with context variables of its own.
+        gathering = Gathering(handing, context, resource)
+        CURRENT.set(gathering)
+        try:
+            await process(ProcessorRecord(key, value, context.timestamp_ms, context.headers))
+        finally:
+            handed = gathering.end()
+        return handed
+
+    return call
+
+
+def _on_thread(handing: Handing, process: Callable[[ProcessorRecord], Any]) -> Callable[..., Any]:
+    def call(key: Any, value: Any, *, context: CallFacts, resource: Any = None) -> Sequence[Handed]:
+        gathering = Gathering(handing, context, resource)
+        before = CURRENT.set(gathering)
+        try:
+            process(ProcessorRecord(key, value, context.timestamp_ms, context.headers))
+        finally:
+            handed = gathering.end()
+            CURRENT.reset(before)
+        return handed
+
+    return call

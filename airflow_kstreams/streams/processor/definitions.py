@@ -1,0 +1,150 @@
+"""Checks of processor definitions: when a topology is built, as far as a definition says what it makes, and
+of what it made, in each task.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from airflow_kstreams.streams.call_site import CallSite
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import gives_asynchronously, is_async
+from airflow_kstreams.streams.processor.async_processor import AsyncProcessor
+from airflow_kstreams.streams.processor.processor import Processor
+
+
+def class_of(definition: object) -> type | None:
+    """Return the class that a definition makes instances of; None if it is another function."""
+    while isinstance(definition, functools.partial):
+        definition = definition.func
+    return definition if isinstance(definition, type) else None
+
+
+def fits_threads(kind: type | None) -> bool:
+    """Say whether a class of processors declares that its calls may run on several threads."""
+    return kind is not None and getattr(kind, "threads", False) is True
+
+
+def check_processor_def(definition: object, what: str, site: CallSite) -> None:
+    """Refuse a processor definition that cannot make an instance per task.
+
+    :raises TopologyError: it is an instance, or cannot be called.
+    """
+    _check_definition(definition, Processor, f"{what} at {site}")
+    kind = class_of(definition)
+    if kind is not None:
+        check_processor_class(kind, f"{what} at {site}")
+
+
+def check_async_processor_def(definition: object, what: str, site: CallSite, *, threads: bool) -> None:
+    """Refuse a definition that cannot make an instance per task whose calls run side by side.
+
+    :param threads: whether they run on threads.
+    :raises TopologyError: it is an instance, cannot be called, or makes another kind of processor.
+    """
+    where = f"{what} at {site}"
+    _check_definition(definition, AsyncProcessor, where)
+    kind = class_of(definition)
+    if kind is not None:
+        check_async_processor_class(kind, where, threads=threads)
+
+
+def check_processor_class(kind: type, what: str) -> None:
+    """Refuse a class of processors with asynchronous methods, or that declares what cannot be.
+
+    :param what: names the processor in the message.
+    :raises TopologyError: a method is declared with ``async def``, or ``threads`` does not fit.
+    """
+    for name in ("init", "process", "punctuate", "close"):
+        method = getattr(kind, name, None)
+        if method is not None and is_async(method):
+            other = "; to await in process, derive the class from AsyncProcessor and use process_async"
+            raise TopologyError(
+                f"{what}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
+                fix=f"write {name} with def" + (other if name == "process" else ""),
+            )
+    threads = getattr(kind, "threads", False)
+    if type(threads) is not bool:
+        raise TopologyError(
+            f"{what}: {kind.__name__}.threads is {threads!r}", fix="give the class threads = True or False"
+        )
+    if threads and getattr(kind, "punctuate", None) is not Processor.punctuate:
+        raise TopologyError(
+            f"{what}: {kind.__name__} declares threads = True and has a punctuate method: a punctuation has "
+            "its place between records, whose calls run side by side",
+            fix="keep the punctuation in a processor of its own",
+        )
+
+
+def check_async_processor_class(kind: type, what: str, *, threads: bool) -> None:
+    """Refuse a class whose calls cannot run side by side as its node says.
+
+    :param what: names the processor in the message.
+    :param threads: whether they run on threads.
+    :raises TopologyError: it is no such class.
+    """
+    if not issubclass(kind, AsyncProcessor):
+        more = ", or pass it to process, where threads = True in the class has it run on threads"
+        raise TopologyError(
+            f"{what} is given {kind.__name__}, which is no AsyncProcessor",
+            fix="derive the class from airflow_kstreams.streams.AsyncProcessor"
+            + (more if issubclass(kind, Processor) else ""),
+        )
+    process: Any = kind.process
+    if gives_asynchronously(process):
+        raise TopologyError(
+            f"{what}: {kind.__name__}.process is an async generator, where nothing is there to await",
+            fix="forward by the context instead of yielding",
+        )
+    if is_async(process) == threads:
+        raise TopologyError(
+            f"{what}: {kind.__name__}.process is {'async, and threads=True' if threads else 'plain'}: "
+            + ("a thread would only get a coroutine" if threads else "it would hold up every other call"),
+            fix="leave out threads=True" if threads else "write it with async def, or pass threads=True",
+        )
+    for name in ("init", "close"):
+        if is_async(getattr(kind, name)):
+            raise TopologyError(
+                f"{what}: {kind.__name__}.{name} is async, and runs on the task's own thread",
+                fix=f"write {name} with def; what must be opened on the event loop is a resource: resource=",
+            )
+
+
+def _check_definition(definition: object, base: type, where: str) -> None:
+    if isinstance(definition, Processor | AsyncProcessor):
+        name = type(definition).__name__
+        raise TopologyError(
+            f"{where} is given an instance of {name}, which all tasks would share",
+            fix=f"pass the class, or a function that makes a new one: lambda: {name}(...)",
+        )
+    if not callable(definition):
+        raise TopologyError(
+            f"{where} is given {definition!r}, which cannot be called",
+            fix=f"pass {_a(base)} class, or a function without arguments that makes a new instance",
+        )
+    if class_of(definition) is None and is_async(definition):
+        raise TopologyError(
+            f"{where} is given an async function, which would make a coroutine and no processor",
+            fix="write it with def",
+        )
+
+
+def made(definition: Any, base: type, task_id: str, node: str) -> Any:
+    """Make the processor of one task.
+
+    :param base: what it must be.
+    :raises TopologyError: it is something else.
+    """
+    processor = definition()
+    if not isinstance(processor, base):
+        raise TopologyError(
+            f"task {task_id}: the definition of processor {node!r} made a {type(processor).__name__}, "
+            f"expected {_a(base)}",
+            fix=f"derive the class from airflow_kstreams.streams.{base.__name__}",
+        )
+    return processor
+
+
+def _a(base: type) -> str:
+    return f"{'an' if base.__name__[0] == 'A' else 'a'} {base.__name__}"

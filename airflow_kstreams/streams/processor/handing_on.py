@@ -1,0 +1,101 @@
+"""How what a processor forwards and sends reaches children and topics; on the task's own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.send_target import SendTarget
+from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.serde.base import Serde
+
+
+class Handed(NamedTuple):
+    """What a processor forwards or sends.
+
+    :param to: a child or all of them, or a topic.
+    :param timestamp_ms: of the result; None for that of the record being processed.
+    :param headers: likewise.
+    """
+
+    to: Forward | SendTarget
+    key: Any
+    value: Any
+    timestamp_ms: int | None
+    headers: Headers | None
+
+
+class Handing:
+    """The ways out of one processor in one task.
+
+    :param services: of the node.
+    :param children: name -> hands a record to that child only.
+    :ivar where: the processor, for messages.
+    """
+
+    __slots__ = ("_children", "_services", "_targets", "record_context", "where")
+
+    def __init__(self, services: ProcessorServices, children: Mapping[str, Forward]) -> None:
+        self._services = services
+        self._children = children
+        self._targets: dict[tuple[str, Serde | None, Serde | None], SendTarget] = {}
+        self.record_context = services.record_context
+        self.where = f"task {services.task_id}: processor {services.node!r}"
+
+    def child(self, name: str) -> Forward:
+        """Return what hands a record to one child.
+
+        :raises TopologyError: there is none of that name.
+        """
+        try:
+            return self._children[name]
+        except KeyError:
+            raise TopologyError(
+                f"{self.where} has no child {name!r}",
+                fix=f"forward to one of: {', '.join(self._children) or 'none, it has no children'}",
+            ) from None
+
+    def topic(self, name: str, key_serde: Serde | None, value_serde: Serde | None) -> SendTarget:
+        """Return a topic that may be written by name.
+
+        :raises TopologyError: it must not be written from here.
+        """
+        how = (name, key_serde, value_serde)
+        target = self._targets.get(how)
+        if target is None:
+            found: SendTarget = self._services.send_target(name)
+            target = self._targets[how] = found.written_with(key_serde, value_serde)
+        return target
+
+    def hand(self, handed: Handed) -> None:
+        """Hand a key and a value to children, or write them to a topic."""
+        to, key, value, timestamp_ms, headers = handed
+        if isinstance(to, SendTarget):
+            self._services.send(
+                to.topic,
+                None if key is None else to.key_serde.serialize(key),
+                None if value is None else to.value_serde.serialize(value),
+            )
+            return
+        context = self.record_context
+        before = context.timestamp_ms, context.replaced_headers
+        if timestamp_ms is not None:
+            context.timestamp_ms = timestamp_ms
+        if headers is not None:
+            context.replaced_headers = headers
+        try:
+            to(key, value)
+        finally:
+            context.timestamp_ms, context.replaced_headers = before
+
+
+def check_timestamp(timestamp_ms: int | None) -> None:
+    """Refuse a timestamp that Kafka takes for none.
+
+    :raises ValueError: it is negative.
+    """
+    if timestamp_ms is not None and timestamp_ms < 0:
+        raise ValueError(f"forward is given timestamp_ms={timestamp_ms}, expected 0 or more")
