@@ -31,7 +31,8 @@ class AsyncProcessorContext:
     ...     async def process(self, record):
     ...         price = await self.context.resource.price_of(record.value)
     ...         self.context.forward(record.key, [price, self.context.idempotency_key])
-    >>> @contextlib.asynccontextmanager
+    >>> from contextlib import asynccontextmanager
+    >>> @asynccontextmanager
     ... async def prices():
     ...     class Prices:
     ...         async def price_of(self, article):
