@@ -118,9 +118,9 @@ class ApplicationSettings:
         minimum=1,
         doc="KIP-311: threads of one task. With more than one, the functions of operators without state, "
         "processors that say threads = True, and asynchronous nodes with threads=True run on them, several "
-        "records at a time; what leaves the task is the same. A Spark task slot runs num.stream.threads // num.threads.per.task tasks at once, the "
-        "first of them with the threads that are left over. Worth it where functions wait: Python computes "
-        "in one thread at a time.",
+        "records at a time; what leaves the task is the same. A Spark task slot runs num.stream.threads // "
+        "num.threads.per.task tasks at once, the first of them with the threads that are left over. Worth it "
+        "where functions wait: Python computes in one thread at a time.",
     )
     max_waiting_results: int = _setting(
         0,

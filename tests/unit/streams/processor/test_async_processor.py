@@ -172,6 +172,33 @@ def test_a_processor_that_declares_threads_forwards_the_same_on_them(
         assert written(topology, seed, num_threads_per_task=3, num_stream_threads=3) == expected
 
 
+class Ending(Processor):
+    """Forwards at its end alone, beside what is below it."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value, to="p")
+
+    def close(self) -> None:
+        self.context.forward("above", 1, to="beside")
+
+
+@pytest.mark.parametrize("made", [Awaiting, Plain])
+def test_what_processors_forward_at_their_end_leaves_in_the_order_of_the_topology(made: Any) -> None:
+    builder = TopologyBuilder().add_source("in", "in", key_serde=serdes.string(), value_serde=serdes.json())
+    builder.add_processor("above", Ending, "in")
+    if made is Awaiting:
+        builder.add_processor_async("p", made, "above")
+    else:
+        builder.add_processor("p", made, "above")
+    for name, topic, parent in (("beside", "right", "above"), ("left", "left", "p"), ("right", "right", "p")):
+        builder.add_sink(name, topic, parent, key_serde=serdes.string(), value_serde=serdes.json())
+    found = [record.key for record in written(builder.build())["right"] if record.key in ("above", "close")]
+    assert found == ["above", "close"] * 2
+
+
 def test_dsl_stream_is_what_the_processor_forwards() -> None:
     async def twice(context: AsyncProcessorContext, record: ProcessorRecord) -> None:
         context.forward(record.key, record.value)
