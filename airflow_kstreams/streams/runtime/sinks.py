@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import SinkNode
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning.linear_hashing import partition_of_key
 from airflow_kstreams.streams.records.dead_letters import Produce
 
 #: Keys whose partition a sink remembers: working it out costs more than everything else it does.
@@ -53,9 +53,10 @@ def _partitioner(
     partition_bytes = node.key_serde.partition_bytes
     if partition_bytes is None:
         return None
-    placed = lru_cache(_PLACED_KEYS)(partition_for_key)
+    placed = lru_cache(_PLACED_KEYS)(partition_of_key)
 
     def partition_of(key: Any) -> int:
-        return placed(partition_bytes(key), partition_count(topic))
+        count = partition_count(topic)
+        return placed(partition_bytes(key), count, count)
 
     return partition_of

@@ -12,7 +12,7 @@ import pytest
 from airflow_kstreams.batch.protocol.metadata_records import done_record
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.in_process import Application
 from tests.support.spark.slots import run_on_slots
@@ -124,7 +124,9 @@ def builder() -> KStreamBuilder:
 
 def key_for(partition: int, count: int) -> str:
     """A key that Java's partitioner puts on a partition."""
-    return next(key for key in map(str, range(1_000)) if partition_for_key(key.encode(), count) == partition)
+    return next(
+        key for key in map(str, range(1_000)) if partition_of_key(key.encode(), count, count) == partition
+    )
 
 
 def numbers(count: int, *, first: int = 0) -> list[str]:
