@@ -26,7 +26,8 @@ GrowthKind = Literal["linear", "modulo"]
 #: A topic's partition counts: rising, the first before all growth.
 History = tuple[int, ...]
 
-KINDS: tuple[GrowthKind, ...] = ("linear", "modulo")
+LINEAR: GrowthKind = "linear"
+KINDS: tuple[GrowthKind, ...] = (LINEAR, "modulo")
 
 
 def fitting_kinds(history: History) -> tuple[GrowthKind, ...]:
@@ -36,7 +37,7 @@ def fitting_kinds(history: History) -> tuple[GrowthKind, ...]:
     (('linear', 'modulo'), ('linear',))
     """
     multiples = all(now % before == 0 for before, now in pairwise(history))
-    return KINDS if multiples else ("linear",)
+    return KINDS if multiples else (LINEAR,)
 
 
 def kinds_agree(history: History) -> bool:
@@ -57,7 +58,7 @@ def ancestors(partition: int, history: History, kinds: Collection[GrowthKind]) -
     ([3, 7, 11], [3, 7])
     """
     found: set[int] = set()
-    if "linear" in kinds:
+    if LINEAR in kinds:
         at = partition
         while at >= history[0]:
             at = parent_of(at, history[0])
@@ -77,7 +78,7 @@ def processor_of(partition: int, history: History, kind: GrowthKind, processors:
     """
     counts = history[:-1]
     while partition >= processors:
-        if kind == "linear":
+        if kind == LINEAR:
             partition = parent_of(partition, history[0])
         else:
             partition %= max(count for count in counts if count <= partition)
@@ -92,9 +93,9 @@ def places(hashed: int, history: History, kind: GrowthKind) -> frozenset[int]:
     >>> sorted(places(14, (4, 24), "modulo")), sorted(places(14, (4, 5), "linear"))
     ([2, 6, 14], [2])
     """
-    if kind == "linear":
+    if kind == LINEAR:
         now = place(hashed, history[0], history[-1])
-        return ancestors(now, history, ("linear",)) | {now}
+        return ancestors(now, history, (LINEAR,)) | {now}
     return frozenset(hashed % count for count in _counts_passed(history))
 
 
