@@ -52,8 +52,8 @@ class _Known:
 
 
 class LinearHashPartitioner:
-    """Says to which partition a producer writes a key, so that a topic may gain any number of partitions while
-    jobs with state read it.
+    """Says to which partition a producer writes a key, so that a topic may gain any number of partitions
+    while jobs with state read it.
 
     Its answer is for ``produce(partition=)`` of confluent-kafka. It asks the producer how many partitions a
     topic has, and before it uses new ones it waits until all that the producer has written is acknowledged,
@@ -162,7 +162,7 @@ class LinearHashPartitioner:
         """Switch to a higher count, if there is one, once all that was written is acknowledged."""
         try:
             found = self._found(producer, topic)
-        except Exception as error:  # noqa: BLE001 - of any client; the count that is known goes on
+        except Exception as error:
             _LOG.warning(
                 "topic %s: looking for new partitions failed, keys go on to %d: %s", topic, known.count, error
             )
@@ -216,7 +216,7 @@ def _check_producer(producer: object) -> None:
     if producer is None:
         return
     methods = [getattr(producer, name, None) for name in ("list_topics", "flush")]
-    if not all(map(callable, methods)) or any(map(is_async, methods)):
+    if not all(callable(method) and not is_async(method) for method in methods):
         raise ConfigError(
             f"LinearHashPartitioner is given a {type(producer).__name__} as producer, which has no methods "
             "list_topics and flush that wait",

@@ -65,7 +65,7 @@ def _check_copartitioning(sub: SubtopologyPlan, counts: Mapping[str, int]) -> No
             raise TopologyError(
                 f"subtopology {sub.id} joins topics that need equal partition counts, but {listed}",
                 fix=(
-                    "create the topics with equal partition counts, or send one of them through a topic "
-                    "that has"
+                    "create the topics with equal partition counts, or give each stream the same number by "
+                    "repartition(partitions)"
                 ),
             )
