@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
-from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, PassThrough
+from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, DropNulls, PassThrough
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
@@ -91,7 +91,8 @@ class KnownStream:
         key_serde = graph.serde("key", key, self.serdes, "repartition")
         value_serde = graph.serde("value", value, self.serdes, "repartition")
         name = name or graph.name("KSTREAM-REPARTITION")
-        node = graph.repartition_among(partitions, name, self.node, key_serde, value_serde)
+        drop = DropNulls(keep_null_values=True)
+        node = graph.repartition(name, self.node, key_serde, value_serde, drop=drop, partitions=partitions)
         return KnownStream(graph=graph, node=node, serdes=Serdes(key=key_serde, value=value_serde))
 
 

@@ -186,8 +186,8 @@ class KStream(RecordStream):
         what is read from it.
 
         What follows, with its state, then has that many tasks, however many partitions the input has or
-        gains. Records without key go to any partition. Keys lie where their new bytes put them, so a group or
-        join of the result repartitions nothing more.
+        gains. Keys lie where their new bytes put them, so a group or join of the result repartitions nothing
+        more. Records without key are dropped and counted, as in Kafka Streams; :meth:`through` keeps them.
 
         :param partitions: of the topic. A run that finds the topic with another number is refused: to change
             it takes a reset.

@@ -63,16 +63,18 @@ def test_records_lie_by_their_keys_when_they_were_repartitioned() -> None:
     assert {record.partition for record in changes} == {0, 1, 2, 3}
 
 
-def test_records_go_through_whole_when_key_or_value_is_missing() -> None:
+def test_records_without_key_alone_are_dropped_and_counted() -> None:
     driver = TopologyTestDriver(
-        _topology(lambda s: s.repartition(2).send_to("out")), application_id="app", partitions={"in": 2}
+        _topology(lambda s: s.repartition(2, name="a").send_to("out")), application_id="app"
     )
     rows: list[tuple[str | None, str | None]] = [(None, "v"), ("k", None), (None, None), ("k", "v")]
     for key, value in rows:
         driver.pipe_input("in", key=key, value=value, timestamp_ms=7, headers=[("h", b"1")])
     written = driver.read_output("out")
-    assert [(record.key, record.value) for record in written] == rows
+    assert [(record.key, record.value) for record in written] == [("k", None), ("k", "v")]
     assert {(record.timestamp_ms, tuple(record.headers)) for record in written} == {(7, (("h", b"1"),))}
+    (left_out,) = driver.counts.left_out
+    assert (left_out.node, left_out.rule, left_out.records) == ("a-repartition-filter", "null", 2)
 
 
 @pytest.mark.parametrize(
@@ -145,15 +147,6 @@ def test_name_is_refused_when_something_else_is_repartitioned_under_it(second: A
     with pytest.raises(TopologyError, match=r"two streams .* 'a'") as caught:
         second(stream)
     assert f"{__file__}:" in caught.value.cause
-
-
-def test_one_partition_is_no_way_of_dropping_nulls_when_names_are_compared() -> None:
-    # True == 1, and both stand for something here.
-    builder = _builder()
-    stream = builder.stream("in")
-    stream.repartition(1, name="a")
-    with pytest.raises(TopologyError, match="two streams"):
-        stream.select_key(lambda k, v: v).join(builder.table("table"), lambda value, other: value, name="a")
 
 
 def test_topics_have_names_of_their_own_when_none_is_given() -> None:
