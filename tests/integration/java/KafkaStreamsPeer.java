@@ -77,8 +77,8 @@ import org.apache.kafka.streams.test.TestRecord;
  * a case {"topology", "parameters", "records": [[topic, key, value, timestamp], ...]} is answered by a list of
  * [index of the record, topic, key, value, timestamp, headers] with keys and values as hex, in the order in which
  * the topics got them; {"bytes": [[kind, ...], ...]} by a list of hex; {"partitions": [[hex, count], ...]} by a
- * list of [murmur2 hash, partition]; {"partitioner": class, "classes": its folder, "topics": [{"settings", "count",
- * "keys": [hex, ...]}, ...]} by a list of lists of partitions; {"description": topology, "parameters"} by a list of one text. Record n has
+ * list of [murmur2 hash, partition]; {"partitioner": class, "classes": its folder, "topics": [{"settings", "counts",
+ * "keys": [hex, ...]}, ...]} by a list of partitions for each, of all keys at each count; {"description": topology, "parameters"} by a list of one text. Record n has
  * the header "n" with the text n.
  *
  * <p>Caching is off and stores are in memory, so every change is forwarded at once.
@@ -237,10 +237,12 @@ public final class KafkaStreamsPeer {
                 Partitioner partitioner = (Partitioner) type.getDeclaredConstructor().newInstance();
                 partitioner.configure(JSON.convertValue(topic.get("settings"), new TypeReference<Map<String, String>>() {}));
                 ArrayNode found = answer.addArray();
-                Cluster cluster = cluster(topic.get("count").asInt());
-                for (JsonNode key : topic.get("keys")) {
-                    byte[] data = key.isNull() ? null : HEX.parseHex(key.asText());
-                    found.add(partitioner.partition(TOPIC, data, data, null, null, cluster));
+                for (JsonNode count : topic.get("counts")) {
+                    Cluster cluster = cluster(count.asInt());
+                    for (JsonNode key : topic.get("keys")) {
+                        byte[] data = key.isNull() ? null : HEX.parseHex(key.asText());
+                        found.add(partitioner.partition(TOPIC, data, data, null, null, cluster));
+                    }
                 }
             }
         }
