@@ -39,7 +39,10 @@ if TYPE_CHECKING:
         WindowedKStream,
         WindowedKTable,
     )
-    from airflow_kstreams.streams.partitioning.linear_hash_partitioner import LinearHashPartitioner
+    from airflow_kstreams.streams.partitioning.linear_hash_partitioner import (
+        LinearHashPartitioner,
+        ProducerClient,
+    )
     from airflow_kstreams.streams.partitioning.linear_hashing import partition_of_key
     from airflow_kstreams.streams.partitioning.partition_grouper import (
         EqualIds,
@@ -83,6 +86,7 @@ __all__ = [
     "Processor",
     "ProcessorContext",
     "ProcessorRecord",
+    "ProducerClient",
     "Punctuation",
     "RecordError",
     "RetryPolicy",
@@ -128,6 +132,7 @@ _HOMES = {
     "Processor": "processor.processor",
     "ProcessorContext": "processor.context",
     "ProcessorRecord": "processor.processor",
+    "ProducerClient": "partitioning.linear_hash_partitioner",
     "Punctuation": "processor.punctuation",
     "RecordError": "errors",
     "RetryPolicy": "graph.retry_policy",
