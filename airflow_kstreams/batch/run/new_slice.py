@@ -92,10 +92,11 @@ def build_slice(
             interval_ms=request.interval_ms,
             kept_ms=frozen.kept_ms,
             moved_starts=_moved(inputs, ledger),
+            waiting={str(tp): end for tp, end in sorted(frozen.waiting.items())},
         ),
         inputs=inputs,
     )
-    assignment = None if empty else next_assignment(ledger.assignment, topics.grouped, run_id=request.run_id)
+    assignment = None if empty else next_assignment(ledger.assignment, frozen.grouped, run_id=request.run_id)
     return NewSlice(
         slice=slice_,
         offsets=start_offsets(request, ground, begun, stop_set=slice_.stop_set),

@@ -270,6 +270,8 @@ class TaskAttempt:
                     for partition, offset in share.committed.items()
                 },
             ),
+            grown=slice_.plan.grown.get(str(self._task_id.subtopology)),
+            looked_at=share.looked_at,
             environment=TaskEnvironment(
                 now_ms=self._clock.now_ms,
                 partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),

@@ -25,9 +25,11 @@ from typing import Any, TypeVar
 from airflow_kstreams.streams.calls.call import Station
 from airflow_kstreams.streams.calls.caller import Caller
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, GrowthKind
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.dead_letters import Produce
+from airflow_kstreams.streams.records.key_places import KeyPlaces
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
@@ -36,6 +38,7 @@ from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopolog
 from airflow_kstreams.streams.runtime.released_changes import Change
 from airflow_kstreams.streams.runtime.room import room_for
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
+from airflow_kstreams.streams.runtime.wiring import partition_bytes_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -97,6 +100,8 @@ class StreamTask:
     :param progress: what an earlier attempt had committed for this slice, and the partition times that
         earlier runs left.
     :param environment: the machine's clock and topics of one partition unless given.
+    :param grown: topics that have gained partitions, real names; their keys are looked at.
+    :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
     """
 
     def __init__(
@@ -109,6 +114,8 @@ class StreamTask:
         settings: ApplicationSettings,
         progress: TaskProgress,
         environment: TaskEnvironment | None = None,
+        grown: Mapping[str, GrownTopic] | None = None,
+        looked_at: Mapping[TopicPartition, tuple[int, int]] | None = None,
     ) -> None:
         self.task_id = task_id
         environment = environment or TaskEnvironment()
@@ -137,7 +144,15 @@ class StreamTask:
             last_records=progress.last_records,
             read_timestamps=self._bound.read_timestamps(times, list(bounds)),
             allowed=self._bound.latest_allowed,
+            looked_at=looked_at,
         )
+        self._key_places: KeyPlaces | None = None
+        if grown:
+            self._key_places = KeyPlaces(
+                grown,
+                partition_bytes_of(topology, subtopology, settings.application_id),
+                task_id=str(task_id),
+            )
         for partition, left in times.items():
             for clock in self._bound.clocks:
                 clock.advance(partition.topic, left.stream_time_ms)
@@ -220,8 +235,17 @@ class StreamTask:
         return counters.output + counters.dead_lettered > before
 
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
-        """Buffer fetched records of one partition."""
+        """Buffer fetched records of one partition.
+
+        :raises TopologyError: a key of a topic that has grown does not lie where that puts it.
+        """
+        if self._key_places is not None:
+            self._key_places.look_at(partition, records, self.group.read_to(partition))
         self.group.add(partition, records)
+
+    def ruled_out(self, topic: str) -> tuple[GrowthKind, ...]:
+        """Return the kinds of growth of a topic that its keys exclude, as far as they were read."""
+        return () if self._key_places is None else self._key_places.ruled_out(topic)
 
     def process(self, limit: int) -> int:
         """Process the next records, up to a commit point at most; there, cached results are emitted.
