@@ -178,9 +178,10 @@ class ApplicationSettings:
     )
     initial_partitions: str = _setting(
         "",
-        doc="Partition counts with which the producers of input topics began, TOPIC=N,TOPIC=N, of topics that "
-        "had grown before the application first read them. A subtopology with state so begins with N tasks, "
-        "and reads what its topic's first partitions hold before what came later. Later growth is noticed.",
+        doc="Partition counts with which the producers of input topics began, TOPIC=N,TOPIC=N, of topics "
+        "that had grown before the application first read them. A subtopology with state so begins with N "
+        "tasks, and reads what the topic's first partitions hold before what came later. Growth that comes "
+        "later is noticed by itself.",
     )
     growth_moves_keys: Literal["fail", "warn"] = _setting(
         "fail",

@@ -1,4 +1,4 @@
-"""What becomes of the partition groups of state when input topics gain partitions; docs/internals/expansion.md.
+"""What becomes of the partition groups of state when topics gain partitions; docs/internals/expansion.md.
 
 Rule: a subtopology with state and equal-id groups keeps as many groups as it began with. A partition that
 comes later joins the group of the ancestor that its keys came from, so that every key stays with its state,
@@ -94,8 +94,8 @@ def first_counts(
             )
         if known.get(topic, count) != count:
             raise TopologyError(
-                f"setting 'initial.partitions' says that {topic} began with {count} partitions, but application "
-                f"{plan.application_id!r} has state by {known[topic]}",
+                f"setting 'initial.partitions' says that {topic} began with {count} partitions, but "
+                f"application {plan.application_id!r} has state by {known[topic]}",
                 fix=f"write {topic}={known[topic]} or leave it out; or start over with empty state: "
                 f"{start_over_command(plan.application_id, plan.inputs)}",
             )
@@ -176,8 +176,8 @@ def mixed_kinds(application_id: str, inputs: Sequence[str], topic: str, history:
         f"{history[0]} puts them nor where Kafka's default partitioner does: state of application "
         f"{application_id!r} would be parted from its keys",
         fix="grow such a topic to multiples of its partition count, or have all its producers use the "
-        "LinearHashPartitioner; or go through repartition(n), whose partitions are the engine's own; then start "
-        f"over with empty state: {start_over_command(application_id, inputs)}",
+        "LinearHashPartitioner; or go through repartition(n), whose partitions are the engine's own; then "
+        f"start over with empty state: {start_over_command(application_id, inputs)}",
     )
 
 

@@ -270,14 +270,14 @@ class TaskAttempt:
                     for partition, offset in share.committed.items()
                 },
             ),
-            grown=slice_.plan.grown.get(str(self._task_id.subtopology)),
-            looked_at=share.looked_at,
             environment=TaskEnvironment(
                 now_ms=self._clock.now_ms,
                 partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
                 latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),
                 dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
                 pause=self._clock.sleep,
+                grown=slice_.plan.grown.get(str(self._task_id.subtopology), {}),
+                looked_at=share.looked_at,
                 make_caller=self._setup.make_caller,
             ),
         )

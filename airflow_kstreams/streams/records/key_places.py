@@ -1,8 +1,9 @@
 """Whether the keys of a topic that has grown lie where its way of growing puts them.
 
-Rule: every key of such a topic is looked at before its record is buffered. A kind of growth that would not put
-it into its partition, at any count of the topic's history, is ruled out. When no kind is left, the topic's
-producers place keys in a way that parts them from their state, and the task fails before that is touched.
+Rule: every key of such a topic is looked at before its record is buffered. A kind of growth that would not
+put it into its partition, at any count of the topic's history, is ruled out. When no kind is left, the
+topic's producers place keys in a way that parts them from their state, and the task fails before that is
+touched.
 
 Invariant: what is possible is what all keys that were looked at allow. A key that was seen in its partition
 excludes nothing more, so it is not looked at again.

@@ -27,9 +27,9 @@ releases each, in the same order, when all of its work is done. While records of
 everything that is to be committed of it is as of the last one released. Any other task has one cursor: it
 advances.
 
-A partition that waits is looked at and not read: its ancestors, from which its keys came when the topic gained
-it, are drained first, in this run and perhaps others. Its first records hold stream time of its topic, as if
-they were buffered to be chosen, so that none of them will be late because of the wait.
+A partition that waits is looked at and not read: its ancestors, from which its keys came when the topic
+gained it, are drained first, in this run and perhaps others. Its first records hold stream time of its topic,
+as if they were buffered to be chosen, so that none of them will be late because of the wait.
 
 Records come out in runs of one partition (as many as the rule allows in a row), so that the hot loop pays for
 the choice once per run and a task with one live partition pays nothing at all.
@@ -94,7 +94,7 @@ class PartitionGroup:
     :param looked_at: start, and end of what may be looked at, of each partition that waits.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but two have defaults
         self,
         bounds: Mapping[TopicPartition, tuple[int, int]],
         *,

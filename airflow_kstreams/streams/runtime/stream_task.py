@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from airflow_kstreams.streams.calls.call import Station
 from airflow_kstreams.streams.calls.caller import Caller
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
-from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, GrowthKind
+from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.dead_letters import Produce
@@ -100,8 +100,6 @@ class StreamTask:
     :param progress: what an earlier attempt had committed for this slice, and the partition times that
         earlier runs left.
     :param environment: the machine's clock and topics of one partition unless given.
-    :param grown: topics that have gained partitions, real names; their keys are looked at.
-    :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
     """
 
     def __init__(
@@ -114,8 +112,6 @@ class StreamTask:
         settings: ApplicationSettings,
         progress: TaskProgress,
         environment: TaskEnvironment | None = None,
-        grown: Mapping[str, GrownTopic] | None = None,
-        looked_at: Mapping[TopicPartition, tuple[int, int]] | None = None,
     ) -> None:
         self.task_id = task_id
         environment = environment or TaskEnvironment()
@@ -144,15 +140,12 @@ class StreamTask:
             last_records=progress.last_records,
             read_timestamps=self._bound.read_timestamps(times, list(bounds)),
             allowed=self._bound.latest_allowed,
-            looked_at=looked_at,
+            looked_at=environment.looked_at,
         )
         self._key_places: KeyPlaces | None = None
-        if grown:
-            self._key_places = KeyPlaces(
-                grown,
-                partition_bytes_of(topology, subtopology, settings.application_id),
-                task_id=str(task_id),
-            )
+        if environment.grown:
+            partition_bytes = partition_bytes_of(topology, subtopology, settings.application_id)
+            self._key_places = KeyPlaces(environment.grown, partition_bytes, task_id=str(task_id))
         for partition, left in times.items():
             for clock in self._bound.clocks:
                 clock.advance(partition.topic, left.stream_time_ms)

@@ -30,7 +30,9 @@ def partition_bytes_of(
     """
     found: dict[str, Callable[[bytes], bytes]] = {}
     for node in subtopology.nodes:
-        for topic in node.topics if isinstance(node, SourceNode) else ():
+        if not isinstance(node, SourceNode):
+            continue
+        for topic in node.topics:
             real = topology.real_topic(topic, application_id)
             serde = node.key_serde.bound(real, "key")
             if serde.partition_bytes is not None:
