@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         WindowedKStream,
         WindowedKTable,
     )
+    from airflow_kstreams.streams.partitioning.linear_hash_partitioner import LinearHashPartitioner
+    from airflow_kstreams.streams.partitioning.linear_hashing import partition_of_key
     from airflow_kstreams.streams.partitioning.partition_grouper import (
         EqualIds,
         FixedGroups,
@@ -76,6 +78,7 @@ __all__ = [
     "KStreamsError",
     "KTable",
     "KeyValueStore",
+    "LinearHashPartitioner",
     "PartitionGrouper",
     "Processor",
     "ProcessorContext",
@@ -101,6 +104,7 @@ __all__ = [
     "WindowedKGroupedStream",
     "WindowedKStream",
     "WindowedKTable",
+    "partition_of_key",
     "serdes",
     "timestamps",
 ]
@@ -119,6 +123,7 @@ _HOMES = {
     "KStreamsError": "errors",
     "KTable": "kstream.kstream",
     "KeyValueStore": "state.stores.key_value_store",
+    "LinearHashPartitioner": "partitioning.linear_hash_partitioner",
     "PartitionGrouper": "partitioning.partition_grouper",
     "Processor": "processor.processor",
     "ProcessorContext": "processor.context",
@@ -144,6 +149,7 @@ _HOMES = {
     "WindowedKGroupedStream": "kstream.kstream",
     "WindowedKStream": "kstream.kstream",
     "WindowedKTable": "kstream.kstream",
+    "partition_of_key": "partitioning.linear_hashing",
     "serdes": "serde.serdes",
     "timestamps": "timestamps",
 }

@@ -88,6 +88,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param transactional_ids: of plans of earlier versions, which had them written out.
     :param grown: topics that have grown, of each subtopology whose state depends on their keys (subtopology
         id as text -> topic -> how).
+    :param placements: topics that the topology both writes and reads and that have grown: how many partitions
+        they had first, and among how many the run places keys, by linear hashing.
     :param waiting: partitions that wait for their ancestors, so that their start is their stop: the end of
         what may be looked at meanwhile, ``topic-partition`` -> offset.
     """
@@ -111,6 +113,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     moved_starts: dict[str, int] | None = None
     transactional_ids: tuple[str, ...] = ()
     grown: dict[str, dict[str, GrownTopic]] = {}
+    placements: dict[str, tuple[int, int]] = {}
     waiting: dict[str, int] = {}
 
     @property

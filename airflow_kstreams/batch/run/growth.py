@@ -23,6 +23,7 @@ from airflow_kstreams.batch.protocol.slice import partition_named
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
 from airflow_kstreams.streams.partitioning.topic_growth import (
+    LINEAR,
     GrownTopic,
     GrowthKind,
     History,
@@ -236,6 +237,20 @@ def with_boundaries(
 def waiting(grouped: Iterable[GroupedPartitions]) -> set[TopicPartition]:
     """Return the partitions that wait for their ancestors."""
     return {partition_named(name) for entry in grouped for name in entry.boundaries}
+
+
+def placements(plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions]) -> dict[str, tuple[int, int]]:
+    """Return where the topology's own writers place keys in topics that it reads and that have grown, as
+    ``RunPlan`` has it: nothing is written to a partition that waits.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for entry in grouped.values():
+        waits = waiting([entry])
+        for topic, growth in entry.grown.items():
+            if topic in plan.intermediates and LINEAR in growth.kinds:
+                numbers = [tp.partition for tp in waits if tp.topic == topic]
+                found[topic] = (growth.history[0], min([*numbers, growth.history[-1]]))
+    return found
 
 
 def _history(topic: str, first: int, before: GroupedPartitions | None) -> History:

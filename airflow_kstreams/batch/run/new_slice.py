@@ -23,6 +23,7 @@ from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.run.assignment import next_assignment
 from airflow_kstreams.batch.run.freeze import freeze
 from airflow_kstreams.batch.run.groundwork import lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.run.growth import placements
 from airflow_kstreams.batch.run.intervals import refuse_backwards
 from airflow_kstreams.batch.run.own_topics import next_own_topics
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
@@ -92,6 +93,7 @@ def build_slice(
             interval_ms=request.interval_ms,
             kept_ms=frozen.kept_ms,
             moved_starts=_moved(inputs, ledger),
+            placements=placements(plan, frozen.grouped),
             waiting={str(tp): end for tp, end in sorted(frozen.waiting.items())},
         ),
         inputs=inputs,

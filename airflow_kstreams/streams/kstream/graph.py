@@ -83,7 +83,7 @@ class StreamGraph:
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
         self._tables: dict[str, str] = {}
-        self._repartitions: dict[str, tuple[str, Serde, Serde, bool]] = {}
+        self._repartitions: dict[str, tuple[object, ...]] = {}
         self._selected: dict[tuple[str, str], tuple[Callable[[Any, Any], Any], str]] = {}
 
     def name(self, kind: str) -> str:
@@ -179,21 +179,41 @@ class StreamGraph:
         :param keep_null_keys: whether records without key go through as well, to any partition.
         :raises TopologyError: another stream was repartitioned under the name.
         """
-        asked = (parent, key_serde, value_serde, keep_null_keys)
-        known = self._repartitions.get(name)
-        if known is not None and known != asked:
-            raise TopologyError(
-                f"two streams are repartitioned under the name {name!r}, the second at {call_site()}",
-                fix="give each group or join its own name; to share the topic, use one grouped stream twice",
-            )
-        if known is None:
-            self._repartitions[name] = asked
-            drop = DropNulls(keep_null_keys=keep_null_keys)
+        drop = DropNulls(keep_null_keys=keep_null_keys)
+        if self._is_new(name, (parent, key_serde, value_serde, drop)):
             self.topology.add_operator(f"{name}-repartition-filter", drop, parent)
             self.topology.add_repartition(
                 name, f"{name}-repartition-filter", key_serde=key_serde, value_serde=value_serde
             )
         return f"{name}-repartition-source"
+
+    def repartition_among(
+        self, partitions: int, name: str, parent: str, key_serde: Serde, value_serde: Serde
+    ) -> str:
+        """Return the source that reads all of ``parent`` from a topic of so many partitions; asking twice
+        alike gives the same.
+
+        :raises TopologyError: another stream was repartitioned under the name.
+        """
+        if self._is_new(name, (parent, key_serde, value_serde, partitions)):
+            self.topology.add_repartition(
+                name, parent, key_serde=key_serde, value_serde=value_serde, partitions=partitions
+            )
+        return f"{name}-repartition-source"
+
+    def _is_new(self, name: str, asked: tuple[object, ...]) -> bool:
+        """Say whether a repartition topic is yet to be added.
+
+        :param asked: what is to be written to it, and how.
+        :raises TopologyError: something else is, under the same name.
+        """
+        known = self._repartitions.setdefault(name, asked)
+        if known != asked:
+            raise TopologyError(
+                f"two streams are repartitioned under the name {name!r}, the second at {call_site()}",
+                fix="give each group or join its own name; to share the topic, use one stream twice",
+            )
+        return known is asked
 
     def add_table_store(self, spec: StoreSpec, node: str) -> None:
         """Add the store of the table that ``node`` keeps.

@@ -76,6 +76,24 @@ class KnownStream:
         self.graph.sink(topic, self.node, key_serde, value_serde)
         return key_serde, value_serde
 
+    def repartitioned(
+        self, partitions: int, name: str | None, key: Serde | None, value: Serde | None
+    ) -> KnownStream:
+        """Add a repartition topic, and return the stream of what is read from it.
+
+        :param partitions: how many it has.
+        :param name: of the topic, None for a numbered one.
+        :param key: the serde that the user gave.
+        :param value: the serde that the user gave.
+        :raises TopologyError: a serde is missing, or another stream was repartitioned under the name.
+        """
+        graph = self.graph
+        key_serde = graph.serde("key", key, self.serdes, "repartition")
+        value_serde = graph.serde("value", value, self.serdes, "repartition")
+        name = name or graph.name("KSTREAM-REPARTITION")
+        node = graph.repartition_among(partitions, name, self.node, key_serde, value_serde)
+        return KnownStream(graph=graph, node=node, serdes=Serdes(key=key_serde, value=value_serde))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedStream:

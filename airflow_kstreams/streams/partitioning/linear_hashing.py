@@ -12,8 +12,16 @@ Source: "partition and processor expansion"; docs/internals/expansion.md has the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.partitioning.murmur2 import key_hash
+
+#: Stands for a partition that the client chooses.
+ANY_PARTITION = -1
+#: Keys whose partition one writer remembers: working it out costs more than all else that it does with them.
+_PLACED_KEYS = 100_000
 
 
 def partition_of_key(key: bytes, initial_partitions: int, partitions: int) -> int:
@@ -28,6 +36,11 @@ def partition_of_key(key: bytes, initial_partitions: int, partitions: int) -> in
     [6, 6, 16]
     """
     return place(key_hash(key), initial_partitions, partitions)
+
+
+def places_by_memory() -> Callable[[bytes, int, int], int]:
+    """Return :func:`partition_of_key` with a memory of its own, for one writer."""
+    return lru_cache(_PLACED_KEYS)(partition_of_key)
 
 
 def processor_of_partition(partition: int, initial_processors: int, processors: int) -> int:

@@ -74,6 +74,7 @@ def _check_copartitioning(sub: SubtopologyPlan, counts: Mapping[str, int], first
             )
             raise TopologyError(
                 f"subtopology {sub.id} joins topics that need equal partition counts, but {listed}",
-                fix="create the topics with equal partition counts, or send one of them through a topic that "
-                "has; if one has grown since its producers began, say from what: initial.partitions=TOPIC=N",
+                fix="create the topics with equal partition counts, or give each stream the same number by "
+                "repartition(partitions); if one has grown since its producers began, say from what: "
+                "initial.partitions=TOPIC=N",
             )

@@ -131,10 +131,12 @@ class ProcessorContext:
         if target is None:
             target = self._context.send_target(topic).written_with(key_serde, value_serde)
             self._targets[how] = target
+        partition_bytes = target.key_serde.partition_bytes
         self._context.send(
             target.topic,
             None if key is None else target.key_serde.serialize(key),
             None if value is None else target.value_serde.serialize(value),
+            None if key is None or partition_bytes is None else partition_bytes(key),
         )
 
     def schedule(

@@ -27,8 +27,10 @@ class TaskEnvironment:
     """The host's answers.
 
     :param now_ms: wall clock, epoch milliseconds.
-    :param partition_count: how many partitions a topic has, real name; asked where not all of a key's bytes
-        decide its partition.
+    :param partition_count: how many partitions a topic has, real name; asked where the client does not place
+        a key: where not all of its bytes decide, and for the topics of ``placements``.
+    :param placements: topic that has grown, real name -> how many partitions it had before: its keys are
+        placed by linear hashing. Every other topic's keys are placed as by Kafka's default.
     :param latest_allowed: how far ahead the records of a topic may be dated, real name; see
         ``max.timestamp.ahead.ms``.
     :param dead_letter_bytes: the largest record that the dead-letter topic takes.
@@ -46,3 +48,4 @@ class TaskEnvironment:
     grown: Mapping[str, GrownTopic] = field(default_factory=dict)
     looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     make_caller: MakeCaller | None = None
+    placements: Mapping[str, int] = field(default_factory=dict)

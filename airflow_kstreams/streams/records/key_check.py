@@ -25,7 +25,7 @@ _SEEN_KEYS = 100_000
 PartitionBytes = Callable[[bytes], bytes]
 
 
-class KeyPlaces:
+class KeyCheck:
     """The topics of one task that have grown.
 
     :param grown: by real name.
