@@ -9,6 +9,8 @@ any more binds no run.
 
 Invariant: a changelog that may hold state has its groups in the ledger. Begin writes them in the transaction
 of the completed marker, and only when the slice has records; no task starts before that marker is visible.
+A very first run that has nothing to read leaves what it counted, bound to no changelog: what its topics gain
+from then on is growth.
 They bind to the changelog's topic id, so that resetting an application, which deletes its changelogs, also
 ends what its record asks for. They are kept when the topology drops a store: what it left does not fit any
 more once records were processed without it, so that a store that comes back must begin empty.
@@ -231,6 +233,16 @@ def next_assignment(
         return None
     version = 1 if recorded is None else recorded.version + 1
     return Assignment(version=version, run_id=run_id, subtopologies=current, former=tuple(former))
+
+
+def first_assignment(
+    recorded: Assignment | None, grouped: Mapping[int, GroupedPartitions], *, run_id: str
+) -> Assignment | None:
+    """Return what a run without records leaves of its groups, None when there is something already."""
+    if recorded is not None:
+        return None
+    unbound = {sub: msgspec.structs.replace(entry, changelogs={}) for sub, entry in grouped.items()}
+    return next_assignment(None, unbound, run_id=run_id)
 
 
 def _entries(recorded: Assignment | None) -> Iterable[GroupedPartitions]:
