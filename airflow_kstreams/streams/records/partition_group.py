@@ -28,8 +28,8 @@ everything that is to be committed of it is as of the last one released. Any oth
 advances.
 
 A partition that waits is looked at and not read: its ancestors, from which its keys came when the topic
-gained it, are drained first, in this run and perhaps others. Its first records hold stream time of its topic,
-as if they were buffered to be chosen, so that none of them will be late because of the wait.
+gained it, are drained first, in this run and perhaps others. Its first records hold stream time of every
+topic of the task, so that none of them will be late because of the wait, for a window or for a join.
 
 Records come out in runs of one partition (as many as the rule allows in a row), so that the hot loop pays for
 the choice once per run and a task with one live partition pays nothing at all.
@@ -283,8 +283,8 @@ class PartitionGroup:
     def _stream_times(self, queue: RecordQueue, live: Sequence[RecordQueue], count: int) -> Sequence[int]:
         times = queue.head_times(count)
         topic = queue.partition.topic
-        others = [*live, *(waits for waits in self._waiting.values() if len(waits))]
-        siblings = [q.floor_ms() for q in others if q is not queue and q.partition.topic == topic]
+        siblings = [q.floor_ms() for q in live if q is not queue and q.partition.topic == topic]
+        siblings += [waits.floor_ms() for waits in self._waiting.values() if len(waits)]
         if not siblings:
             return times
         bound = min(siblings)
