@@ -19,6 +19,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
+import msgspec
+
 from airflow_kstreams.streams.partitioning.linear_hashing import parent_of, place
 
 #: How producers place keys when a topic grows.
@@ -28,6 +30,17 @@ History = tuple[int, ...]
 
 LINEAR: GrowthKind = "linear"
 KINDS: tuple[GrowthKind, ...] = (LINEAR, "modulo")
+
+
+class GrownTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A topic that has gained partitions since its producers began.
+
+    :param history: its partition counts.
+    :param kinds: the arithmetic that its producers may use, as far as counts and keys tell; one at least.
+    """
+
+    history: History
+    kinds: tuple[GrowthKind, ...]
 
 
 def fitting_kinds(history: History) -> tuple[GrowthKind, ...]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
+from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import system_clock_ms
@@ -33,6 +35,8 @@ class TaskEnvironment:
         ``max.timestamp.ahead.ms``.
     :param dead_letter_bytes: the largest record that the dead-letter topic takes.
     :param pause: waits for some seconds, when there is nothing else to do.
+    :param grown: topics that have gained partitions, real names; their keys are looked at.
+    :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
@@ -41,5 +45,7 @@ class TaskEnvironment:
     latest_allowed: Callable[[str], LatestAllowed] = _unbounded
     dead_letter_bytes: int = BROKER_MAX_BYTES
     pause: Callable[[float], None] = time.sleep
+    grown: Mapping[str, GrownTopic] = field(default_factory=dict)
+    looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     make_caller: MakeCaller | None = None
     placements: Mapping[str, int] = field(default_factory=dict)
