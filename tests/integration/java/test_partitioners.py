@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kstreams.streams import LinearHashPartitioner, partition_of_key
 from tests.integration.java.peer import JavaRecord, KafkaClients, KafkaStreamsPeer, PeerError, compiled
@@ -75,20 +74,6 @@ def test_java_partitioner_spreads_records_without_key(
         _NAME, partitioner_classes, [({_SETTING: "2"}, [5], [None] * 500)]
     )
     assert {*places} == {0, 1, 2, 3, 4}
-
-
-@pytest.fixture
-def grow(kafka_admin: AdminClient, wait_until: Callable[..., Any]) -> Callable[[str, int], None]:
-    def more(topic: str, partitions: int) -> None:
-        kafka_admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(_SECONDS)
-        wait_until(
-            lambda: (
-                len(kafka_admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions) == partitions
-            ),
-            "the new partitions",
-        )
-
-    return more
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kstreams.batch.protocol.metadata_records import done_record
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
@@ -228,7 +227,7 @@ def test_every_record_comes_once_when_four_subtopologies_follow_each_other(bench
 
 
 def test_state_stays_where_it_is_when_an_input_grows_ahead_of_a_repartition_topic(
-    bench: Bench, kafka_admin: AdminClient
+    bench: Bench, grow: Callable[[str, int], None]
 ) -> None:
     """An input of 3 partitions, which the producers' keys leave as it grows to 4, ahead of 5 with state."""
     made = builder()
@@ -239,8 +238,7 @@ def test_state_stays_where_it_is_when_an_input_grows_ahead_of_a_repartition_topi
     keys = [f"{number}" for number in range(30)]
     bench.produce(bench.topics["in"], [{"key": key, "value": "1"} for key in keys])
     bench.run(topology, "run-1", 2)
-    grown = kafka_admin.create_partitions([NewPartitions(bench.topics["in"], 4)])
-    grown[bench.topics["in"]].result(60)
+    grow(bench.topics["in"], 4)
     rows = [{"key": key, "value": "2", "partition": partition_of_key(key.encode(), 4, 4)} for key in keys]
     bench.produce(bench.topics["in"], rows)
     bench.run(topology, "run-2", 2)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kstreams.streams import ConfigError, LinearHashPartitioner, partition_of_key
 
@@ -26,15 +25,14 @@ def producer(kafka: str) -> Iterator[Producer]:
 
 def test_all_is_acknowledged_before_a_producer_uses_new_partitions(
     producer: Producer,
-    kafka_admin: AdminClient,
-    wait_until: Callable[..., Any],
+    grow: Callable[[str, int], None],
     topic_name: Callable[..., str],
     create_topic: Callable[..., str],
     consume_all: Callable[..., list[Any]],
 ) -> None:
     topic = create_topic(topic_name("growing"), 2)
     partitioner = LinearHashPartitioner({topic: 2}, producer, refresh_seconds=0)
-    acknowledged: list[tuple[int, bytes]] = []
+    acknowledged: list[tuple[int | None, bytes]] = []
 
     def write(value: bytes) -> None:
         for key in KEYS:
@@ -48,10 +46,7 @@ def test_all_is_acknowledged_before_a_producer_uses_new_partitions(
 
     write(b"before")
     assert not acknowledged
-    kafka_admin.create_partitions([NewPartitions(topic, 3)])[topic].result(SECONDS)
-    wait_until(
-        lambda: len(producer.list_topics(topic, timeout=SECONDS).topics[topic].partitions) == 3, "growth"
-    )
+    grow(topic, 3)
     assert not acknowledged
     moved = next(key for key in KEYS if partition_of_key(key, 2, 3) == 2)
     assert partitioner.partition(topic, moved) == 2

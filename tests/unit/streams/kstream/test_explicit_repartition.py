@@ -150,7 +150,11 @@ def test_name_is_refused_when_something_else_is_repartitioned_under_it(second: A
 
 
 def test_topics_have_names_of_their_own_when_none_is_given() -> None:
-    topology = _topology(lambda s: (s.repartition(2).send_to("a"), s.repartition(2).send_to("b")))
+    def twice(stream: KStream) -> None:
+        stream.repartition(2).send_to("a")
+        stream.repartition(2).send_to("b")
+
+    topology = _topology(twice)
     assert [topic.name for topic in topology.internal_topics] == [
         "KSTREAM-REPARTITION-0000000001-repartition",
         "KSTREAM-REPARTITION-0000000003-repartition",
