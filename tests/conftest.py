@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from dev.servers import embedded
 from dev.servers.quick_java import start_spark_quickly
@@ -379,3 +379,20 @@ def wait_until() -> Callable[..., Any]:
         return Deadline(seconds=seconds).until(condition, what)
 
     return wait
+
+
+@pytest.fixture
+def grow(kafka_admin: AdminClient, wait_until: Callable[..., Any]) -> Callable[[str, int], None]:
+    """``grow(topic, partitions)``: returns once a client sees that the topic has so many partitions."""
+
+    def more(topic: str, partitions: int) -> None:
+        kafka_admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(_CLIENT_SECONDS)
+        wait_until(
+            lambda: (
+                len(kafka_admin.list_topics(topic, timeout=_CLIENT_SECONDS).topics[topic].partitions)
+                == partitions
+            ),
+            f"{partitions} partitions of {topic}",
+        )
+
+    return more

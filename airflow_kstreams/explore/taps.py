@@ -196,8 +196,10 @@ class _TappedContext:
         self._targets[target.topic] = (topic, target)
         return target
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
-        self._context.send(topic, key, value)
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
+    ) -> None:
+        self._context.send(topic, key, value, placed_by)
         name, target = self._targets[topic]
         shown_key = None if key is None else _decoded(target.key_serde, key)
         shown_value = None if value is None else _decoded(target.value_serde, value)

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
         WindowedKStream,
         WindowedKTable,
     )
+    from airflow_kstreams.streams.partitioning.linear_hash_partitioner import (
+        LinearHashPartitioner,
+        ProducerClient,
+    )
+    from airflow_kstreams.streams.partitioning.linear_hashing import partition_of_key
     from airflow_kstreams.streams.partitioning.partition_grouper import (
         EqualIds,
         FixedGroups,
@@ -80,10 +85,12 @@ __all__ = [
     "KStreamsError",
     "KTable",
     "KeyValueStore",
+    "LinearHashPartitioner",
     "PartitionGrouper",
     "Processor",
     "ProcessorContext",
     "ProcessorRecord",
+    "ProducerClient",
     "Punctuation",
     "RecordError",
     "RetryPolicy",
@@ -105,6 +112,7 @@ __all__ = [
     "WindowedKGroupedStream",
     "WindowedKStream",
     "WindowedKTable",
+    "partition_of_key",
     "serdes",
     "timestamps",
 ]
@@ -125,10 +133,12 @@ _HOMES = {
     "KStreamsError": "errors",
     "KTable": "kstream.kstream",
     "KeyValueStore": "state.stores.key_value_store",
+    "LinearHashPartitioner": "partitioning.linear_hash_partitioner",
     "PartitionGrouper": "partitioning.partition_grouper",
     "Processor": "processor.processor",
     "ProcessorContext": "processor.context",
     "ProcessorRecord": "processor.processor",
+    "ProducerClient": "partitioning.linear_hash_partitioner",
     "Punctuation": "processor.punctuation",
     "RecordError": "errors",
     "RetryPolicy": "graph.retry_policy",
@@ -150,6 +160,7 @@ _HOMES = {
     "WindowedKGroupedStream": "kstream.kstream",
     "WindowedKStream": "kstream.kstream",
     "WindowedKTable": "kstream.kstream",
+    "partition_of_key": "partitioning.linear_hashing",
     "serdes": "serde.serdes",
     "timestamps": "timestamps",
 }

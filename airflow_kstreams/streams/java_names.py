@@ -27,7 +27,6 @@ METHODS: Mapping[str, str] = {
     "process_values": "process(definition); keep the key in what it forwards",
     "transform": "process(definition)",
     "transform_values": "process(definition); of a table: to_stream().map_values(mapper)",
-    "repartition": "through(topic), or group_by_key(name=...) for an internal topic",
     "cogroup": "merge(other) of streams whose values say which they are, then group_by_key().aggregate(...)",
     "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
     "queryable_store_name": "spec.name",

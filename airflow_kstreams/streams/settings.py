@@ -176,6 +176,13 @@ class ApplicationSettings:
         "topology of the same DAG: warn, and process nothing (a cleared run must not fail because the file "
         "was mended since), or fail without retry. The text names the ways to process its records again.",
     )
+    initial_partitions: str = _setting(
+        "",
+        doc="Partition counts with which the producers of input topics began, TOPIC=N,TOPIC=N, of topics "
+        "that had grown before the application first read them. A subtopology with state so begins with N "
+        "tasks, and reads what the topic's first partitions hold before what came later. Growth that comes "
+        "later is noticed by itself.",
+    )
     growth_moves_keys: Literal["fail", "warn"] = _setting(
         "fail",
         doc="What to do when an input of a subtopology with state has gained partitions so that Kafka's "
@@ -274,6 +281,11 @@ class ApplicationSettings:
         return _outputs(self.output_topics) if self.output_topics else None
 
     @property
+    def first_counts(self) -> dict[str, int]:
+        """Partition count of each topic of ``initial.partitions``."""
+        return _first_counts(self.initial_partitions)
+
+    @property
     def exactly_once(self) -> bool:
         """Whether outputs, state, offsets and notifications commit in one transaction."""
         return self.processing_guarantee == "exactly_once"
@@ -301,6 +313,7 @@ class ApplicationSettings:
         given = {name.replace(".", "_"): _checked(name, value) for name, value in (settings or {}).items()}
         checked = cls(application_id=application_id, **given)
         _outputs(checked.output_topics)
+        _first_counts(checked.initial_partitions)
         if checked.num_stream_threads < checked.num_threads_per_task:
             raise ConfigError(
                 f"num.stream.threads is {checked.num_stream_threads}, less than num.threads.per.task, "
@@ -364,6 +377,24 @@ def _outputs(text: str) -> dict[str, str]:
             )
         outputs[name] = other or name
     return outputs
+
+
+def _first_counts(text: str) -> dict[str, int]:
+    """Read the setting ``initial.partitions``.
+
+    :raises ConfigError: it is not ``TOPIC=N,TOPIC=N``, or names a topic twice.
+    """
+    counts: dict[str, int] = {}
+    for entry in text.split(",") if text else ():
+        topic, _, count = (part.strip() for part in entry.partition("="))
+        if not topic or topic in counts or not count.isdecimal() or int(count) < 1:
+            raise ConfigError(
+                f"setting 'initial.partitions' is {text!r}: {entry.strip()!r} is no topic with its first "
+                "partition count, or names a topic twice",
+                fix="write TOPIC=N,TOPIC=N with each topic once, N from 1 on",
+            )
+        counts[topic] = int(count)
+    return counts
 
 
 def _number(name: str, value: object, setting: Setting) -> int | float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning.linear_hashing import partition_of_key
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 
 #: Kafka's timestamp type "create time".
@@ -117,7 +117,7 @@ class InMemoryTopics:
         """
         count = self.partitions.get(topic, 1)
         if key is not None:
-            return partition_for_key(key, count)
+            return partition_of_key(key, count, count)
         turn = self._keyless.get(topic, 0)
         self._keyless[topic] = turn + 1
         return turn % count

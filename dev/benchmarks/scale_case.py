@@ -27,7 +27,7 @@ from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.ports import Clock, ClusterPort, TopicPartition, TopicSpec
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -233,7 +233,7 @@ def _publish(cluster: ClusterPort, partitions: int) -> None:
     left, number = set(range(partitions)), 0
     while left:
         key = b"%d" % number
-        partition = partition_for_key(key, partitions)
+        partition = partition_of_key(key, partitions, partitions)
         if partition in left:
             left.discard(partition)
             writer.produce("in", b"v", key, partition, None, None)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.testing import TopologyTestDriver
 
 WORDS = st.text(alphabet="abc", min_size=1, max_size=3)
@@ -35,6 +35,10 @@ def test_counts_are_right_and_stores_are_their_changelogs_when_records_are_sprea
 ) -> None:
     expected = Counter(word for line, _ in lines for word in line)
     partitions = {"lines": read, "words-repartition": written}
+
+    def placed(word: str) -> int:
+        return partition_of_key(word.encode(), written, written)
+
     with TopologyTestDriver(word_counts(), application_id="app", partitions=partitions) as driver:
         for number, (line, timestamp_ms) in enumerate(lines):
             driver.pipe_input(
@@ -46,8 +50,7 @@ def test_counts_are_right_and_stores_are_their_changelogs_when_records_are_sprea
         stores = [dict(driver.store("words", partition=group).all()) for group in range(written)]
         assert stores == folds
         assert stores == [
-            {word: n for word, n in expected.items() if partition_for_key(word.encode(), written) == group}
-            for group in range(written)
+            {word: n for word, n in expected.items() if placed(word) == group} for group in range(written)
         ]
         # Every record is a commit of its own, so every step of every count is seen.
         seen = Counter((record.key, record.value) for record in driver.read_output("counts"))

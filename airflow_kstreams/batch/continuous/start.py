@@ -28,12 +28,14 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 
+import msgspec
+
 from airflow_kstreams.batch.evidence import find_contradictions, refuse_foreign_progress
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.ledger.writes import LedgerChange
-from airflow_kstreams.batch.protocol.log_bounds import log_bounds
+from airflow_kstreams.batch.protocol.log_bounds import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import slice_starts
@@ -48,6 +50,7 @@ from airflow_kstreams.batch.run.groundwork import (
     run_plan,
     start_offsets,
 )
+from airflow_kstreams.batch.run.growth import levels, placements, waiting, with_boundaries
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.offsets import find_losses, find_unfit, start_of
 from airflow_kstreams.batch.run.own_topics import next_own_topics, refuse_shared
@@ -56,6 +59,8 @@ from airflow_kstreams.batch.run.rewritten import find_rewritten
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -136,7 +141,10 @@ def _begin_claimed(
     run = ContinuousRun(
         run_id=request.run_id,
         generation=request.generation,
-        plan=run_plan(session, request, ledger, ground.topics),
+        plan=msgspec.structs.replace(
+            run_plan(session, request, ledger, ground.topics),
+            placements=placements(plan, ground.topics.grouped),
+        ),
     )
     lease = coordinator.lease.new(caller, run.generation)
     assignment = next_assignment(ledger.assignment, ground.topics.grouped, run_id=request.run_id)
@@ -169,7 +177,10 @@ def _starts(
     if folded.state is RunState.RUNNING and folded.slice is not None:
         _refuse_lost_batch(folded.slice, ground.committed)
     # Nothing is frozen, so nothing needs to settle.
-    bounds = log_bounds(session.admin, ground.partitions, settle_ms=0, clock=session.clock)
+    bounds: dict[TopicPartition, LogBounds] = {}
+    for partitions in levels(ground.partitions, ground.topics.grouped.values()):
+        bounds |= log_bounds(session.admin, partitions, settle_ms=0, clock=session.clock)
+    _refuse_waiting(session, request, ground, bounds)
     ids = ground.topics.topic_ids
     ahead = find_ahead(session, ledger, ground)
     if folded.state is RunState.RUNNING and folded.slice is not None:
@@ -187,6 +198,31 @@ def _starts(
     }
     offsets = {tp: prior.committed[tp] for tp in bounds if tp in prior.committed}
     return offsets | start_offsets(request, ground, starts)
+
+
+def _refuse_waiting(
+    session: CoordinatorSession,
+    request: SliceRequest,
+    ground: Groundwork,
+    bounds: Mapping[TopicPartition, LogBounds],
+) -> None:
+    """Refuse to begin while partitions that came later must wait for their ancestors: a run without an end
+    reads all of its partitions from the beginning.
+
+    :raises TopologyError: there are such.
+    """
+    ahead = with_boundaries(
+        ground.topics.grouped,
+        ground.topics.bound,
+        highs={tp: log_of.high for tp, log_of in bounds.items()},
+        position=lambda tp: start_of(tp, bounds[tp], ground.prior, session.settings),
+    )
+    if waits := waiting(ahead.values()):
+        raise TopologyError(
+            f"topics of application {request.plan.application_id!r} have gained partitions, and "
+            f"{named(waits)} must not be read before the partitions that their keys came from are",
+            fix="let one batch run, with autostop.at=eol, read those, then start again",
+        )
 
 
 def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:

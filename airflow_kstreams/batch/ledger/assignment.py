@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
+from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 
 
 class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -15,6 +16,9 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     :param changelogs: topic id of each changelog whose partition ``n`` holds the state of group ``n``.
     :param state_kinds: what the entries of each changelog mean, see ``SubtopologyPlan``.
     :param store_serdes: by which serdes they are written; empty in entries of earlier versions.
+    :param grown: the source topics that have gained partitions since their producers began.
+    :param boundaries: partitions that wait for their ancestors, ``topic-partition`` -> number of the ancestor
+        -> the offset that must be committed of it first.
     """
 
     partitions: dict[str, int]
@@ -22,6 +26,8 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     changelogs: dict[str, str] = {}
     state_kinds: dict[str, str] = {}
     store_serdes: dict[str, str] = {}
+    grown: dict[str, GrownTopic] = {}
+    boundaries: dict[str, dict[int, int]] = {}
 
     @property
     def by_group(self) -> Groups:

@@ -14,6 +14,7 @@ import msgspec
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
 from airflow_kstreams.batch.protocol.task_metrics import NOTHING_YET, TaskMetrics
 from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
@@ -52,6 +53,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         version committed, or there was no room.
     :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
         known.
+    :param ruled_out: kinds of growth of the partition's topic that its keys exclude.
     """
 
     run_id: str = msgspec.field(default="", name="run")
@@ -80,6 +82,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     metrics: TaskMetrics | None = None
     parked: dict[str, int] | None = None
     parked_due_ms: int | None = msgspec.field(default=None, name="due")
+    ruled_out: tuple[GrowthKind, ...] = msgspec.field(default=(), name="not")
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room.
@@ -126,6 +129,10 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         """Return a copy for an offset behind this record."""
         known = last if last.known else LastRecord()
         return msgspec.structs.replace(self, last_offset=known.offset, last_epoch=known.epoch)
+
+    def with_ruled_out(self, kinds: tuple[GrowthKind, ...]) -> OffsetMetadata:
+        """Return a copy for an offset of a partition whose keys exclude these."""
+        return msgspec.structs.replace(self, ruled_out=kinds)
 
     def with_parked(self, parked: dict[str, int] | None) -> OffsetMetadata:
         """Return a copy for an offset whose task has so many records parked."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 
@@ -85,6 +86,12 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
         reset, left them, because a person or a run without an end has moved them: ``topic-partition`` ->
         where that was; None in plans of earlier versions.
     :param transactional_ids: of plans of earlier versions, which had them written out.
+    :param grown: topics that have grown, of each subtopology whose state depends on their keys (subtopology
+        id as text -> topic -> how).
+    :param placements: topics that the topology both writes and reads and that have grown: how many partitions
+        they had first, and among how many the run places keys, by linear hashing.
+    :param waiting: partitions that wait for their ancestors, so that their start is their stop: the end of
+        what may be looked at meanwhile, ``topic-partition`` -> offset.
     """
 
     topology: TopologyPlan
@@ -105,6 +112,9 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     ledger: LedgerSeen | None = None
     moved_starts: dict[str, int] | None = None
     transactional_ids: tuple[str, ...] = ()
+    grown: dict[str, dict[str, GrownTopic]] = {}
+    placements: dict[str, tuple[int, int]] = {}
+    waiting: dict[str, int] = {}
 
     @property
     def task_ids(self) -> tuple[str, ...]:

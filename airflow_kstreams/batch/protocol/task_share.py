@@ -30,6 +30,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     :param start_offset: where the slice begins in it.
     :param stop_offset: where it ends, of an input as of an intermediate topic.
     :param end_epoch: as ``FrozenPartition`` has it.
+    :param look_to: as ``RunPlan.waiting`` has it of a partition that waits; -1 of any other.
     """
 
     source: int
@@ -37,6 +38,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     start_offset: int
     stop_offset: int
     end_epoch: int = -1
+    look_to: int = -1
 
 
 class TaskShare(msgspec.Struct, frozen=True, array_like=True):
@@ -74,7 +76,14 @@ def shares_of(
             subtopology_id,
             group,
             tuple(
-                Span(number[tp.topic], tp.partition, starts.get(tp, 0), stops[tp], epochs.get(tp, -1))
+                Span(
+                    number[tp.topic],
+                    tp.partition,
+                    starts.get(tp, 0),
+                    stops[tp],
+                    epochs.get(tp, -1),
+                    slice_.plan.waiting.get(str(tp), -1),
+                )
                 for tp in sorted(task_partitions(slice_, subtopology_id, group))
             ),
             not has_notified(folded, slice_, subtopology_id, group),
@@ -88,7 +97,7 @@ def without_partitions(slice_: Slice) -> Slice:
     person.
     """
     plan = msgspec.structs.replace(
-        slice_.plan, transactional_ids=(), groups={}, intermediate_starts={}, warnings=()
+        slice_.plan, transactional_ids=(), groups={}, intermediate_starts={}, warnings=(), waiting={}
     )
     return msgspec.structs.replace(slice_, plan=plan, inputs=())
 
@@ -124,6 +133,15 @@ def end_epochs(common: Slice, share: TaskShare) -> dict[TopicPartition, int]:
     """Return the leader epoch at each log's end when its stop was frozen, of those of which it is known."""
     found = {tp: span.end_epoch for tp, span in _partitions(common, share).items()}
     return {tp: epoch for tp, epoch in found.items() if epoch >= 0}
+
+
+def looked_at(common: Slice, share: TaskShare) -> dict[TopicPartition, tuple[int, int]]:
+    """Return (start offset, end of what may be looked at) of each partition of a share that waits."""
+    return {
+        tp: (span.start_offset, span.look_to)
+        for tp, span in _partitions(common, share).items()
+        if span.look_to >= 0
+    }
 
 
 def _partitions(common: Slice, share: TaskShare) -> dict[TopicPartition, Span]:

@@ -9,6 +9,8 @@ any more binds no run.
 
 Invariant: a changelog that may hold state has its groups in the ledger. Begin writes them in the transaction
 of the completed marker, and only when the slice has records; no task starts before that marker is visible.
+A very first run that has nothing to read leaves what it counted, bound to no changelog: what its topics gain
+from then on is growth.
 They bind to the changelog's topic id, so that resetting an application, which deletes its changelogs, also
 ends what its record asks for. They are kept when the topology drops a store: what it left does not fit any
 more once records were processed without it, so that a store that comes back must begin empty.
@@ -27,6 +29,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 
 from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
+from airflow_kstreams.batch.run.growth import Bound, grown_groups
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.growth import keys_stay
 from airflow_kstreams.streams.partitioning.partition_groups import (
@@ -51,29 +54,36 @@ AskGroups = Callable[[Mapping[str, int]], Mapping[int, Groups]]
 
 
 def group_sources(
-    plan: TopologyPlan, counts: Mapping[str, int], ask: AskGroups | None
+    plan: TopologyPlan,
+    counts: Mapping[str, int],
+    ask: AskGroups | None,
+    *,
+    first: Mapping[str, int],
+    bound: Bound,
 ) -> dict[int, GroupedPartitions]:
     """Group the source partitions of every subtopology.
 
     :param counts: partition count of every source topic.
     :param ask: needed only when the plan has a partition grouper of the user's own.
+    :param first: first partition counts, where they are known.
+    :param bound: groups that existing state depends on.
     :return: by subtopology id, changelogs not filled in yet.
     :raises ConfigError: the plan's groups cannot be asked for.
     :raises TopologyError: the user's grouper fails.
     """
-    asked: Mapping[int, Groups] = {}
-    if plan.partition_grouper:
-        if ask is None:
-            raise ConfigError(
-                f"application {plan.application_id!r} has the partition grouper {plan.partition_grouper!r}, "
-                "and begin was called without a way to ask it",
-                fix="pass groups=partial(topology.partition_groups, application_id) to begin",
-            )
-        asked = ask({topic: counts[topic] for topic in plan.sources})
+    if not plan.partition_grouper:
+        return {sub.id: grown_groups(plan, sub, counts, first, bound) for sub in plan.subtopologies}
+    if ask is None:
+        raise ConfigError(
+            f"application {plan.application_id!r} has the partition grouper {plan.partition_grouper!r}, "
+            "and begin was called without a way to ask it",
+            fix="pass groups=partial(topology.partition_groups, application_id) to begin",
+        )
+    asked = ask({topic: counts[topic] for topic in plan.sources})
     found: dict[int, GroupedPartitions] = {}
     for sub in plan.subtopologies:
         partitions = {topic: counts[topic] for topic in sub.sources}
-        groups = asked[sub.id] if plan.partition_grouper else ()
+        groups = asked[sub.id]
         found[sub.id] = GroupedPartitions(
             partitions=partitions, groups=() if groups == equal_ids(partitions) else groups
         )
@@ -120,7 +130,8 @@ def refuse_regrouping(
                 _refuse_other_state(plan, before, now)
                 _refuse_moved(plan, sub, before, now, run_id=recorded.run_id)
                 _refuse_other_number(plan, sub, before, now)
-                _refuse_moved_keys(plan, sub, before, now, warn=keys_may_move)
+                if plan.partition_grouper:
+                    _refuse_moved_keys(plan, sub, before, now, warn=keys_may_move)
 
 
 def refuse_orphans(
@@ -222,6 +233,16 @@ def next_assignment(
         return None
     version = 1 if recorded is None else recorded.version + 1
     return Assignment(version=version, run_id=run_id, subtopologies=current, former=tuple(former))
+
+
+def first_assignment(
+    recorded: Assignment | None, grouped: Mapping[int, GroupedPartitions], *, run_id: str
+) -> Assignment | None:
+    """Return what a run without records leaves of its groups, None when there is something already."""
+    if recorded is not None:
+        return None
+    unbound = {sub: msgspec.structs.replace(entry, changelogs={}) for sub, entry in grouped.items()}
+    return next_assignment(None, unbound, run_id=run_id)
 
 
 def _entries(recorded: Assignment | None) -> Iterable[GroupedPartitions]:

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from airflow_kstreams.batch.evidence import find_contradictions
+from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record, log_bounds
@@ -31,6 +32,7 @@ from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice import FrozenPartition
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
 from airflow_kstreams.batch.run.groundwork import Groundwork, find_ahead
+from airflow_kstreams.batch.run.growth import levels, waiting, with_boundaries
 from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
 from airflow_kstreams.batch.run.offsets import (
     find_lost_slice,
@@ -47,6 +49,7 @@ from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.reset_command import drop_slice_command
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,8 @@ class Frozen:
     :param held: partitions whose end an open transaction holds back: last stable offset, high watermark.
     :param kept_ms: the interval in which input records must be dated to be processed; None for all.
     :param warnings: what a person should look at.
+    :param grouped: partition groups by subtopology id, with the boundaries that are ahead.
+    :param waiting: partitions that wait for their ancestors -> the ends of their logs.
     """
 
     inputs: tuple[FrozenPartition, ...]
@@ -67,6 +72,8 @@ class Frozen:
     held: Mapping[TopicPartition, tuple[int, int]]
     kept_ms: tuple[int, int] | None = None
     warnings: tuple[str, ...] = ()
+    grouped: Mapping[int, GroupedPartitions] = field(default_factory=dict)
+    waiting: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def freeze(
@@ -83,7 +90,9 @@ def freeze(
     :raises DataLossError: what the new slice would start at is gone.
     """
     plan, settings, prior, topic_ids = request.plan, session.settings, ground.prior, ground.topics.topic_ids
-    bounds = log_bounds(session.admin, ground.partitions, settle_ms=settings.settle_ms, clock=session.clock)
+    bounds: dict[TopicPartition, LogBounds] = {}
+    for partitions in levels(ground.partitions, ground.topics.grouped.values()):
+        bounds |= log_bounds(session.admin, partitions, settle_ms=settings.settle_ms, clock=session.clock)
     # Not before the bounds: what comes into a log by then is of these epochs, too.
     epochs = session.admin.end_epochs([tp for tp in bounds if tp.topic not in plan.intermediates])
     inside = {tp: log_of for tp, log_of in bounds.items() if tp.topic in plan.intermediates}
@@ -105,8 +114,18 @@ def freeze(
         inputs = _with_foreign_stops(inputs, folded, prior, request)
     elif settings.autostop_at == "interval_end" and interval is not None:
         inputs, warnings = _cut(session, inputs, interval, request)
+    grouped = _with_boundaries(ground, bounds, settings)
+    waits = waiting(grouped.values())
+    inputs = tuple(
+        msgspec.structs.replace(part, stop_offset=part.start_offset)
+        if part.topic_partition in waits
+        else part
+        for part in inputs
+    )
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
-    spans |= {tp: (start_of(tp, log_of, prior, settings), log_of.stable) for tp, log_of in inside.items()}
+    for tp, log_of in inside.items():
+        start = start_of(tp, log_of, prior, settings)
+        spans[tp] = (start, start if tp in waits else log_of.stable)
     with _reading(session, spans, request):
         anything = any_record(session.reader, spans, clock=session.clock)
     # What is parked is work for this run, whether anything new has come or not.
@@ -123,6 +142,25 @@ def freeze(
         },
         kept_ms=request.interval_ms if settings.keeps_to_interval else None,
         warnings=warnings,
+        grouped=grouped,
+        waiting={tp: max(bounds[tp].stable, spans[tp][0]) for tp in waits},
+    )
+
+
+def _with_boundaries(
+    ground: Groundwork, bounds: Mapping[TopicPartition, LogBounds], settings: ApplicationSettings
+) -> Mapping[int, GroupedPartitions]:
+    """Return the partition groups, with what partitions that came later have to wait for. A backfill reads
+    each interval's records in the order of their times, whatever partition they are in: nothing waits.
+    """
+    grouped, prior = ground.topics.grouped, ground.prior
+    if settings.keeps_to_interval:
+        return grouped
+    return with_boundaries(
+        grouped,
+        ground.topics.bound,
+        highs={tp: log_of.high for tp, log_of in bounds.items()},
+        position=lambda tp: start_of(tp, bounds[tp], prior, settings),
     )
 
 

@@ -22,6 +22,7 @@ from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.slice import RunPlan, transactional_ids
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
 from airflow_kstreams.batch.run.fence import fence, last_tasks
+from airflow_kstreams.batch.run.growth import without_kinds
 from airflow_kstreams.batch.run.offsets import find_vanished
 from airflow_kstreams.batch.run.own_topics import KnownTopics, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.parked import (
@@ -34,6 +35,7 @@ from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, with_commit
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
+from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.ports import CommittedOffset, TopicDescription, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord
 
@@ -111,8 +113,11 @@ def lay_groundwork(
     others = sorted({*parking} - {*partitions})
     parked = left_parked({**committed, **(session.committed(others) if others else {})})
     refuse_orphaned(ledger, plan, topics.grouped, parked)
+    ruled_out: dict[str, set[GrowthKind]] = {}
+    for tp, at in committed.items():
+        ruled_out.setdefault(tp.topic, set()).update(OffsetMetadata.decode(at.metadata).ruled_out)
     return Groundwork(
-        topics=topics,
+        topics=dataclasses.replace(topics, grouped=without_kinds(plan, topics.grouped, ruled_out)),
         partitions=partitions,
         committed=committed,
         prior=with_committed(prior, committed, plan, topics.topic_ids),
@@ -155,6 +160,7 @@ def run_plan(
         begun_ms=session.clock.now_ms(),
         groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
         warnings=_first_few(warnings),
+        grown={str(sub): dict(entry.grown) for sub, entry in topics.grouped.items() if entry.grown},
         changelog_ids=topics.changelog_ids,
         dag_id=request.dag_id,
         autostop_at=session.settings.autostop_at,
@@ -191,6 +197,7 @@ def start_offsets(
         last = prior.last_record(tp)
         kept = last if at >= (prior.remembered(tp) or 0) else LastRecord()
         metadata = ours.at_times(prior.times_of(tp)).behind(kept).with_changelogs_at(ends.get(tp, ()))
+        metadata = metadata.with_ruled_out(prior.ruled_out(tp))
         found[tp] = CommittedOffset(at, metadata.with_parked(parked[tp]).encode())
     return found
 

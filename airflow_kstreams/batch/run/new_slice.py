@@ -20,9 +20,10 @@ from airflow_kstreams.batch.protocol.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.parked import parked_total
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
-from airflow_kstreams.batch.run.assignment import next_assignment
+from airflow_kstreams.batch.run.assignment import first_assignment, next_assignment
 from airflow_kstreams.batch.run.freeze import freeze
 from airflow_kstreams.batch.run.groundwork import lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.run.growth import placements
 from airflow_kstreams.batch.run.intervals import refuse_backwards
 from airflow_kstreams.batch.run.own_topics import next_own_topics
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
@@ -92,10 +93,14 @@ def build_slice(
             interval_ms=request.interval_ms,
             kept_ms=frozen.kept_ms,
             moved_starts=_moved(inputs, ledger),
+            placements=placements(plan, frozen.grouped),
+            waiting={str(tp): end for tp, end in sorted(frozen.waiting.items())},
         ),
         inputs=inputs,
     )
-    assignment = None if empty else next_assignment(ledger.assignment, topics.grouped, run_id=request.run_id)
+    assignment = (first_assignment if empty else next_assignment)(
+        ledger.assignment, frozen.grouped, run_id=request.run_id
+    )
     return NewSlice(
         slice=slice_,
         offsets=start_offsets(request, ground, begun, stop_set=slice_.stop_set),

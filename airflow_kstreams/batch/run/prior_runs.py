@@ -24,6 +24,7 @@ from airflow_kstreams.batch.ledger.past_runs import TopicLeft
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice import partition_named
+from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
@@ -106,6 +107,10 @@ class PriorRuns:
         tool's commit, and of versions that kept none.
         """
         return self._metadata(partition).last_record if partition in self.committed else LastRecord()
+
+    def ruled_out(self, partition: TopicPartition) -> tuple[GrowthKind, ...]:
+        """Return the kinds of growth that keys of a partition exclude, as tasks found."""
+        return self._metadata(partition).ruled_out if partition in self.committed else ()
 
     def _metadata(self, partition: TopicPartition) -> OffsetMetadata:
         return OffsetMetadata.decode(self.committed[partition].metadata)

@@ -7,7 +7,7 @@ so a missing one is named with the command that creates it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.message_sizes import (
@@ -33,6 +33,7 @@ from airflow_kstreams.batch.run.assignment import (
     returned,
     with_changelogs,
 )
+from airflow_kstreams.batch.run.growth import Bound, bound_groups, first_counts
 from airflow_kstreams.batch.run.own_topics import ever_written
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
@@ -56,12 +57,14 @@ class SourceTopics:
     :param partitions: partition count of every source topic.
     :param topic_ids: topic id of every source topic.
     :param grouped: partition groups per subtopology id, one task each.
+    :param bound: those that existing state depends on.
     :param warnings: what a person should look at.
     """
 
     partitions: Mapping[str, int]
     topic_ids: Mapping[str, str]
     grouped: Mapping[int, GroupedPartitions]
+    bound: Bound = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -131,6 +134,7 @@ def ensure_topics(
         partitions={topic: counts[topic] for topic in plan.sources},
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
         grouped=with_changelogs(plan, grouped, described),
+        bound=bound_groups(recorded, plan, found),
         warnings=small_topics(plan, settings, limits),
     )
 
@@ -170,8 +174,12 @@ def check_topics(
     if refuse_loss is not None:
         refuse_loss(found)
     _refuse_missing(plan, user_topics, found)
-    counts = partition_counts(plan, {name: described.partitions for name, described in found.items()})
-    grouped = group_sources(plan, counts, groups)
+    bound = bound_groups(recorded, plan, found)
+    first = first_counts(bound, settings.first_counts, plan, found)
+    counts = partition_counts(
+        plan, {name: described.partitions for name, described in found.items()}, first=first
+    )
+    grouped = group_sources(plan, counts, groups, first=first, bound=bound)
     if refuse_groups is not None:
         refuse_groups(grouped)
     refuse_orphans(recorded, plan, found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -272,10 +272,13 @@ class TaskAttempt:
             ),
             environment=TaskEnvironment(
                 now_ms=self._clock.now_ms,
-                partition_count=cache(lambda topic: admin.describe_topics([topic])[topic].partitions),
+                partition_count=_partition_count(slice_, admin),
+                placements={topic: first for topic, (first, _) in slice_.plan.placements.items()},
                 latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),
                 dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
                 pause=self._clock.sleep,
+                grown=slice_.plan.grown.get(str(self._task_id.subtopology), {}),
+                looked_at=share.looked_at,
                 make_caller=self._setup.make_caller,
             ),
         )
@@ -298,6 +301,19 @@ class TaskAttempt:
         self._clients.callback(writer.close)
         writer.init_transactions()
         return writer
+
+
+def _partition_count(slice_: Slice, admin: AdminPort) -> Callable[[str], int]:
+    """Return what says among how many partitions of a topic keys are placed: as the run's plan has it of a
+    topic that has grown, so that every attempt places them alike.
+    """
+    placed = slice_.plan.placements
+
+    @cache
+    def count(topic: str) -> int:
+        return placed[topic][1] if topic in placed else admin.describe_topics([topic])[topic].partitions
+
+    return count
 
 
 def committed_progress(slice_: Slice, share: TaskSlice) -> OffsetMetadata:

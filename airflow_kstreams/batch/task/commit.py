@@ -231,7 +231,11 @@ class TaskCommit:
         counters = counters.with_changelogs_at(tuple(end for _, end in sorted(self.changelog_ends.items())))
         return {
             partition: CommittedOffset(
-                position, counters.at_times(times[partition]).behind(last[partition]).encode()
+                position,
+                counters.at_times(times[partition])
+                .behind(last[partition])
+                .with_ruled_out(task.ruled_out(partition.topic))
+                .encode(),
             )
             for partition, position in task.group.positions().items()
             if position <= stops.get(partition, position)

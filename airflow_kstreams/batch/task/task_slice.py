@@ -27,7 +27,7 @@ from airflow_kstreams.batch.protocol.data_loss import (
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.parked import owes_last_commit
 from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_share import TaskShare, end_epochs, spans_of
+from airflow_kstreams.batch.protocol.task_share import TaskShare, end_epochs, looked_at, spans_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import TaskFencedError
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
@@ -45,6 +45,7 @@ class TaskSlice:
         alone.
     :param kept_ms: the interval in which records are processed, of each partition that has one.
     :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
+    :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
     """
 
     bounds: Mapping[TopicPartition, tuple[int, int]]
@@ -53,6 +54,7 @@ class TaskSlice:
     notify: bool = False
     kept_ms: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     end_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
 
 def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
@@ -89,6 +91,7 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
         notify=share.notify,
         kept_ms={} if kept is None else {part.topic_partition: kept for part in slice_.inputs},
         end_epochs=end_epochs(slice_, share),
+        looked_at=looked_at(slice_, share),
     )
 
 

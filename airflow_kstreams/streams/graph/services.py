@@ -176,6 +176,11 @@ class ProcessorServices(NodeContext, Protocol):
         """Return where and how to send to a topic by name, a ``SendTarget``."""
         ...
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
-        """Produce a record to a topic, its real name, with the timestamp and headers of the moment."""
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
+    ) -> None:
+        """Produce a record to a topic, its real name, with the timestamp and headers of the moment.
+
+        :param placed_by: the bytes that decide its partition, where those of the key do not.
+        """
         ...

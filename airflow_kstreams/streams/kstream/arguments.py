@@ -19,6 +19,19 @@ class Partner(Protocol):
     def _known(self) -> KnownStream | KnownTable: ...
 
 
+def check_partitions(partitions: object, call: str) -> None:
+    """Refuse what is no number of partitions.
+
+    :param call: the DSL method, for the message.
+    :raises TopologyError: it is another object, or less than 1.
+    """
+    if type(partitions) is not int or partitions < 1:
+        raise TopologyError(
+            f"{call} at {call_site()} is given {partitions!r} as partitions, expected how many the topic has",
+            fix="give a whole number from 1 on",
+        )
+
+
 def check_store(store: object, call: str) -> None:
     """Refuse what is neither a store's name nor its spec; None is left to the caller.
 

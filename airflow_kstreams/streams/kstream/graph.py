@@ -83,7 +83,7 @@ class StreamGraph:
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
         self._tables: dict[str, str] = {}
-        self._repartitions: dict[str, tuple[str, Serde, Serde, bool]] = {}
+        self._repartitions: dict[str, tuple[str, Serde, Serde, DropNulls, int | None]] = {}
         self._selected: dict[tuple[str, str], tuple[Callable[[Any, Any], Any], str]] = {}
 
     def name(self, kind: str) -> str:
@@ -172,26 +172,33 @@ class StreamGraph:
         key_serde: Serde,
         value_serde: Serde,
         *,
-        keep_null_keys: bool = False,
+        drop: DropNulls | None = None,
+        partitions: int | None = None,
     ) -> str:
         """Return the source that reads ``parent`` rekeyed; asking twice alike gives the same.
 
-        :param keep_null_keys: whether records without key go through as well, to any partition.
+        :param drop: which records do not go through; those without key or value unless given. One without
+            key goes to any partition.
+        :param partitions: of the topic, None for as many as the largest source of what writes it.
         :raises TopologyError: another stream was repartitioned under the name.
         """
-        asked = (parent, key_serde, value_serde, keep_null_keys)
+        drop = drop or DropNulls()
+        asked = (parent, key_serde, value_serde, drop, partitions)
         known = self._repartitions.get(name)
         if known is not None and known != asked:
             raise TopologyError(
                 f"two streams are repartitioned under the name {name!r}, the second at {call_site()}",
-                fix="give each group or join its own name; to share the topic, use one grouped stream twice",
+                fix="give each group or join its own name; to share the topic, use one stream twice",
             )
         if known is None:
             self._repartitions[name] = asked
-            drop = DropNulls(keep_null_keys=keep_null_keys)
             self.topology.add_operator(f"{name}-repartition-filter", drop, parent)
             self.topology.add_repartition(
-                name, f"{name}-repartition-filter", key_serde=key_serde, value_serde=value_serde
+                name,
+                f"{name}-repartition-filter",
+                key_serde=key_serde,
+                value_serde=value_serde,
+                partitions=partitions,
             )
         return f"{name}-repartition-source"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
-from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, PassThrough
+from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, DropNulls, PassThrough
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
@@ -75,6 +75,25 @@ class KnownStream:
         value_serde = self.graph.serde("value", value, self.serdes, call)
         self.graph.sink(topic, self.node, key_serde, value_serde)
         return key_serde, value_serde
+
+    def repartitioned(
+        self, partitions: int, name: str | None, key: Serde | None, value: Serde | None
+    ) -> KnownStream:
+        """Add a repartition topic, and return the stream of what is read from it.
+
+        :param partitions: how many it has.
+        :param name: of the topic, None for a numbered one.
+        :param key: the serde that the user gave.
+        :param value: the serde that the user gave.
+        :raises TopologyError: a serde is missing, or another stream was repartitioned under the name.
+        """
+        graph = self.graph
+        key_serde = graph.serde("key", key, self.serdes, "repartition")
+        value_serde = graph.serde("value", value, self.serdes, "repartition")
+        name = name or graph.name("KSTREAM-REPARTITION")
+        drop = DropNulls(keep_null_values=True)
+        node = graph.repartition(name, self.node, key_serde, value_serde, drop=drop, partitions=partitions)
+        return KnownStream(graph=graph, node=node, serdes=Serdes(key=key_serde, value=value_serde))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.arguments import check_partner, no_window_error
+from airflow_kstreams.streams.kstream.arguments import check_partitions, check_partner, no_window_error
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import (
@@ -173,6 +173,39 @@ class KStream(RecordStream):
         key, value = known.sent_to(topic, key_serde, value_serde, f"through({topic!r})")
         node = known.graph.source((topic,), key, value)
         return KStream(KnownStream(graph=known.graph, node=node, serdes=Serdes(key=key, value=value)))
+
+    def repartition(
+        self,
+        partitions: int,
+        *,
+        name: str | None = None,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+    ) -> KStream:
+        """Write the stream to a topic of the engine's with a number of partitions of its own, and go on with
+        what is read from it.
+
+        What follows, with its state, then has that many tasks, however many partitions the input has or
+        gains. Keys lie where their new bytes put them, so a group or join of the result repartitions nothing
+        more. Records without key are dropped and counted, as in Kafka Streams; :meth:`through` keeps them.
+
+        :param partitions: of the topic. A run that finds the topic with another number is refused: to change
+            it takes a reset.
+        :param name: of the topic, ``<application id>-<name>-repartition``; numbered unless given, and then
+            another one when nodes before it are added or removed.
+        :param key_serde: as in :meth:`send_to`.
+        :param value_serde: as in :meth:`send_to`.
+        :raises TopologyError: it is no number of partitions, a serde is missing, or another stream was
+            repartitioned under the name.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> words = builder.stream("words").repartition(4, name="spread")
+        >>> table = words.group_by_key().count(store="counts")
+        >>> builder.build().plan("app").repartition_topics
+        {'app-spread-repartition': 4}
+        """
+        check_partitions(partitions, "repartition")
+        return KStream(self._known.repartitioned(partitions, name, key_serde, value_serde))
 
     def group_by_key(
         self, *, key_serde: Serde | None = None, value_serde: Serde | None = None, name: str | None = None

@@ -16,6 +16,7 @@ from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
 from airflow_kstreams.streams.kstream.operators.window_close import WindowClose
 from airflow_kstreams.streams.kstream.operators.windowed_join import (
     JoinArrivals,
@@ -110,9 +111,8 @@ def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: s
     if not stream.key_changed:
         return stream.with_own_values().node
     # As for a join with a table, so that both can share the topic.
-    return stream.graph.repartition(
-        name or stream.node, stream.node, key_serde, value_serde, keep_null_keys=True
-    )
+    drop = DropNulls(keep_null_keys=True)
+    return stream.graph.repartition(name or stream.node, stream.node, key_serde, value_serde, drop=drop)
 
 
 def _store(

@@ -14,6 +14,7 @@ from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
 from airflow_kstreams.streams.kstream.operators.table_join import TableJoin, ValueJoiner
 from airflow_kstreams.streams.serde.base import Serde
 
@@ -39,7 +40,8 @@ def join_table(
     if stream.key_changed:
         value_serde = graph.serde("value", None, stream.serdes, call)
         name = name or parent
-        parent = graph.repartition(name, parent, spec.key_serde, value_serde, keep_null_keys=True)
+        drop = DropNulls(keep_null_keys=True)
+        parent = graph.repartition(name, parent, spec.key_serde, value_serde, drop=drop)
     else:
         _check_keys(stream.serdes.key, spec, call)
     operator = TableJoin(joiner=joiner, store=spec, left=call == "left_join")

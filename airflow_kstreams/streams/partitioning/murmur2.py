@@ -39,13 +39,10 @@ def murmur2(data: bytes) -> int:
     return hashed - (1 << 32) if hashed > _INT32_MAX else hashed
 
 
-def partition_for_key(key: bytes, partitions: int) -> int:
-    """Return the partition of a serialized key.
+def key_hash(key: bytes) -> int:
+    """Return the number whose remainder by the partition count is a key's partition, from 0 on.
 
-    :param key: may be empty, but not null: a record without key may go anywhere.
-    :param partitions: how many the topic has, at least 1.
-
-    >>> partition_for_key(b"foobar", 10)
+    >>> key_hash(b"foobar") % 10
     6
     """
-    return (murmur2(key) & _INT32_MAX) % partitions
+    return murmur2(key) & _INT32_MAX

@@ -14,13 +14,16 @@ from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.reset_command import start_over_command
 
 
-def partition_counts(plan: TopologyPlan, found: Mapping[str, int]) -> dict[str, int]:
+def partition_counts(
+    plan: TopologyPlan, found: Mapping[str, int], *, first: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """Return the partition count of every source topic, also of repartition topics that are yet to be
     created.
 
     :param plan: of the application; topics by their real names.
     :param found: partition count of every topic that exists, among them every source that is no repartition
         topic.
+    :param first: partition count with which a topic began, where that is known; its own where it is not.
     :raises TopologyError: co-partitioned topics have unequal counts, or a repartition topic has another count
         than the topology asks for.
     """
@@ -39,33 +42,39 @@ def partition_counts(plan: TopologyPlan, found: Mapping[str, int]) -> dict[str, 
             )
     # Writers stand before readers, so each writer's own sources are known when it is reached.
     for sub in plan.subtopologies:
-        _settle_copartitioned(sub, counts, open_counts)
+        _settle_copartitioned(sub, counts, open_counts, first or {})
         widest = max(counts[topic] for topic in sub.sources)
         for topic in open_counts.intersection(sub.sinks):
             counts[topic] = max(counts.get(topic, 0), widest)
     for sub in plan.subtopologies:
-        _check_copartitioning(sub, counts)
+        _check_copartitioning(sub, counts, first or {})
     return counts
 
 
-def _settle_copartitioned(sub: SubtopologyPlan, counts: dict[str, int], open_counts: set[str]) -> None:
+def _settle_copartitioned(
+    sub: SubtopologyPlan, counts: dict[str, int], open_counts: set[str], first: Mapping[str, int]
+) -> None:
     """Give repartition topics the partition count of what they are joined with."""
     for group in sub.copartitioned:
         free = open_counts.intersection(group)
-        fixed = {counts[topic] for topic in group if topic not in free}
+        fixed = {first.get(topic, counts[topic]) for topic in group if topic not in free}
         wanted = fixed or {max(counts[topic] for topic in free)} if free else set()
         if len(wanted) == 1:
             counts.update(dict.fromkeys(free, next(iter(wanted))))
 
 
-def _check_copartitioning(sub: SubtopologyPlan, counts: Mapping[str, int]) -> None:
+def _check_copartitioning(sub: SubtopologyPlan, counts: Mapping[str, int], first: Mapping[str, int]) -> None:
     for group in sub.copartitioned:
-        if len({counts[topic] for topic in group}) > 1:
-            listed = " and ".join(f"{topic!r} has {counts[topic]}" for topic in group)
+        began = {topic: first.get(topic, counts[topic]) for topic in group}
+        if len({*began.values()}) > 1:
+            listed = " and ".join(
+                f"{topic!r} has {counts[topic]}"
+                + (f" and began with {began[topic]}" if began[topic] != counts[topic] else "")
+                for topic in group
+            )
             raise TopologyError(
                 f"subtopology {sub.id} joins topics that need equal partition counts, but {listed}",
-                fix=(
-                    "create the topics with equal partition counts, or send one of them through a topic "
-                    "that has"
-                ),
+                fix="create the topics with equal partition counts, or give each stream the same number by "
+                "repartition(partitions); if one has grown since its producers began, say from what: "
+                "initial.partitions=TOPIC=N",
             )

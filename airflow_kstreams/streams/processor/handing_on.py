@@ -74,10 +74,12 @@ class Handing:
         """Hand a key and a value to children, or write them to a topic."""
         to, key, value, timestamp_ms, headers = handed
         if isinstance(to, SendTarget):
+            partition_bytes = to.key_serde.partition_bytes
             self._services.send(
                 to.topic,
                 None if key is None else to.key_serde.serialize(key),
                 None if value is None else to.value_serde.serialize(value),
+                None if key is None or partition_bytes is None else partition_bytes(key),
             )
             return
         context = self.record_context

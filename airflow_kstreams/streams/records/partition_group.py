@@ -27,6 +27,10 @@ releases each, in the same order, when all of its work is done. While records of
 everything that is to be committed of it is as of the last one released. Any other task has one cursor: it
 advances.
 
+A partition that waits is looked at and not read: its ancestors, from which its keys came when the topic
+gained it, are drained first, in this run and perhaps others. Its first records hold stream time of every
+topic of the task, so that none of them will be late because of the wait, for a window or for a join.
+
 Records come out in runs of one partition (as many as the rule allows in a row), so that the hot loop pays for
 the choice once per run and a task with one live partition pays nothing at all.
 """
@@ -76,9 +80,10 @@ class PartitionGroup:
     :param last_records: the last record before each partition's start, where it is known.
     :param read_timestamps: of the topics whose timestamps are not simply the records' own.
     :param allowed: gives for a partition the latest time that its records may be dated; any unless given.
+    :param looked_at: start, and end of what may be looked at, of each partition that waits.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but two have defaults
         self,
         bounds: Mapping[TopicPartition, tuple[int, int]],
         *,
@@ -88,28 +93,35 @@ class PartitionGroup:
         last_records: Mapping[TopicPartition, LastRecord] | None = None,
         read_timestamps: Mapping[TopicPartition, ReadTimestamps] | None = None,
         allowed: Callable[[TopicPartition], LatestAllowed] | None = None,
+        looked_at: Mapping[TopicPartition, tuple[int, int]] | None = None,
     ) -> None:
         known = times or {}
         self._timed = timed
         self._buffered = buffered
         self._queues: dict[TopicPartition, RecordQueue] = {}
+        #: The first records of partitions that wait; where no stream time is asked for, nobody needs them.
+        self._waiting: dict[TopicPartition, RecordQueue] = {}
         #: Of partitions with records under way: how many, and what is to be committed.
         self._under_way: dict[TopicPartition, tuple[int, QueueFacts]] = {}
         for partition, start_and_stop in sorted(bounds.items()):
+            queues = [(self._queues, start_and_stop)]
+            if timed and looked_at and partition in looked_at:
+                queues.append((self._waiting, looked_at[partition]))
             left = known.get(partition, PartitionTimes())
             latest_allowed = no_bound if allowed is None else allowed(partition)
             reading = (read_timestamps or {}).get(partition) or RecordTimestamps(
                 latest_ms=left.latest_ms, allowed=latest_allowed, timed=timed
             )
-            self._queues[partition] = RecordQueue(
-                partition,
-                start_and_stop,
-                buffered=buffered,
-                times=left,
-                read_timestamps=reading,
-                last=(last_records or {}).get(partition, LastRecord()),
-                allowed=latest_allowed,
-            )
+            for kept, its_bounds in queues:
+                kept[partition] = RecordQueue(
+                    partition,
+                    its_bounds,
+                    buffered=buffered,
+                    times=left,
+                    read_timestamps=reading,
+                    last=(last_records or {}).get(partition, LastRecord()),
+                    allowed=latest_allowed,
+                )
 
     @property
     def complete(self) -> bool:
@@ -140,11 +152,11 @@ class PartitionGroup:
 
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
         """Buffer fetched records."""
-        self._queues[partition].add(records)
+        self._fetched(partition).add(records)
 
     def reached(self, partition: TopicPartition, end: int) -> None:
         """Take note that a partition has no more records below an offset."""
-        self._queues[partition].reached(end)
+        self._fetched(partition).reached(end)
 
     def add_live(self, partition: TopicPartition, records: Sequence[Record]) -> None:
         """Buffer fetched records of a partition that is read for ever."""
@@ -168,6 +180,10 @@ class PartitionGroup:
         """Return the stop offset of every partition."""
         return {partition: queue.stop for partition, queue in self._queues.items()}
 
+    def read_to(self, partition: TopicPartition) -> int:
+        """Return the offset after the last record that is read of a partition, or looked at."""
+        return self._fetched(partition).stop
+
     def partition_times(self) -> dict[TopicPartition, tuple[int, int]]:
         """Return (partition time, largest timestamp processed) of every partition."""
         return {partition: (facts.time_ms, facts.latest_ms) for partition, facts in self._committable()}
@@ -178,7 +194,8 @@ class PartitionGroup:
 
     def unfinished(self) -> list[TopicPartition]:
         """Return the partitions that still have to be fetched."""
-        return [partition for partition, queue in self._queues.items() if not queue.complete]
+        looked_at = [partition for partition, queue in self._waiting.items() if not queue.ready]
+        return [*(partition for partition, queue in self._queues.items() if not queue.complete), *looked_at]
 
     def ahead(self, paused: Collection[TopicPartition] = ()) -> list[TopicPartition]:
         """Return the partitions of which so much is buffered that nothing needs to be fetched for now, while
@@ -202,7 +219,7 @@ class PartitionGroup:
         :return: None when no record may be chosen now: more must be fetched, or all are processed.
         """
         live = [queue for queue in self._queues.values() if not queue.drained]
-        if not live:
+        if not live or not all(queue.ready for queue in self._waiting.values()):
             return None
         if len(live) == 1:
             queue = live[0]
@@ -241,6 +258,11 @@ class PartitionGroup:
         if number > 1:
             self._under_way[taken.partition] = (number - 1, taken)
 
+    def _fetched(self, partition: TopicPartition) -> RecordQueue:
+        """Return the queue that takes what is fetched of a partition."""
+        waiting = self._waiting.get(partition)
+        return self._queues[partition] if waiting is None else waiting
+
     def _committable(self) -> list[tuple[TopicPartition, QueueFacts | RecordQueue]]:
         """Return what is to be committed of every partition."""
         under_way = self._under_way
@@ -255,6 +277,7 @@ class PartitionGroup:
         times = queue.head_times(count)
         topic = queue.partition.topic
         siblings = [q.floor_ms() for q in live if q is not queue and q.partition.topic == topic]
+        siblings += [waits.floor_ms() for waits in self._waiting.values() if len(waits)]
         if not siblings:
             return times
         bound = min(siblings)

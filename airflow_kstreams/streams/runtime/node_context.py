@@ -39,7 +39,9 @@ class NodeOwner(Protocol):
     def clock_of(self, node: str) -> StreamClock: ...
     def wall_clock_of(self, node: str) -> TaskWallClock: ...
     def send_target(self, topic: str, node: str) -> SendTarget: ...
-    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None: ...
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
+    ) -> None: ...
     def calls(
         self,
         node: str,
@@ -128,9 +130,11 @@ class BoundNodeContext:
         """
         return self._owner.send_target(topic, self.node)
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
+    ) -> None:
         """Produce a record to a topic, its real name, with the timestamp and headers of the moment."""
-        self._owner.send(topic, key, value)
+        self._owner.send(topic, key, value, placed_by)
 
     def calls(
         self,

@@ -47,6 +47,7 @@ from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.call_nodes import delivery, plain_calls, refuse_long_calls
 from airflow_kstreams.streams.runtime.crossings import Crossings
 from airflow_kstreams.streams.runtime.in_place import InPlace
+from airflow_kstreams.streams.runtime.key_places import KeyPlaces
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.parking import Parking
 from airflow_kstreams.streams.runtime.repeated_call import Repeating
@@ -86,7 +87,7 @@ class ProcessorTopology:
         self._application_id = settings.application_id
         self.task_id = task_id
         self.produce = produce
-        self._partition_count = environment.partition_count
+        self._places = KeyPlaces(environment)
         self._latest_allowed = environment.latest_allowed
         self._pause = environment.pause
         self.record_context = TaskRecordContext()
@@ -322,10 +323,13 @@ class ProcessorTopology:
         self._parkings.append(parking)
         return parking.forward()
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
+    ) -> None:
         """Produce a record to a topic by name, when the record being processed is released."""
-        if not (self.stages.last and self._later(self._send, topic, key, value)):
-            self._send(topic, key, value)
+        partition = self._places.partition(topic, key, placed_by)
+        if not (self.stages.last and self._later(self._send, topic, key, value, partition)):
+            self._send(topic, key, value, partition)
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None:
         """Register a commit point callback of a node; the task then has cached results."""
@@ -344,9 +348,9 @@ class ProcessorTopology:
         """Return how a processor writes a topic by name."""
         return send_target(self._topology, self._subtopology, self._application_id, topic, node)
 
-    def _send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+    def _send(self, topic: str, key: bytes | None, value: bytes | None, partition: int) -> None:
         context = self.record_context
-        self.produce(topic, value, key, -1, context.timestamp_ms, context.headers())
+        self.produce(topic, value, key, partition, context.timestamp_ms, context.headers())
         self.counters.sent(topic)[0] += 1
 
     def _later(self, function: Callable[..., None], *arguments: Any) -> bool:
@@ -385,9 +389,7 @@ class ProcessorTopology:
         forward = fan_out(tuple(below.values()))
         if isinstance(node, SinkNode):
             topic = self._topology.real_topic(node.topic, self._application_id)
-            write = sink_code(
-                bound_to(topic, node), topic, produce=self.produce, partition_count=self._partition_count
-            )
+            write = sink_code(bound_to(topic, node), topic, produce=self.produce, places=self._places)
             return self._guarded(node, closure_of(self.inlining, NodeCode(node.name, {}, write), forward))
         # A node may bind to what is below it: where that is one child, its own lines are known already.
         self.inlining.codes.setdefault(forward, NodeCode(node.name, below, forward_only))

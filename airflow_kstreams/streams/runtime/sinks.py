@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import SinkNode
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning.linear_hashing import ANY_PARTITION
 from airflow_kstreams.streams.records.dead_letters import Produce
-
-#: Keys whose partition a sink remembers: working it out costs more than everything else it does.
-_PLACED_KEYS = 100_000
+from airflow_kstreams.streams.runtime.key_places import KeyPlaces
 
 
-def sink_code(
-    node: SinkNode, topic: str, *, produce: Produce, partition_count: Callable[[str], int]
-) -> WriteCode:
+def sink_code(node: SinkNode, topic: str, *, produce: Produce, places: KeyPlaces) -> WriteCode:
     """Return what writes a sink's lines; they count what they send.
 
     :param node: with the serdes of its topic.
     :param topic: real name.
-    :param partition_count: of a topic, given its real name.
+    :param places: where keys lie.
     """
-    place_key = _partitioner(node, topic, partition_count)
+    partition_bytes = node.key_serde.partition_bytes
+    by_object = None if partition_bytes is None else _of_part(partition_bytes, places.of(topic))
+    by_bytes = None if by_object or not places.has_grown(topic) else places.of(topic)
 
     def write(code: LoopCode, key: str, value: str) -> None:
-        partition = "-1"
-        if place_key is not None:
-            partition = f"-1 if {key} is None else {code.name(place_key, 'partition_of')}({key})"
+        key_bytes, partition = code.serialized(key, node.key_serde), str(ANY_PARTITION)
+        if by_object is not None:
+            partition = f"{ANY_PARTITION} if {key} is None else {code.name(by_object, 'partition_of')}({key})"
+        elif by_bytes is not None:
+            made = code.variable("key_bytes")
+            code.line(f"{made} = {key_bytes}")
+            partition = (
+                f"{ANY_PARTITION} if {made} is None else {code.name(by_bytes, 'partition_of')}({made})"
+            )
+            key_bytes = made
         arguments = (
             code.name(topic, "topic"),
             code.serialized(value, node.value_serde),
-            code.serialized(key, node.key_serde),
+            key_bytes,
             partition,
             code.timestamp_ms,
             code.headers,
@@ -44,18 +48,5 @@ def sink_code(
     return write
 
 
-def _partitioner(
-    node: SinkNode, topic: str, partition_count: Callable[[str], int]
-) -> Callable[[Any], int] | None:
-    """Return the function that places a key as Java's partitioner places some of its bytes, None where all
-    of its bytes count, so that the client can do it.
-    """
-    partition_bytes = node.key_serde.partition_bytes
-    if partition_bytes is None:
-        return None
-    placed = lru_cache(_PLACED_KEYS)(partition_for_key)
-
-    def partition_of(key: Any) -> int:
-        return placed(partition_bytes(key), partition_count(topic))
-
-    return partition_of
+def _of_part(partition_bytes: Callable[[Any], bytes], place: Callable[[bytes], int]) -> Callable[[Any], int]:
+    return lambda key: place(partition_bytes(key))

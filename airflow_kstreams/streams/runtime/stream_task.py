@@ -27,9 +27,11 @@ from airflow_kstreams.streams.calls.call import Station
 from airflow_kstreams.streams.calls.caller import Caller
 from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.dead_letters import Produce
+from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
@@ -38,6 +40,7 @@ from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopolog
 from airflow_kstreams.streams.runtime.released_changes import Change
 from airflow_kstreams.streams.runtime.room import room_for
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
+from airflow_kstreams.streams.runtime.wiring import partition_bytes_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -139,7 +142,12 @@ class StreamTask:
             last_records=progress.last_records,
             read_timestamps=self._bound.read_timestamps(times, list(bounds)),
             allowed=self._bound.latest_allowed,
+            looked_at=environment.looked_at,
         )
+        self._key_check: KeyCheck | None = None
+        if environment.grown:
+            partition_bytes = partition_bytes_of(topology, subtopology, settings.application_id)
+            self._key_check = KeyCheck(environment.grown, partition_bytes, task_id=str(task_id))
         for partition, left in times.items():
             for clock in self._bound.clocks:
                 clock.advance(partition.topic, left.stream_time_ms)
@@ -228,8 +236,17 @@ class StreamTask:
         return counters.output + counters.dead_lettered > before
 
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
-        """Buffer fetched records of one partition."""
+        """Buffer fetched records of one partition.
+
+        :raises TopologyError: a key of a topic that has grown does not lie where that puts it.
+        """
+        if self._key_check is not None:
+            self._key_check.look_at(partition, records, self.group.read_to(partition))
         self.group.add(partition, records)
+
+    def ruled_out(self, topic: str) -> tuple[GrowthKind, ...]:
+        """Return the kinds of growth of a topic that its keys exclude, as far as they were read."""
+        return () if self._key_check is None else self._key_check.ruled_out(topic)
 
     def process(self, limit: int) -> int:
         """Process the next records, up to a commit point at most; there, cached results are emitted.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
+from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import system_clock_ms
@@ -25,12 +27,16 @@ class TaskEnvironment:
     """The host's answers.
 
     :param now_ms: wall clock, epoch milliseconds.
-    :param partition_count: how many partitions a topic has, real name; asked where not all of a key's bytes
-        decide its partition.
+    :param partition_count: how many partitions a topic has, real name; asked where the client does not place
+        a key: where not all of its bytes decide, and for the topics of ``placements``.
+    :param placements: topic that has grown, real name -> how many partitions it had before: its keys are
+        placed by linear hashing. Every other topic's keys are placed as by Kafka's default.
     :param latest_allowed: how far ahead the records of a topic may be dated, real name; see
         ``max.timestamp.ahead.ms``.
     :param dead_letter_bytes: the largest record that the dead-letter topic takes.
     :param pause: waits for some seconds, when there is nothing else to do.
+    :param grown: topics that have gained partitions, real names; their keys are looked at.
+    :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
@@ -39,4 +45,7 @@ class TaskEnvironment:
     latest_allowed: Callable[[str], LatestAllowed] = _unbounded
     dead_letter_bytes: int = BROKER_MAX_BYTES
     pause: Callable[[float], None] = time.sleep
+    grown: Mapping[str, GrownTopic] = field(default_factory=dict)
+    looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     make_caller: MakeCaller | None = None
+    placements: Mapping[str, int] = field(default_factory=dict)

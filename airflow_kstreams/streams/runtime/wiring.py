@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import Forward, SourceNode
@@ -19,6 +20,30 @@ def topics_above(
         else:
             above[node.name] = frozenset().union(*(above[parent] for parent in node.parents))
     return above
+
+
+def partition_bytes_of(
+    topology: Topology, subtopology: Subtopology, application_id: str
+) -> dict[str, Callable[[bytes], bytes]]:
+    """Return what makes, of a serialized key, the bytes that decide its partition, by real topic name; topics
+    in which all bytes of a key do are absent.
+    """
+    found: dict[str, Callable[[bytes], bytes]] = {}
+    for node in subtopology.nodes:
+        if not isinstance(node, SourceNode):
+            continue
+        for topic in node.topics:
+            real = topology.real_topic(topic, application_id)
+            serde = node.key_serde.bound(real, "key")
+            if serde.partition_bytes is not None:
+                found[real] = _of_bytes(serde.partition_bytes, serde.deserialize)
+    return found
+
+
+def _of_bytes(
+    partition_bytes: Callable[[Any], bytes], deserialize: Callable[[bytes], Any]
+) -> Callable[[bytes], bytes]:
+    return lambda key: partition_bytes(deserialize(key))
 
 
 def fan_out(targets: tuple[Forward, ...]) -> Forward:

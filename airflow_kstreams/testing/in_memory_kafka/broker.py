@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning.linear_hashing import partition_of_key
 from airflow_kstreams.streams.ports import (
     Clock,
     CommittedOffset,
@@ -60,7 +60,7 @@ class Topic:
     def partition_for(self, key: bytes | None) -> int:
         """Return the partition of a serialized key, as Java's producer picks it."""
         if key is not None:
-            return partition_for_key(key, len(self.logs))
+            return partition_of_key(key, len(self.logs), len(self.logs))
         self.keyless += 1
         return self.keyless % len(self.logs)
 

@@ -1,3 +1,4 @@
+import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
@@ -5,7 +6,10 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HexFormat;
@@ -13,7 +17,12 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
+import org.apache.kafka.clients.producer.Partitioner;
 import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
+import org.apache.kafka.common.Cluster;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -38,6 +47,7 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.SessionWindowedKStream;
 import org.apache.kafka.streams.kstream.SessionWindowedSerializer;
 import org.apache.kafka.streams.kstream.SessionWindows;
@@ -67,7 +77,8 @@ import org.apache.kafka.streams.test.TestRecord;
  * a case {"topology", "parameters", "records": [[topic, key, value, timestamp], ...]} is answered by a list of
  * [index of the record, topic, key, value, timestamp, headers] with keys and values as hex, in the order in which
  * the topics got them; {"bytes": [[kind, ...], ...]} by a list of hex; {"partitions": [[hex, count], ...]} by a
- * list of [murmur2 hash, partition]; {"description": topology, "parameters"} by a list of one text. Record n has
+ * list of [murmur2 hash, partition]; {"partitioner": class, "classes": its folder, "topics": [{"settings", "counts",
+ * "keys": [hex, ...]}, ...]} by a list of partitions for each, of all keys at each count; {"description": topology, "parameters"} by a list of one text. Record n has
  * the header "n" with the text n.
  *
  * <p>Caching is off and stores are in memory, so every change is forwarded at once.
@@ -77,6 +88,7 @@ public final class KafkaStreamsPeer {
     private static final HexFormat HEX = HexFormat.of();
     private static final Serde<String> TEXT = Serdes.String();
     private static final String DEAD_LETTERS = "dead-letters";
+    private static final String TOPIC = "flights";
 
     private KafkaStreamsPeer() {}
 
@@ -91,6 +103,8 @@ public final class KafkaStreamsPeer {
                 answer = bytes(request.get("bytes"));
             } else if (request.has("partitions")) {
                 answer = partitions(request.get("partitions"));
+            } else if (request.has("partitioner")) {
+                answer = partitionsBy(request);
             } else if (request.has("description")) {
                 answer = description(request);
             } else {
@@ -214,6 +228,35 @@ public final class KafkaStreamsPeer {
         return answer;
     }
 
+    private static JsonNode partitionsBy(JsonNode request) throws Exception {
+        ArrayNode answer = JSON.createArrayNode();
+        URL[] classes = {Path.of(request.get("classes").asText()).toUri().toURL()};
+        try (URLClassLoader loader = new URLClassLoader(classes)) {
+            Class<?> type = loader.loadClass(request.get("partitioner").asText());
+            for (JsonNode topic : request.get("topics")) {
+                Partitioner partitioner = (Partitioner) type.getDeclaredConstructor().newInstance();
+                partitioner.configure(JSON.convertValue(topic.get("settings"), new TypeReference<Map<String, String>>() {}));
+                ArrayNode found = answer.addArray();
+                for (JsonNode count : topic.get("counts")) {
+                    Cluster cluster = cluster(count.asInt());
+                    for (JsonNode key : topic.get("keys")) {
+                        byte[] data = key.isNull() ? null : HEX.parseHex(key.asText());
+                        found.add(partitioner.partition(TOPIC, data, data, null, null, cluster));
+                    }
+                }
+            }
+        }
+        return answer;
+    }
+
+    private static Cluster cluster(int partitions) {
+        List<PartitionInfo> found = new ArrayList<>();
+        for (int number = 0; number < partitions; number++) {
+            found.add(new PartitionInfo(TOPIC, number, Node.noNode(), new Node[0], new Node[0]));
+        }
+        return new Cluster("peer", List.of(), found, Set.of(), Set.of());
+    }
+
     /** Forwards the times at which it is punctuated, and between them what it gets. */
     private static final class Clock extends ContextualProcessor<String, String, String, String> {
         private final Duration interval;
@@ -259,6 +302,8 @@ public final class KafkaStreamsPeer {
                 case "select_key" -> send(in().selectKey((k, v) -> v));
                 case "peek" -> send(in().peek((k, v) -> {}));
                 case "merge" -> send(in().merge(builder.stream("other")));
+                case "repartition" -> send(
+                        in().repartition(Repartitioned.<String, String>as("spread").withNumberOfPartitions(2)));
                 case "branch" -> branch();
                 case "two_children" -> {
                     KStream<String, String> in = in();

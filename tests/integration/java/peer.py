@@ -30,14 +30,21 @@ class JavaProcess:
     """Asks a peer, which compiles itself as it starts.
 
     :param source: name of its file.
+    :param classes: folder of more classes.
     :raises PeerError: there is no compiler, a jar is missing, or the process ended.
     """
 
-    def __init__(self, source: str) -> None:
-        libraries = embedded.kafka_streams_libraries()
+    def __init__(self, source: str, *, classes: Path | None = None) -> None:
+        path = f"{embedded.kafka_streams_libraries()}/*"
         self._source = source
         self._process = subprocess.Popen(
-            [str(java()), *_OPTIONS, "-cp", f"{libraries}/*", str(_FOLDER / source)],
+            [
+                str(java()),
+                *_OPTIONS,
+                "-cp",
+                path if classes is None else f"{classes}{os.pathsep}{path}",
+                str(_FOLDER / source),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -103,6 +110,30 @@ class KafkaStreamsPeer(JavaProcess):
         answers = self.ask({"partitions": [(key.hex(), count) for key, count in requests]})
         return [(hashed, partition) for hashed, partition in answers]
 
+    def partitions_by(
+        self,
+        partitioner: str,
+        classes: Path,
+        topics: Sequence[tuple[Mapping[str, str], Sequence[int], Sequence[bytes | None]]],
+    ) -> list[list[int]]:
+        """Return the partitions that a partitioner gives the keys of the topic ``flights``, at each count.
+
+        :param classes: the folder that its class lies in.
+        :param topics: (settings, partition counts one after the other, keys) of each partitioner to make.
+        """
+        rows = [
+            {
+                "settings": settings,
+                "counts": [*counts],
+                "keys": [None if key is None else key.hex() for key in keys],
+            }
+            for settings, counts, keys in topics
+        ]
+        answer: list[list[int]] = self.ask(
+            {"partitioner": partitioner, "classes": str(classes), "topics": rows}
+        )
+        return answer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JavaRecord:
@@ -125,10 +156,11 @@ class KafkaClients(JavaProcess):
     """Java's producer, consumer and tools.
 
     :param bootstrap: of the broker that they talk to.
+    :param classes: folder of more classes.
     """
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__("KafkaClients.java")
+    def __init__(self, bootstrap: str, *, classes: Path | None = None) -> None:
+        super().__init__("KafkaClients.java", classes=classes)
         self._bootstrap = bootstrap
 
     def produce(
@@ -186,6 +218,27 @@ class KafkaClients(JavaProcess):
     def _settings(self, settings: Mapping[str, str]) -> dict[str, str]:
         named = {name.replace("_", "."): text for name, text in settings.items()}
         return {"bootstrap.servers": self._bootstrap, **named}
+
+
+def compiled(source: Path, folder: Path) -> None:
+    """Compile a file into a folder.
+
+    :raises PeerError: it does not compile, or there is no compiler.
+    """
+    done = subprocess.run(
+        [
+            str(java().with_name("javac")),
+            "-Xlint:all",
+            "-Werror",
+            *("-cp", f"{embedded.kafka_streams_libraries()}/*", "-d", str(folder), str(source)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode:
+        raise PeerError(f"{source} does not compile: {done.stdout}{done.stderr}")
 
 
 def java() -> Path:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import Windowed, serdes
-from airflow_kstreams.streams.partitioning.murmur2 import murmur2, partition_for_key
+from airflow_kstreams.streams.partitioning import partition_of_key
+from airflow_kstreams.streams.partitioning.murmur2 import murmur2
 from airflow_kstreams.streams.serde.base import Serde
 from tests.integration.java.peer import KafkaStreamsPeer
 
@@ -71,5 +72,5 @@ def test_bytes_are_those_of_java_when_a_windowed_key_is_serialized(
 def test_partitions_are_those_of_java_when_keys_are_random(kafka_streams: KafkaStreamsPeer) -> None:
     rng = random.Random(4)
     keys = [(rng.randbytes(rng.randrange(0, 40)), rng.randrange(1, 200)) for _ in range(10_000)]
-    ours = [(murmur2(key), partition_for_key(key, count)) for key, count in keys]
+    ours = [(murmur2(key), partition_of_key(key, count, count)) for key, count in keys]
     assert ours == kafka_streams.partitions(keys)

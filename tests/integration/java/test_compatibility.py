@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorContext, Topology, serdes
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.serde.base import Serde
 from tests.integration.java.peer import JavaRecord, KafkaClients, KafkaStreamsPeer
 from tests.support.kafka.in_process import Application
@@ -74,7 +74,7 @@ def test_keys_go_where_javas_producer_sends_them_when_our_writer_writes(
     for count in _COUNTS:
         ours = {int(row.value): row.partition for row in consume_all(topics[count]) if row.value is not None}
         by_our_writer += [ours[number] for number in range(len(keys))]
-    by_our_code = [partition_for_key(key, count) for count in _COUNTS for key in keys]
+    by_our_code = [partition_of_key(key, count, count) for count in _COUNTS for key in keys]
     assert by_our_writer == [partition for partition, _ in by_their_producer]
     assert by_our_code == by_our_writer
     assert by_our_code == [partition for _, partition in by_their_code]

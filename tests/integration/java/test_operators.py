@@ -25,7 +25,7 @@ from tests.integration.java.topologies import NAMES, Topologies
 
 #: Whatever the input is: without value, without key, late.
 ONE_BY_ONE = ["filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"]
-ONE_BY_ONE += ["peek", "branch", "merge", "two_children"]
+ONE_BY_ONE += ["peek", "branch", "merge", "two_children", "repartition"]
 TABLES = ["count", "reduce", "aggregate", "group_by_count", "group_by_aggregate", "table"]
 TABLES += ["count_join"]
 TABLE_JOINS = ["table_join", "table_left_join", "rekeyed_table_join", "rekeyed_table_left_join"]

@@ -68,6 +68,9 @@ class Topologies:
     def merge(self) -> None:
         self._in().merge(self._other()).send_to("out")
 
+    def repartition(self) -> None:
+        self._in().repartition(2, name="spread").send_to("out")
+
     def branch(self) -> None:
         first, second = self._in().branch(lambda k, v: odd(v), lambda k, v: k is not None)
         first.send_to("out-1")

@@ -12,7 +12,7 @@ import pytest
 from airflow_kstreams.batch.protocol.metadata_records import done_record
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.in_process import Application
 from tests.support.spark.slots import run_on_slots
@@ -124,7 +124,9 @@ def builder() -> KStreamBuilder:
 
 def key_for(partition: int, count: int) -> str:
     """A key that Java's partitioner puts on a partition."""
-    return next(key for key in map(str, range(1_000)) if partition_for_key(key.encode(), count) == partition)
+    return next(
+        key for key in map(str, range(1_000)) if partition_of_key(key.encode(), count, count) == partition
+    )
 
 
 def numbers(count: int, *, first: int = 0) -> list[str]:
@@ -222,6 +224,29 @@ def test_every_record_comes_once_when_four_subtopologies_follow_each_other(bench
     newest = {row.key.decode(): row.json() for row in bench.consume_all(bench.topics["out"])}
     assert newest == Counter(f"{number % 7}" for number in range(40))
     assert sum(line.startswith("<app-0_") and ":done" in line for line in bench.metadata()) == 12 * 2
+
+
+def test_state_stays_where_it_is_when_an_input_grows_ahead_of_a_repartition_topic(
+    bench: Bench, grow: Callable[[str, int], None]
+) -> None:
+    """An input of 3 partitions, which the producers' keys leave as it grows to 4, ahead of 5 with state."""
+    made = builder()
+    spread = made.stream(bench.topic("in", 3)).repartition(5, name="spread")
+    counted = spread.group_by_key().count(store="counts")
+    counted.to_stream().send_to(bench.topic("out", 2), value_serde=serdes.json())
+    topology = made.build()
+    keys = [f"{number}" for number in range(30)]
+    bench.produce(bench.topics["in"], [{"key": key, "value": "1"} for key in keys])
+    bench.run(topology, "run-1", 2)
+    grow(bench.topics["in"], 4)
+    rows = [{"key": key, "value": "2", "partition": partition_of_key(key.encode(), 4, 4)} for key in keys]
+    bench.produce(bench.topics["in"], rows)
+    bench.run(topology, "run-2", 2)
+    newest = {row.key.decode(): row.json() for row in bench.consume_all(bench.topics["out"])}
+    assert newest == dict.fromkeys(keys, 2)
+    changes = bench.consume_all(f"{bench.application_id}-counts-changelog")
+    places = {(row.key.decode(), row.partition) for row in changes}
+    assert places == {(key, partition_of_key(key.encode(), 5, 5)) for key in keys}
 
 
 @pytest.mark.parametrize("slots", [2, 4])

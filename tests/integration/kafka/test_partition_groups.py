@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from confluent_kafka.cimpl import NewPartitions
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata
@@ -23,9 +22,6 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import TopologyError
 from tests.support.kafka.in_process import Application
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 Produce = Callable[..., None]
 Consume = Callable[..., list[Any]]
@@ -110,20 +106,6 @@ def source(topic_name: Callable[..., str], create_topic: Callable[..., str]) -> 
 @pytest.fixture
 def target(topic_name: Callable[..., str], create_topic: Callable[..., str]) -> str:
     return create_topic(topic_name("out"), 2)
-
-
-@pytest.fixture
-def grow(kafka_admin: AdminClient, wait_until: Callable[..., Any]) -> Callable[[str, int], None]:
-    def more(topic: str, partitions: int) -> None:
-        kafka_admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(SECONDS)
-        wait_until(
-            lambda: (
-                len(kafka_admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions) == partitions
-            ),
-            "the new partitions",
-        )
-
-    return more
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])

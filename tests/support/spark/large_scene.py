@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning import partition_of_key
 from dev.benchmarks import machine
 from dev.benchmarks.memory import PeakMemory
 from tests.support.spark.driver_process import DriverProcess
@@ -240,7 +240,7 @@ class LargeScene:
             key = f"key-{number % self.size.keys[0]}"
         elif subtopology == self.size.subtopologies - 1:
             key = f"to-{number % self.size.keys[1]}"
-        return partition_for_key(key.encode(), self.size.partitions)
+        return partition_of_key(key.encode(), self.size.partitions, self.size.partitions)
 
 
 @contextmanager

@@ -99,7 +99,9 @@ class NodeServices:
     def send_target(self, topic: str) -> SendTarget:
         return SendTarget(topic=topic, key_serde=serdes.bytes(), value_serde=serdes.bytes())
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
+    ) -> None:
         self.owner.outputs.setdefault(topic, []).append(Output(key, value, self.owner.context.timestamp_ms))
 
     def request_commit(self) -> None:

@@ -80,6 +80,7 @@ FITTING: dict[str, Callable[[Any], Any]] = {
     "parent": lambda _: "a",
     "path": lambda _: "field",
     "size_ms": lambda _: 10,
+    "partitions": lambda _: 2,
     "key_serde": lambda _: serdes.string(),
     "value_serde": lambda _: serdes.string(),
     "processor_def": lambda _: Nothing,

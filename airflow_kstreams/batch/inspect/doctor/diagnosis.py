@@ -20,6 +20,7 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Reader
 CHECKS = (
     "broker_checks",
     "topic_checks",
+    "key_checks",
     "run_checks",
 )
 

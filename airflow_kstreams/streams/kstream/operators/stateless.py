@@ -308,18 +308,22 @@ class CopyValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropNulls:
-    """Drops records ahead of a repartition topic that no operator behind it would use.
+    """Drops records ahead of a repartition topic: those without key and those without value.
 
-    :param keep_null_keys: whether only those without value are dropped, rather than those without key too.
+    :param keep_null_keys: whether those without key go through.
+    :param keep_null_values: whether those without value go through.
     """
 
     keep_null_keys: bool = False
+    keep_null_values: bool = False
 
     accounted: ClassVar[bool] = True
 
     @property
     def type(self) -> str:
         """Kind of node."""
+        if self.keep_null_values:
+            return "drop_null_keys"
         return "drop_null_values" if self.keep_null_keys else "drop_nulls"
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
@@ -327,8 +331,8 @@ class DropNulls:
         count_null = context.counting("null")
 
         def write(code: LoopCode, key: str, value: str) -> None:
-            dropped = f"{value} is None" if self.keep_null_keys else f"{value} is None or {key} is None"
-            with code.block(f"if {dropped}"):
+            needed = [value] * (not self.keep_null_values) + [key] * (not self.keep_null_keys)
+            with code.block(f"if {' or '.join(f'{held} is None' for held in needed)}"):
                 code.line(f"{code.name(count_null, 'count_null')}()")
             with code.block("else"):
                 code.forward(key, value)

@@ -12,8 +12,10 @@ from airflow_kstreams.batch.run.assignment import (
     refuse_regrouping,
     with_changelogs,
 )
+from airflow_kstreams.batch.run.growth import bound_groups, first_counts
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription
 
@@ -49,11 +51,13 @@ def begin(
 ) -> Assignment | None:
     """What begin does: group, check, record. ``created`` is when the changelogs were."""
     asked = {sub.id: made for sub, made in zip(plan.subtopologies, groups, strict=False)}
-    grouped = group_sources(plan, counts, lambda _: asked)
     found = {
         topic: TopicDescription(name=topic, topic_id=f"{topic} {created}", partitions=1)
         for topic in plan.changelogs
     }
+    bound = bound_groups(recorded, plan, found)
+    first = first_counts(bound, {}, plan, found)
+    grouped = group_sources(plan, counts, lambda _: asked, first=first, bound=bound)
     grouped = with_changelogs(plan, grouped, found)
     refuse_regrouping(recorded, plan, grouped, keys_may_move=keys_may_move)
     return next_assignment(recorded, grouped, run_id=run_id)
@@ -133,11 +137,11 @@ def test_new_partition_is_named_when_it_would_open_a_group() -> None:
     assert "2 existing groups" in caught.value.fix
 
 
-def test_way_out_is_right_when_a_stateful_topic_grew_under_the_default() -> None:
+def test_partitions_join_the_group_of_their_ancestors_when_a_stateful_topic_grew_under_the_default() -> None:
     first = begun(None, plan_of(stateful(), grouper=""), {"in": 2})
-    with pytest.raises(TopologyError, match=r"but in-2, in-3 would make it 4") as caught:
-        begin(first, plan_of(stateful(), grouper=""), {"in": 4})
-    assert "partition_grouper=FixedGroups(2)" in caught.value.fix
+    second = begun(first, plan_of(stateful(), grouper=""), {"in": 5}).subtopologies["0"]
+    assert second.by_group == ({"in": (0, 2, 4)}, {"in": (1, 3)})
+    assert second.grown == {"in": GrownTopic((2, 5), ("linear",))}
     assert begun(first, plan_of(stateful()), {"in": 4}, by_parity(4)).version == 2
 
 
@@ -218,5 +222,6 @@ def test_begin_is_refused_when_nobody_can_be_asked_for_the_groups() -> None:
     with pytest.raises(
         ConfigError, match="partition grouper 'own', and begin was called without a way to ask it"
     ):
-        group_sources(plan_of(stateful()), {"in": 2}, None)
-    assert group_sources(plan_of(stateful(), grouper=""), {"in": 2}, None)[0].groups == ()
+        group_sources(plan_of(stateful()), {"in": 2}, None, first={}, bound={})
+    by_default = group_sources(plan_of(stateful(), grouper=""), {"in": 2}, None, first={}, bound={})
+    assert by_default[0].groups == ()

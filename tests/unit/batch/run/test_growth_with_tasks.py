@@ -21,7 +21,7 @@ from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partit
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import KStreamBuilder, Topology
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
@@ -121,7 +121,7 @@ def played(partitions: int) -> Played:
         kafka.create_topic(topic, partitions=partitions)
     keys: dict[int, bytes] = {}
     for number in range(100 * partitions):
-        keys.setdefault(partition_for_key(b"%d" % number, partitions), b"%d" % number)
+        keys.setdefault(partition_of_key(b"%d" % number, partitions, partitions), b"%d" % number)
     # No lease is renewed in between: how often is a matter of time.
     settings = {"lease.ms": 3_600_000}
     app = Application(application_id=APP, topology=topology(), settings=settings, on=kafka, clock=kafka.clock)

@@ -16,7 +16,7 @@ from airflow_kstreams.streams import (
     WindowedKTable,
     serdes,
 )
-from airflow_kstreams.streams.partitioning.murmur2 import partition_for_key
+from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 
@@ -222,5 +222,5 @@ def test_windows_lie_in_the_partition_of_their_key_when_written(window: Any) -> 
             driver.pipe_input("in", key=key, value=0, timestamp_ms=time_ms)
     written = driver.read_output("out")
     assert len(written) == 9
-    assert [r.partition for r in written] == [partition_for_key(r.key.key.encode(), 7) for r in written]
+    assert [r.partition for r in written] == [partition_of_key(r.key.key.encode(), 7, 7) for r in written]
     assert len({r.partition for r in written}) > 1

@@ -5,7 +5,8 @@ import doctest
 import pytest
 
 from airflow_kstreams.streams.partitioning import murmur2 as module
-from airflow_kstreams.streams.partitioning.murmur2 import murmur2, partition_for_key
+from airflow_kstreams.streams.partitioning import partition_of_key
+from airflow_kstreams.streams.partitioning.murmur2 import murmur2
 
 #: From Kafka's own ``UtilsTest#testMurmur2``.
 KNOWN = {
@@ -25,12 +26,12 @@ def test_hash_is_kafkas_when_the_data_is_of_its_own_tests(data: bytes, expected:
 
 def test_partition_is_javas_when_the_hash_is_negative() -> None:
     # Java's toPositive clears the sign bit; it does not negate.
-    assert partition_for_key(b"21", 7) == (-973932308 & 0x7FFFFFFF) % 7 == 3
-    assert partition_for_key(b"abc", 7) == 479470107 % 7
+    assert partition_of_key(b"21", 7, 7) == (-973932308 & 0x7FFFFFFF) % 7 == 3
+    assert partition_of_key(b"abc", 7, 7) == 479470107 % 7
 
 
 def test_partition_is_within_the_topic_when_keys_are_of_any_length() -> None:
-    found = {partition_for_key(bytes(range(length)), 5) for length in range(64)}
+    found = {partition_of_key(bytes(range(length)), 5, 5) for length in range(64)}
     assert found == {0, 1, 2, 3, 4}
 
 

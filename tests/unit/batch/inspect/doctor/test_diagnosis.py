@@ -275,7 +275,7 @@ def test_topics_that_begin_would_refuse_are_errors(rig: Rig, what: str) -> None:
     if what == "missing":
         rig.kafka.admin().delete_topics(["out"])
     else:
-        rig.kafka.add_partitions("app-counts-repartition", 5)
+        rig.kafka.add_partitions("app-counts-changelog", 5)
     assert ("error", "topics") in rig.problems()
 
 

@@ -1,0 +1,296 @@
+"""What becomes of the partition groups of state when topics gain partitions; docs/internals/expansion.md.
+
+Rule: a subtopology with state and equal-id groups keeps as many groups as it began with. A partition that
+comes later joins the group of the ancestor that its keys came from, so that every key stays with its state,
+however producers place keys that grow by linear hashing or by multiples.
+
+Rule: what a new partition holds was produced after what its ancestors held before it. So it waits until the
+committed offset of every ancestor has passed a boundary: the ancestor's high watermark, asked for after the
+end of the new partition was. A partition that waits has its start as its stop.
+
+Crash argument: boundaries are written with the slice. Those that no slice was written with are read anew, and
+only move forward: what lies below them is what must come first, and more of it delays, and loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
+from airflow_kstreams.batch.protocol.slice import partition_named
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
+from airflow_kstreams.streams.partitioning.topic_growth import (
+    LINEAR,
+    GrownTopic,
+    GrowthKind,
+    History,
+    ancestors,
+    fitting_kinds,
+    processor_of,
+)
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
+from airflow_kstreams.streams.reset_command import start_over_command
+
+#: Subtopology id -> its groups as earlier runs left them, with state that is still there.
+Bound = Mapping[int, GroupedPartitions]
+
+
+def bound_groups(
+    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+) -> dict[int, GroupedPartitions]:
+    """Return the recorded groups that existing state depends on, and those that no state was made with yet.
+
+    :param found: what the broker says of the recorded changelogs.
+    """
+    entries = (*recorded.subtopologies.values(), *recorded.former) if recorded is not None else ()
+    bound: dict[int, GroupedPartitions] = {}
+    for sub in plan.subtopologies:
+        there = {t: found[t].topic_id for t in sub.changelogs.values() if t in found}
+        for entry in entries:
+            unused = not entry.changelogs and {*sub.sources} == {*entry.partitions}
+            if sub.id not in bound and (unused or entry.changelogs.items() & there.items()):
+                bound[sub.id] = entry
+    return bound
+
+
+def first_counts(
+    bound: Bound, given: Mapping[str, int], plan: TopologyPlan, found: Mapping[str, TopicDescription]
+) -> dict[str, int]:
+    """Return the first partition count of every topic of which one is known.
+
+    :param given: by the setting ``initial.partitions``.
+    :param found: what the broker says of the inputs.
+    :raises ConfigError: it names topics that are no inputs, or is of no use to the partition grouper.
+    :raises TopologyError: it contradicts what is recorded.
+    """
+    strange = sorted(given.keys() - {*plan.inputs})
+    if strange:
+        raise ConfigError(
+            f"setting 'initial.partitions' names {strange[0]!r}, which is no input topic of application "
+            f"{plan.application_id!r}",
+            fix=f"name some of {', '.join(plan.inputs)}",
+        )
+    if given and plan.partition_grouper:
+        raise ConfigError(
+            f"setting 'initial.partitions' cannot be used with the partition grouper "
+            f"{plan.partition_grouper!r}: it decides itself where new partitions go",
+            fix="leave the setting out, or leave out partition_grouper",
+        )
+    if plan.partition_grouper:
+        return {}
+    known = {
+        topic: entry.grown[topic].history[0] if topic in entry.grown else count
+        for _, entry in sorted(bound.items(), reverse=True)
+        for topic, count in entry.partitions.items()
+    }
+    for topic, count in given.items():
+        if topic in found and found[topic].partitions < count:
+            raise ConfigError(
+                f"setting 'initial.partitions' says that {topic} began with {count} partitions, but it has "
+                f"{found[topic].partitions}, and a topic never loses any",
+                fix="write the count that the topic had when its producers began",
+            )
+        if known.get(topic, count) != count:
+            raise TopologyError(
+                f"setting 'initial.partitions' says that {topic} began with {count} partitions, but "
+                f"application {plan.application_id!r} has state by {known[topic]}",
+                fix=f"write {topic}={known[topic]} or leave it out; or start over with empty state: "
+                f"{start_over_command(plan.application_id, plan.inputs)}",
+            )
+    return {**given, **known}
+
+
+def grown_groups(
+    plan: TopologyPlan,
+    sub: SubtopologyPlan,
+    counts: Mapping[str, int],
+    first: Mapping[str, int],
+    bound: Bound,
+) -> GroupedPartitions:
+    """Group the partitions of a subtopology by equal ids, those that came later with their ancestors.
+
+    :param counts: partition count of every source topic.
+    :param first: as :func:`first_counts` returns it.
+    :raises TopologyError: a topic has lost partitions.
+    """
+    partitions = {topic: counts[topic] for topic in sub.sources}
+    if not sub.changelogs:
+        return GroupedPartitions(partitions=partitions)
+    before = bound.get(sub.id)
+    grown: dict[str, GrownTopic] = {}
+    for topic, count in partitions.items():
+        history = _history(topic, first.get(topic, count), before)
+        if count < history[-1]:
+            raise TopologyError(
+                f"topic {topic} has {count} partitions, and had {history[-1]} when application "
+                f"{plan.application_id!r} last read it: the keys of the others have lost their place",
+                fix=f"start over with empty state: {start_over_command(plan.application_id, plan.inputs)}",
+            )
+        history = history if history[-1] == count else (*history, count)
+        if len(history) > 1:
+            out = _ruled_out(topic, before)
+            kinds = tuple(kind for kind in fitting_kinds(history) if kind not in out)
+            if not kinds:
+                raise mixed_kinds(plan.application_id, plan.inputs, topic, history)
+            grown[topic] = GrownTopic(history, kinds)
+    if not grown:
+        return GroupedPartitions(partitions=partitions)
+    groups = _groups(partitions, grown)
+    return GroupedPartitions(
+        partitions=partitions,
+        groups=() if groups == equal_ids(partitions) else groups,
+        grown=grown,
+        boundaries={} if before is None else dict(before.boundaries),
+    )
+
+
+def without_kinds(
+    plan: TopologyPlan,
+    grouped: Mapping[int, GroupedPartitions],
+    ruled_out: Mapping[str, Collection[GrowthKind]],
+) -> dict[int, GroupedPartitions]:
+    """Leave out the kinds of growth that keys have excluded.
+
+    :param ruled_out: by topic.
+    :raises TopologyError: no kind is left for a topic.
+    """
+    found: dict[int, GroupedPartitions] = {}
+    for sub, entry in grouped.items():
+        grown: dict[str, GrownTopic] = {}
+        for topic, growth in entry.grown.items():
+            kinds = tuple(kind for kind in growth.kinds if kind not in ruled_out.get(topic, ()))
+            if not kinds:
+                raise mixed_kinds(plan.application_id, plan.inputs, topic, growth.history)
+            grown[topic] = GrownTopic(growth.history, kinds)
+        found[sub] = msgspec.structs.replace(entry, grown=grown)
+    return found
+
+
+def mixed_kinds(application_id: str, inputs: Sequence[str], topic: str, history: History) -> TopologyError:
+    """Return the error of a topic whose keys follow no way of growing that keeps them with their state."""
+    counts = " -> ".join(map(str, history))
+    return TopologyError(
+        f"topic {topic} grew over {counts} partitions, and its keys lie neither where linear hashing over "
+        f"{history[0]} puts them nor where Kafka's default partitioner does: state of application "
+        f"{application_id!r} would be parted from its keys",
+        fix="grow such a topic to multiples of its partition count, or have all its producers use the "
+        "LinearHashPartitioner; or go through repartition(n), whose partitions are the engine's own; then "
+        f"start over with empty state: {start_over_command(application_id, inputs)}",
+    )
+
+
+def levels(
+    partitions: Iterable[TopicPartition], grouped: Iterable[GroupedPartitions]
+) -> list[list[TopicPartition]]:
+    """Return partitions in the order in which the ends of their logs must be asked for: those that came later
+    before all of their ancestors. Partitions of topics that have not grown come last, with the first ones.
+    """
+    depth = _depths(grouped)
+    by_depth: dict[int, list[TopicPartition]] = {}
+    for tp in partitions:
+        by_depth.setdefault(depth.get(tp, 0), []).append(tp)
+    return [by_depth[number] for number in sorted(by_depth, reverse=True)]
+
+
+def with_boundaries(
+    grouped: Mapping[int, GroupedPartitions],
+    bound: Bound,
+    *,
+    highs: Mapping[TopicPartition, int],
+    position: Callable[[TopicPartition], int],
+) -> dict[int, GroupedPartitions]:
+    """Return the groups with the boundaries that are still ahead.
+
+    :param bound: the recorded groups; a partition that they do not have is new.
+    :param highs: high watermarks, asked for in the order of :func:`levels`.
+    :param position: where a partition is read up to.
+    """
+    found: dict[int, GroupedPartitions] = {}
+    for sub, entry in grouped.items():
+        before = bound.get(sub)
+        boundaries: dict[str, dict[int, int]] = {}
+        for topic, growth in entry.grown.items():
+            known = growth.history[0] if before is None else before.partitions.get(topic, growth.history[0])
+            for number in range(growth.history[0], growth.history[-1]):
+                tp = TopicPartition(topic, number)
+                if number >= known:
+                    set_at = {
+                        parent: highs[TopicPartition(topic, parent)]
+                        for parent in ancestors(number, growth.history, growth.kinds)
+                    }
+                else:
+                    set_at = entry.boundaries.get(str(tp), {})
+                ahead = {
+                    parent: offset
+                    for parent, offset in sorted(set_at.items())
+                    if position(TopicPartition(topic, parent)) < offset
+                }
+                if ahead:
+                    boundaries[str(tp)] = ahead
+        found[sub] = msgspec.structs.replace(entry, boundaries=boundaries)
+    return found
+
+
+def waiting(grouped: Iterable[GroupedPartitions]) -> set[TopicPartition]:
+    """Return the partitions that wait for their ancestors."""
+    return {partition_named(name) for entry in grouped for name in entry.boundaries}
+
+
+def placements(plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions]) -> dict[str, tuple[int, int]]:
+    """Return where the topology's own writers place keys in topics that it reads and that have grown, as
+    ``RunPlan`` has it: nothing is written to a partition that waits.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for entry in grouped.values():
+        waits = waiting([entry])
+        for topic, growth in entry.grown.items():
+            if topic in plan.intermediates and LINEAR in growth.kinds:
+                numbers = [tp.partition for tp in waits if tp.topic == topic]
+                found[topic] = (growth.history[0], min([*numbers, growth.history[-1]]))
+    return found
+
+
+def _history(topic: str, first: int, before: GroupedPartitions | None) -> History:
+    if before is not None and topic in before.grown:
+        return before.grown[topic].history
+    if before is not None and topic in before.partitions:
+        return (before.partitions[topic],)
+    return (first,)
+
+
+def _ruled_out(topic: str, before: GroupedPartitions | None) -> set[GrowthKind]:
+    if before is None or topic not in before.grown:
+        return set()
+    growth = before.grown[topic]
+    return {*fitting_kinds(growth.history)} - {*growth.kinds}
+
+
+def _groups(partitions: Mapping[str, int], grown: Mapping[str, GrownTopic]) -> Groups:
+    histories = {
+        topic: grown[topic].history if topic in grown else (count,) for topic, count in partitions.items()
+    }
+    groups: list[dict[str, tuple[int, ...]]] = [{} for _ in range(max(h[0] for h in histories.values()))]
+    for topic, history in sorted(histories.items()):
+        # With as many processors as there were partitions, every kind of growth gives the same.
+        kind = fitting_kinds(history)[0]
+        for number in range(history[-1]):
+            group = groups[processor_of(number, history, kind, history[0])]
+            group[topic] = (*group.get(topic, ()), number)
+    return tuple(groups)
+
+
+def _depths(grouped: Iterable[GroupedPartitions]) -> dict[TopicPartition, int]:
+    """Return how many generations of ancestors a partition has, at most; first ones are left out."""
+    depth: dict[TopicPartition, int] = {}
+    for entry in grouped:
+        for topic, growth in entry.grown.items():
+            for number in range(growth.history[0], growth.history[-1]):
+                older = ancestors(number, growth.history, growth.kinds)
+                above = max((depth.get(TopicPartition(topic, parent), 0) for parent in older), default=0)
+                tp = TopicPartition(topic, number)
+                depth[tp] = max(depth.get(tp, 0), above + 1)
+    return depth

@@ -1,0 +1,101 @@
+"""Linear hashing: a way to place keys under which a topic may gain any number of partitions, one by one.
+
+Rule: a topic begins with ``N0`` partitions. Among ``Q`` of them, with ``N = N0 * 2^k <= Q < 2 N``, a key
+whose hash is ``h`` lies in ``h mod 2 N`` if there is such a partition, else in ``h mod N``. With ``Q = N0``
+that is Kafka's default. The partition that comes next takes keys from one that is there, its *parent*, and no
+other key moves: ``p`` with ``N <= p < 2 N`` takes them from ``p - N``.
+
+Invariant: a partition that falls to its parent until it is below ``P`` ends where its keys lie among ``P``
+partitions. So a processor per partition of some earlier count keeps its keys, however the topic grows.
+Source: "partition and processor expansion"; docs/internals/expansion.md has the proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.partitioning.murmur2 import key_hash
+
+#: Stands for a partition that the client chooses.
+ANY_PARTITION = -1
+#: Keys whose partition one writer remembers: working it out costs more than all else that it does with them.
+_PLACED_KEYS = 100_000
+
+
+def partition_of_key(key: bytes, initial_partitions: int, partitions: int) -> int:
+    """Return the partition of a serialized key; Java's default one where a topic has not grown.
+
+    :param key: may be empty, but not null: a record without key may go anywhere.
+    :param initial_partitions: how many the topic had when its producers began, at least 1.
+    :param partitions: how many it has, at least as many.
+    :raises TopologyError: there are no such numbers of partitions.
+
+    >>> [partition_of_key(b"foo", 10, partitions) for partitions in (10, 16, 17)]
+    [6, 6, 16]
+    """
+    return place(key_hash(key), initial_partitions, partitions)
+
+
+def places_by_memory() -> Callable[[bytes, int, int], int]:
+    """Return :func:`partition_of_key` with a memory of its own, for one writer."""
+    return lru_cache(_PLACED_KEYS)(partition_of_key)
+
+
+def processor_of_partition(partition: int, initial_processors: int, processors: int) -> int:
+    """Return the processor that reads a partition: the partition's own number, or that of the first of its
+    ancestors that is a processor.
+
+    :param partition: of a topic whose keys are placed by linear hashing.
+    :param initial_processors: how many partitions the topic had when its producers began: so many processors
+        there were at first.
+    :param processors: how many there are, at least as many.
+    :raises TopologyError: there are no such numbers.
+
+    >>> [processor_of_partition(partition, 10, 15) for partition in (9, 14, 15, 17)]
+    [9, 14, 5, 7]
+    """
+    check_counts(initial_processors, processors, "processors")
+    if partition < 0:
+        raise TopologyError(f"{partition} is no partition", fix="give a partition's number, from 0 on")
+    while partition >= processors:
+        partition = parent_of(partition, initial_processors)
+    return partition
+
+
+def place(hashed: int, initial_partitions: int, partitions: int) -> int:
+    """Return where a key lies.
+
+    :param hashed: the key's hash, from 0 on.
+    """
+    check_counts(initial_partitions, partitions, "partitions")
+    modulus = 2 * _level(partitions, initial_partitions)
+    found = hashed % modulus
+    return found if found < partitions else found - modulus // 2
+
+
+def parent_of(partition: int, initial_partitions: int) -> int:
+    """Return the partition that another one took its keys from; it must have come later than the first ones.
+
+    >>> [parent_of(partition, 10) for partition in (10, 19, 20, 27, 39)]
+    [0, 9, 0, 7, 19]
+    """
+    return partition - _level(partition, initial_partitions)
+
+
+def check_counts(initial: int, now: int, what: str) -> None:
+    """Refuse numbers that a topic or an application cannot have grown from and to.
+
+    :raises TopologyError: they are none.
+    """
+    if not 1 <= initial <= now:
+        raise TopologyError(
+            f"{now} {what} cannot have grown from {initial}",
+            fix=f"give first the number of {what} at the beginning, 1 at least, then today's, no less",
+        )
+
+
+def _level(number: int, initial: int) -> int:
+    """Return the largest ``initial * 2^k`` that a number reaches."""
+    return initial << ((number // initial).bit_length() - 1)

@@ -1,0 +1,124 @@
+"""What it means for keys that a topic has gained partitions; docs/internals/expansion.md argues it.
+
+A *history* is the partition counts that a topic is known to have had, rising, the first one before all growth
+and the last one now. A *kind* is the arithmetic of its producers:
+
+- ``linear``: linear hashing over the first count (``linear_hashing.py``); any counts.
+- ``modulo``: Kafka's default, the hash modulo the count; each count a multiple of the one before, else keys
+  leave their ancestors.
+
+A topic may have passed through counts between two known ones that nobody saw. Linear hashing places a key
+then in an ancestor of where it lies now. Modulo, in ``h mod c`` for a count ``c`` that lies on the way: a
+multiple of the known one before it that divides the known one behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+
+from airflow_kstreams.streams.partitioning.linear_hashing import parent_of, place
+
+#: How producers place keys when a topic grows.
+GrowthKind = Literal["linear", "modulo"]
+#: A topic's partition counts: rising, the first before all growth.
+History = tuple[int, ...]
+
+LINEAR: GrowthKind = "linear"
+KINDS: tuple[GrowthKind, ...] = (LINEAR, "modulo")
+
+
+class GrownTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A topic that has gained partitions since its producers began.
+
+    :param history: its partition counts.
+    :param kinds: the arithmetic that its producers may use, as far as counts and keys tell; one at least.
+    """
+
+    history: History
+    kinds: tuple[GrowthKind, ...]
+
+
+def fitting_kinds(history: History) -> tuple[GrowthKind, ...]:
+    """Return the kinds that allow a history's counts.
+
+    >>> fitting_kinds((4, 8, 24)), fitting_kinds((4, 6, 8))
+    (('linear', 'modulo'), ('linear',))
+    """
+    multiples = all(now % before == 0 for before, now in pairwise(history))
+    return KINDS if multiples else (LINEAR,)
+
+
+def kinds_agree(history: History) -> bool:
+    """Say whether all kinds place every key alike, at every count: where counts double and double only.
+
+    >>> kinds_agree((4, 8, 32)), kinds_agree((4, 12)), kinds_agree((4,))
+    (True, False, True)
+    """
+    return all(now % before == 0 and (now // before).bit_count() == 1 for before, now in pairwise(history))
+
+
+def ancestors(partition: int, history: History, kinds: Collection[GrowthKind]) -> frozenset[int]:
+    """Return the partitions in which the keys of a partition may have lain before it was there.
+
+    >>> sorted(ancestors(14, (4, 24), ["modulo"])), sorted(ancestors(14, (4, 24), ["linear"]))
+    ([2, 6], [2, 6])
+    >>> sorted(ancestors(23, (4, 24), ["modulo"])), sorted(ancestors(23, (4, 24), ["linear"]))
+    ([3, 7, 11], [3, 7])
+    """
+    found: set[int] = set()
+    if LINEAR in kinds:
+        at = partition
+        while at >= history[0]:
+            at = parent_of(at, history[0])
+            found.add(at)
+    if "modulo" in kinds:
+        found |= {partition % count for count in _counts_passed(history)}
+    return frozenset(found - {partition})
+
+
+def processor_of(partition: int, history: History, kind: GrowthKind, processors: int) -> int:
+    """Return the processor that a partition falls to.
+
+    :param processors: how many there are, at least the history's first count.
+
+    >>> processor_of(14, (4, 8, 24), "modulo", 8), processor_of(14, (4, 24), "modulo", 8)
+    (6, 2)
+    """
+    counts = history[:-1]
+    while partition >= processors:
+        if kind == LINEAR:
+            partition = parent_of(partition, history[0])
+        else:
+            partition %= max(count for count in counts if count <= partition)
+    return partition
+
+
+def places(hashed: int, history: History, kind: GrowthKind) -> frozenset[int]:
+    """Return the partitions in which a key may lie that was written at any time since the beginning.
+
+    :param hashed: the key's hash, from 0 on.
+
+    >>> sorted(places(14, (4, 24), "modulo")), sorted(places(14, (4, 5), "linear"))
+    ([2, 6, 14], [2])
+    """
+    if kind == LINEAR:
+        now = place(hashed, history[0], history[-1])
+        return ancestors(now, history, (LINEAR,)) | {now}
+    return frozenset(hashed % count for count in _counts_passed(history))
+
+
+@lru_cache(maxsize=1_000)
+def _counts_passed(history: History) -> Sequence[int]:
+    """Return every count that a topic whose counts are multiples of each other may have had."""
+    between = {
+        count
+        for before, now in pairwise(history)
+        for count in range(before, now + 1, before)
+        if now % count == 0
+    }
+    return sorted(between | {*history})

@@ -1,0 +1,95 @@
+"""Whether the keys of a topic that has grown lie where its way of growing puts them.
+
+Rule: every key of such a topic is looked at before its record is buffered. A kind of growth that would not
+put it into its partition, at any count of the topic's history, is ruled out. When no kind is left, the
+topic's producers place keys in a way that parts them from their state, and the task fails before that is
+touched.
+
+Invariant: what is possible is what all keys that were looked at allow. A key that was seen in its partition
+excludes nothing more, so it is not looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.partitioning.murmur2 import key_hash
+from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, GrowthKind, places
+from airflow_kstreams.streams.ports import Record, TopicPartition
+
+#: Keys of a topic that are remembered; some 10 MB of short ones.
+_SEEN_KEYS = 100_000
+
+#: Serialized key -> the bytes of it that decide its partition.
+PartitionBytes = Callable[[bytes], bytes]
+
+
+class KeyCheck:
+    """The topics of one task that have grown.
+
+    :param grown: by real name.
+    :param partition_bytes: of the topics in which not all bytes of a key decide its partition.
+    :param task_id: of the task, for messages.
+    """
+
+    def __init__(
+        self, grown: Mapping[str, GrownTopic], partition_bytes: Mapping[str, PartitionBytes], *, task_id: str
+    ) -> None:
+        self._grown = grown
+        self._partition_bytes = partition_bytes
+        self._task_id = task_id
+        self._possible = {topic: set(growth.kinds) for topic, growth in grown.items()}
+        self._seen: dict[TopicPartition, set[bytes]] = {}
+
+    def look_at(self, partition: TopicPartition, records: Sequence[Record], end: int) -> None:
+        """Look at the keys of records of one partition.
+
+        :param end: offset after the last record that is read.
+        :raises TopologyError: a key lies where no way of growing puts it.
+        """
+        growth = self._grown.get(partition.topic)
+        if growth is None:
+            return
+        seen = self._seen.setdefault(partition, set())
+        for record in records:
+            key = record.key()
+            if key is None or key in seen or record.offset() >= end:
+                continue
+            self._judge(growth, partition, record.offset(), key)
+            if len(seen) >= _SEEN_KEYS:
+                seen.clear()
+            seen.add(key)
+
+    def ruled_out(self, topic: str) -> tuple[GrowthKind, ...]:
+        """Return the kinds of growth that keys exclude, of those that were possible at first."""
+        growth = self._grown.get(topic)
+        if growth is None:
+            return ()
+        return tuple(kind for kind in growth.kinds if kind not in self._possible[topic])
+
+    def _judge(self, growth: GrownTopic, partition: TopicPartition, offset: int, key: bytes) -> None:
+        possible = self._possible[partition.topic]
+        whole = self._partition_bytes.get(partition.topic)
+        hashed = key_hash(key if whole is None else whole(key))
+        allowing = {kind for kind in possible if partition.partition in places(hashed, growth.history, kind)}
+        if allowing:
+            self._possible[partition.topic] = allowing
+            return
+        counts = " -> ".join(map(str, growth.history))
+        expected = "; ".join(
+            f"{kind}: {', '.join(map(str, sorted(places(hashed, growth.history, kind))))}"
+            for kind in growth.kinds
+        )
+        others = (
+            "" if len(possible) == len(growth.kinds) else f" (keys before it leave {' or '.join(possible)})"
+        )
+        raise TopologyError(
+            f"task {self._task_id}: topic {partition.topic} grew over {counts} partitions, and the key of "
+            f"{partition}@{offset} does not lie where that growth puts it ({expected}){others}: its state is "
+            "another task's",
+            fix="have all producers of the topic place keys by Kafka's default partitioner and grow it to "
+            "multiples only, or use the LinearHashPartitioner; see whether the topic began with "
+            f"{growth.history[0]} partitions (initial.partitions); or go through repartition(n), then start "
+            "over with empty state",
+        )

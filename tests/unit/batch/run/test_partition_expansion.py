@@ -1,0 +1,279 @@
+"""An input of keyed state that has gained partitions: keys stay with their state, and in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.partitioning import partition_of_key
+from airflow_kstreams.streams.serde import serdes
+from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.in_process import Application
+
+KEYS = [f"k{number}" for number in range(40)]
+
+
+def listing() -> Topology:
+    """Every value of each key, in the order in which they were processed."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    listed = (
+        builder.stream("in")
+        .group_by_key()
+        .aggregate(list, lambda key, value, so_far: [*so_far, value], store="listed")
+    )
+    listed.to_stream().send_to("out")
+    return builder.build()
+
+
+class Scene:
+    """An application, and a producer that places keys as the topic's growth asks."""
+
+    def __init__(
+        self, first: int, topology: Topology | None = None, *, grown: int = 0, **settings: Any
+    ) -> None:
+        self.first = self.count = first
+        self.kafka = InMemoryKafka()
+        self.kafka.create_topic("in", partitions=first)
+        self.kafka.create_topic("out")
+        self.app = Application(
+            application_id="app",
+            topology=topology or listing(),
+            on=self.kafka,
+            settings={"settle.ms": 0, **settings},
+        )
+        if grown:
+            self.grow(grown)
+        self.sent: dict[str, list[int]] = {}
+        self.runs = 0
+
+    def grow(self, count: int) -> None:
+        self.kafka.add_partitions("in", count)
+        self.count = count
+
+    def send(self, keys: list[str], value: int, *, modulo: bool = False, timestamp_ms: int = 0) -> None:
+        for key in keys:
+            first = self.count if modulo else self.first
+            at = partition_of_key(key.encode(), first, self.count)
+            self.kafka.append(
+                "in", str(value).encode(), key.encode(), partition=at, timestamp_ms=timestamp_ms
+            )
+            self.sent.setdefault(key, []).append(value)
+
+    def run(self) -> Any:
+        self.runs += 1
+        return self.app.run(f"run-{self.runs}")
+
+    @property
+    def listed(self) -> dict[str, list[int]]:
+        decode = serdes.json().deserialize
+        return {r.key().decode(): decode(r.value()) for r in self.kafka.records("out")}
+
+    @property
+    def recorded(self) -> Any:
+        coordinator = self.app.coordinator()
+        try:
+            ledger = coordinator.session.read_ledger()
+            assert ledger.assignment is not None
+            return ledger.assignment.subtopologies["0"]
+        finally:
+            coordinator.close()
+
+
+def test_keys_stay_with_their_state_in_the_specifications_own_story() -> None:
+    scene = Scene(10)
+    for value, count in enumerate([10, 15, 15, 18, 18]):
+        if count != scene.count:
+            scene.grow(count)
+        scene.send(KEYS, value)
+        scene.run()
+    scene.run()
+    assert scene.listed == scene.sent
+    assert scene.recorded.grown["in"].history == (10, 15, 18)
+    assert len(scene.recorded.by_group) == 10
+
+
+def test_keys_stay_with_their_state_when_counts_are_multiples_under_the_default_partitioner() -> None:
+    scene = Scene(2)
+    for value, count in enumerate([2, 4, 12]):
+        if count != scene.count:
+            scene.grow(count)
+        scene.send(KEYS, value, modulo=True)
+        scene.run()
+    scene.run()
+    scene.run()
+    assert scene.listed == scene.sent
+
+
+def test_new_partitions_wait_for_what_their_ancestors_hold_when_both_have_records() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.send(KEYS, 1)
+    scene.grow(3)
+    scene.send(KEYS, 2)
+    moved = [key for key in KEYS if partition_of_key(key.encode(), 2, 3) == 2]
+    summary = scene.run()
+    spans = {(part.topic, part.partition): part for part in summary.inputs}
+    assert (spans["in", 2].start_offset, spans["in", 2].stop_offset) == (0, 0)
+    ahead = len([key for key in KEYS if partition_of_key(key.encode(), 2, 2) == 0])
+    boundary = 2 * ahead + ahead - len(moved)
+    assert scene.recorded.boundaries == {"in-2": {0: boundary}}
+    assert {key for key in KEYS if scene.listed[key] != scene.sent[key]} == {*moved}
+    scene.run()
+    assert scene.listed == scene.sent
+    assert scene.recorded.boundaries == {}
+
+
+def test_new_partitions_are_read_at_once_when_their_ancestors_are_drained() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(3)
+    moved = [key for key in KEYS if partition_of_key(key.encode(), 2, 3) == 2]
+    scene.send(moved, 1)
+    scene.run()
+    assert scene.listed == scene.sent
+
+
+def test_waiting_takes_more_runs_when_the_ancestors_are_cut_before_their_boundary() -> None:
+    scene = Scene(1, **{"autostop.at": "interval_end"})
+    scene.send(["a"], 0, timestamp_ms=5)
+    scene.app.run("run-1", interval_ms=(0, 10))
+    scene.send(["a"], 1, timestamp_ms=15)
+    scene.send(["a"], 2, timestamp_ms=25)
+    scene.grow(2)
+    keys = [key for key in KEYS if partition_of_key(key.encode(), 1, 2) == 1]
+    scene.send(keys[:1], 3, timestamp_ms=15)
+    scene.app.run("run-2", interval_ms=(10, 20))
+    assert scene.listed == {"a": [0, 1]}
+    assert scene.recorded.boundaries == {"in-1": {0: 3}}
+    scene.app.run("run-3", interval_ms=(20, 30))
+    assert scene.listed == {"a": [0, 1, 2]}
+    scene.app.run("run-4", interval_ms=(30, 40))
+    assert scene.listed == scene.sent
+
+
+def windowed() -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counted = builder.stream("in").group_by_key().windowed_by(TumblingWindow(size_ms=10, grace_ms=0))
+    counted.count(store="counted").to_stream().map(
+        lambda window, count: (window.key, [window.start_ms, count])
+    ).send_to("out")
+    return builder.build()
+
+
+def test_nothing_is_late_when_a_partition_had_to_wait() -> None:
+    scene = Scene(1, windowed())
+    moved = next(key for key in KEYS if partition_of_key(key.encode(), 1, 2) == 1)
+    stays = next(key for key in KEYS if partition_of_key(key.encode(), 1, 2) == 0)
+    scene.send([moved, stays], 0, timestamp_ms=1)
+    scene.run()
+    scene.send([moved, stays], 0, timestamp_ms=2)
+    scene.grow(2)
+    scene.send([moved], 0, timestamp_ms=3)
+    scene.send([stays], 0, timestamp_ms=500)  # would close the window of the record that waits
+    first = scene.run()
+    second = scene.run()
+    assert scene.listed[moved] == [0, 3]
+    assert [sum(t.records_dropped for t in each.tasks) for each in (first, second)] == [0, 0]
+
+
+def test_kind_of_growth_is_found_when_keys_tell() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(6)
+    scene.send(KEYS, 1, modulo=True)
+    scene.run()
+    assert scene.recorded.grown["in"].kinds == ("linear", "modulo")
+    scene.run()
+    scene.send(KEYS, 2, modulo=True)
+    scene.run()
+    assert scene.recorded.grown["in"].kinds == ("modulo",)
+    assert scene.listed == scene.sent
+
+
+def test_task_fails_before_it_touches_state_when_a_key_lies_where_no_growth_puts_it() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(3)
+    before = scene.listed
+    scene.send(KEYS, 1, modulo=True)  # three is no multiple of two
+    with pytest.raises(
+        TopologyError, match=r"task 0_\d: topic in grew over 2 -> 3 partitions, and the key"
+    ) as e:
+        scene.run()
+    assert "LinearHashPartitioner" in e.value.fix
+    assert all(values[0] == 0 for values in before.values())
+
+
+def test_kinds_are_not_mixed_when_producers_differ() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(6)
+    scene.send(KEYS, 1, modulo=True)
+    with pytest.raises(TopologyError, match=r"does not lie|lie neither"):
+        for value in (2, 3):
+            scene.run()
+            scene.send(KEYS, value)
+        scene.run()
+
+
+def test_state_begins_by_first_counts_when_a_topic_had_grown_before() -> None:
+    scene = Scene(2, grown=3, **{"initial.partitions": "in=2"})
+    scene.count = 2
+    scene.send(KEYS, 0)
+    scene.count = 3
+    scene.send(KEYS, 1)
+    scene.run()
+    assert len(scene.recorded.by_group) == 2
+    assert [*scene.recorded.boundaries] == ["in-2"]
+    scene.run()
+    assert scene.listed == scene.sent
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("in=4", "'in' began|in began with 4 partitions, but it has 2"),
+        ("other=1", "'other', which is no input topic"),
+        ("in=0", "no topic with its first partition count"),
+        ("in=1,in=1", "names a topic twice"),
+        ("in", "no topic with its first partition count"),
+    ],
+)
+def test_first_counts_are_refused_when_they_cannot_be(given: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Scene(2, **{"initial.partitions": given}).run()
+
+
+def test_first_counts_are_refused_when_state_stands_on_others() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.app.settings = {**scene.app.settings, "initial.partitions": "in=1"}
+    with pytest.raises(TopologyError, match="has state by 2"):
+        scene.run()
+
+
+def test_wrong_first_count_is_found_by_the_keys() -> None:
+    scene = Scene(4, grown=6, **{"initial.partitions": "in=3"})
+    scene.send(KEYS, 0)
+    with pytest.raises(TopologyError, match=r"grew over 3 -> 6 partitions"):
+        scene.run()
+        scene.run()
+
+
+def test_fewer_partitions_are_refused_when_there_is_state() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(3)
+    scene.send(KEYS, 1)
+    scene.run()
+    assert scene.recorded.grown["in"].history == (2, 3)
