@@ -34,7 +34,7 @@ def grown(kind: GrowthKind, count: int, by: int) -> int:
 def test_keys_keep_state_and_order_however_a_topic_grows(
     first: int, kind: GrowthKind, steps: list[list[str] | int | None]
 ) -> None:
-    scene = Scene(first, **{"initial.partitions": f"in={first}"})
+    scene = Scene(first, settings={"initial.partitions": f"in={first}"})
     play(scene, steps, kind)
     # Each generation of partitions may wait a run for the one before it.
     for _ in range(2 + len([step for step in steps if isinstance(step, int)]) * 2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -32,7 +33,12 @@ class Scene:
     """An application, and a producer that places keys as the topic's growth asks."""
 
     def __init__(
-        self, first: int, topology: Topology | None = None, *, grown: int = 0, **settings: Any
+        self,
+        first: int,
+        topology: Topology | None = None,
+        *,
+        grown: int = 0,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self.first = self.count = first
         self.kafka = InMemoryKafka()
@@ -42,7 +48,7 @@ class Scene:
             application_id="app",
             topology=topology or listing(),
             on=self.kafka,
-            settings={"settle.ms": 0, **settings},
+            settings={"settle.ms": 0, **(settings or {})},
         )
         if grown:
             self.grow(grown)
@@ -69,7 +75,7 @@ class Scene:
     @property
     def listed(self) -> dict[str, list[int]]:
         decode = serdes.json().deserialize
-        return {r.key().decode(): decode(r.value()) for r in self.kafka.records("out")}
+        return {(r.key() or b"").decode(): decode(r.value() or b"") for r in self.kafka.records("out")}
 
     @property
     def recorded(self) -> Any:
@@ -139,7 +145,7 @@ def test_new_partitions_are_read_at_once_when_their_ancestors_are_drained() -> N
 
 
 def test_waiting_takes_more_runs_when_the_ancestors_are_cut_before_their_boundary() -> None:
-    scene = Scene(1, **{"autostop.at": "interval_end"})
+    scene = Scene(1, settings={"autostop.at": "interval_end"})
     scene.send(["a"], 0, timestamp_ms=5)
     scene.app.run("run-1", interval_ms=(0, 10))
     scene.send(["a"], 1, timestamp_ms=15)
@@ -225,7 +231,7 @@ def test_kinds_are_not_mixed_when_producers_differ() -> None:
 
 
 def test_state_begins_by_first_counts_when_a_topic_had_grown_before() -> None:
-    scene = Scene(2, grown=3, **{"initial.partitions": "in=2"})
+    scene = Scene(2, grown=3, settings={"initial.partitions": "in=2"})
     scene.count = 2
     scene.send(KEYS, 0)
     scene.count = 3
@@ -249,7 +255,7 @@ def test_state_begins_by_first_counts_when_a_topic_had_grown_before() -> None:
 )
 def test_first_counts_are_refused_when_they_cannot_be(given: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Scene(2, **{"initial.partitions": given}).run()
+        Scene(2, settings={"initial.partitions": given}).run()
 
 
 def test_first_counts_are_refused_when_state_stands_on_others() -> None:
@@ -262,7 +268,7 @@ def test_first_counts_are_refused_when_state_stands_on_others() -> None:
 
 
 def test_wrong_first_count_is_found_by_the_keys() -> None:
-    scene = Scene(4, grown=6, **{"initial.partitions": "in=3"})
+    scene = Scene(4, grown=6, settings={"initial.partitions": "in=3"})
     scene.send(KEYS, 0)
     with pytest.raises(TopologyError, match=r"grew over 3 -> 6 partitions"):
         scene.run()
