@@ -236,10 +236,12 @@ def next_assignment(
 
 
 def first_assignment(
-    recorded: Assignment | None, grouped: Mapping[int, GroupedPartitions], *, run_id: str
+    recorded: Assignment | None, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], *, run_id: str
 ) -> Assignment | None:
-    """Return what a run without records leaves of its groups, None when there is something already."""
-    if recorded is not None:
+    """Return what a run without records leaves of its groups, None when there is something already, or a
+    partition grouper of the user's own decides about them.
+    """
+    if recorded is not None or plan.partition_grouper:
         return None
     unbound = {sub: msgspec.structs.replace(entry, changelogs={}) for sub, entry in grouped.items()}
     return next_assignment(None, unbound, run_id=run_id)

@@ -98,9 +98,10 @@ def build_slice(
         ),
         inputs=inputs,
     )
-    assignment = (first_assignment if empty else next_assignment)(
-        ledger.assignment, frozen.grouped, run_id=request.run_id
-    )
+    if empty:
+        assignment = first_assignment(ledger.assignment, plan, frozen.grouped, run_id=request.run_id)
+    else:
+        assignment = next_assignment(ledger.assignment, frozen.grouped, run_id=request.run_id)
     return NewSlice(
         slice=slice_,
         offsets=start_offsets(request, ground, begun, stop_set=slice_.stop_set),
