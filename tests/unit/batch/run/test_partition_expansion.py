@@ -215,6 +215,7 @@ def test_task_fails_before_it_touches_state_when_a_key_lies_where_no_growth_puts
         scene.run()
     assert "LinearHashPartitioner" in e.value.fix
     assert all(values[0] == 0 for values in before.values())
+    assert scene.listed == before, "records of the same fetch were processed before the key was looked at"
 
 
 def test_kinds_are_not_mixed_when_producers_differ() -> None:
