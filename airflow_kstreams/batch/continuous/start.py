@@ -35,7 +35,7 @@ from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.ledger.writes import LedgerChange
-from airflow_kstreams.batch.protocol.log_bounds import LogBounds, log_bounds
+from airflow_kstreams.batch.protocol.log_bounds import LogBounds
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import slice_starts
@@ -45,12 +45,14 @@ from airflow_kstreams.batch.run.complete_logs import find_cut_ledger
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.groundwork import (
     Groundwork,
+    boundaries_ahead,
     find_ahead,
     lay_groundwork,
+    read_bounds,
     run_plan,
     start_offsets,
 )
-from airflow_kstreams.batch.run.growth import levels, placements, waiting, with_boundaries
+from airflow_kstreams.batch.run.growth import placements, waiting
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.offsets import find_losses, find_unfit, start_of
 from airflow_kstreams.batch.run.own_topics import next_own_topics, refuse_shared
@@ -177,9 +179,7 @@ def _starts(
     if folded.state is RunState.RUNNING and folded.slice is not None:
         _refuse_lost_batch(folded.slice, ground.committed)
     # Nothing is frozen, so nothing needs to settle.
-    bounds: dict[TopicPartition, LogBounds] = {}
-    for partitions in levels(ground.partitions, ground.topics.grouped.values()):
-        bounds |= log_bounds(session.admin, partitions, settle_ms=0, clock=session.clock)
+    bounds = read_bounds(session, ground, settle_ms=0)
     _refuse_waiting(session, request, ground, bounds)
     ids = ground.topics.topic_ids
     ahead = find_ahead(session, ledger, ground)
@@ -211,13 +211,7 @@ def _refuse_waiting(
 
     :raises TopologyError: there are such.
     """
-    ahead = with_boundaries(
-        ground.topics.grouped,
-        ground.topics.bound,
-        highs={tp: log_of.high for tp, log_of in bounds.items()},
-        position=lambda tp: start_of(tp, bounds[tp], ground.prior, session.settings),
-    )
-    if waits := waiting(ahead.values()):
+    if waits := waiting(boundaries_ahead(ground, bounds, session.settings).values()):
         raise TopologyError(
             f"topics of application {request.plan.application_id!r} have gained partitions, and "
             f"{named(waits)} must not be read before the partitions that their keys came from are",

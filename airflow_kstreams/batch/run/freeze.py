@@ -27,12 +27,12 @@ from airflow_kstreams.batch.evidence import find_contradictions
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
-from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record, log_bounds
+from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice import FrozenPartition
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
-from airflow_kstreams.batch.run.groundwork import Groundwork, find_ahead
-from airflow_kstreams.batch.run.growth import levels, waiting, with_boundaries
+from airflow_kstreams.batch.run.groundwork import Groundwork, boundaries_ahead, find_ahead, read_bounds
+from airflow_kstreams.batch.run.growth import waiting
 from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
 from airflow_kstreams.batch.run.offsets import (
     find_lost_slice,
@@ -49,7 +49,6 @@ from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.reset_command import drop_slice_command
-from airflow_kstreams.streams.settings import ApplicationSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +89,7 @@ def freeze(
     :raises DataLossError: what the new slice would start at is gone.
     """
     plan, settings, prior, topic_ids = request.plan, session.settings, ground.prior, ground.topics.topic_ids
-    bounds: dict[TopicPartition, LogBounds] = {}
-    for partitions in levels(ground.partitions, ground.topics.grouped.values()):
-        bounds |= log_bounds(session.admin, partitions, settle_ms=settings.settle_ms, clock=session.clock)
+    bounds = read_bounds(session, ground, settle_ms=settings.settle_ms)
     # Not before the bounds: what comes into a log by then is of these epochs, too.
     epochs = session.admin.end_epochs([tp for tp in bounds if tp.topic not in plan.intermediates])
     inside = {tp: log_of for tp, log_of in bounds.items() if tp.topic in plan.intermediates}
@@ -114,7 +111,9 @@ def freeze(
         inputs = _with_foreign_stops(inputs, folded, prior, request)
     elif settings.autostop_at == "interval_end" and interval is not None:
         inputs, warnings = _cut(session, inputs, interval, request)
-    grouped = _with_boundaries(ground, bounds, settings)
+    # A backfill reads each interval's records by their times, whatever partition they are in.
+    waits_for_none = settings.keeps_to_interval
+    grouped = ground.topics.grouped if waits_for_none else boundaries_ahead(ground, bounds, settings)
     waits = waiting(grouped.values())
     inputs = tuple(
         msgspec.structs.replace(part, stop_offset=part.start_offset)
@@ -144,23 +143,6 @@ def freeze(
         warnings=warnings,
         grouped=grouped,
         waiting={tp: max(bounds[tp].stable, spans[tp][0]) for tp in waits},
-    )
-
-
-def _with_boundaries(
-    ground: Groundwork, bounds: Mapping[TopicPartition, LogBounds], settings: ApplicationSettings
-) -> Mapping[int, GroupedPartitions]:
-    """Return the partition groups, with what partitions that came later have to wait for. A backfill reads
-    each interval's records in the order of their times, whatever partition they are in: nothing waits.
-    """
-    grouped, prior = ground.topics.grouped, ground.prior
-    if settings.keeps_to_interval:
-        return grouped
-    return with_boundaries(
-        grouped,
-        ground.topics.bound,
-        highs={tp: log_of.high for tp, log_of in bounds.items()},
-        position=lambda tp: start_of(tp, bounds[tp], prior, settings),
     )
 
 

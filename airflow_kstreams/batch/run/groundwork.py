@@ -12,8 +12,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss
+from airflow_kstreams.batch.protocol.log_bounds import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.metadata_records import check_keys
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
@@ -22,8 +24,8 @@ from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.slice import RunPlan, transactional_ids
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
 from airflow_kstreams.batch.run.fence import fence, last_tasks
-from airflow_kstreams.batch.run.growth import without_kinds
-from airflow_kstreams.batch.run.offsets import find_vanished
+from airflow_kstreams.batch.run.growth import grown_topics, levels, with_boundaries, without_kinds
+from airflow_kstreams.batch.run.offsets import find_vanished, start_of
 from airflow_kstreams.batch.run.own_topics import KnownTopics, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.parked import (
     beside_offsets,
@@ -38,6 +40,7 @@ from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.ports import CommittedOffset, TopicDescription, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 
@@ -113,17 +116,45 @@ def lay_groundwork(
     others = sorted({*parking} - {*partitions})
     parked = left_parked({**committed, **(session.committed(others) if others else {})})
     refuse_orphaned(ledger, plan, topics.grouped, parked)
-    ruled_out: dict[str, set[GrowthKind]] = {}
-    for tp, at in committed.items():
-        ruled_out.setdefault(tp.topic, set()).update(OffsetMetadata.decode(at.metadata).ruled_out)
+    prior = with_committed(prior, committed, plan, topics.topic_ids)
+    grown = grown_topics(topics.grouped.values())
+    ruled_out: dict[str, set[GrowthKind]] = {topic: set() for topic in grown}
+    for tp in partitions:
+        if tp.topic in grown:
+            ruled_out[tp.topic].update(prior.ruled_out(tp))
     return Groundwork(
         topics=dataclasses.replace(topics, grouped=without_kinds(plan, topics.grouped, ruled_out)),
         partitions=partitions,
         committed=committed,
-        prior=with_committed(prior, committed, plan, topics.topic_ids),
+        prior=prior,
         known=known,
         changelogs=changelogs,
         parked=parked,
+    )
+
+
+def read_bounds(
+    session: CoordinatorSession, ground: Groundwork, *, settle_ms: int
+) -> dict[TopicPartition, LogBounds]:
+    """Read the bounds of all source partitions: of those that came later before those of their ancestors."""
+    bounds: dict[TopicPartition, LogBounds] = {}
+    for partitions in levels(ground.partitions, ground.topics.grouped.values()):
+        bounds |= log_bounds(session.admin, partitions, settle_ms=settle_ms, clock=session.clock)
+    return bounds
+
+
+def boundaries_ahead(
+    ground: Groundwork, bounds: Mapping[TopicPartition, LogBounds], settings: ApplicationSettings
+) -> dict[int, GroupedPartitions]:
+    """Return the partition groups, with what partitions that came later have to wait for.
+
+    :param bounds: as :func:`read_bounds` returns them.
+    """
+    return with_boundaries(
+        ground.topics.grouped,
+        ground.topics.bound,
+        highs={tp: log_of.high for tp, log_of in bounds.items()},
+        position=lambda tp: start_of(tp, bounds[tp], ground.prior, settings),
     )
 
 
@@ -190,6 +221,7 @@ def start_offsets(
     :param stop_set: of the slice that starts; empty for a continuous run.
     """
     prior, ours = ground.prior, OffsetMetadata(run_id=request.run_id, stop_set=stop_set)
+    grown = grown_topics(ground.topics.grouped.values())
     ends = ground.changelogs.beside_offsets(request.plan, ground.topics.grouped)
     parked = beside_offsets(request.plan, ground.topics.grouped, ground.parked)
     found: dict[TopicPartition, CommittedOffset] = {}
@@ -197,7 +229,8 @@ def start_offsets(
         last = prior.last_record(tp)
         kept = last if at >= (prior.remembered(tp) or 0) else LastRecord()
         metadata = ours.at_times(prior.times_of(tp)).behind(kept).with_changelogs_at(ends.get(tp, ()))
-        metadata = metadata.with_ruled_out(prior.ruled_out(tp))
+        if tp.topic in grown:
+            metadata = metadata.with_ruled_out(prior.ruled_out(tp))
         found[tp] = CommittedOffset(at, metadata.with_parked(parked[tp]).encode())
     return found
 

@@ -235,6 +235,11 @@ def with_boundaries(
     return found
 
 
+def grown_topics(grouped: Iterable[GroupedPartitions]) -> set[str]:
+    """Return the topics that have grown and are read into state."""
+    return {topic for entry in grouped for topic in entry.grown}
+
+
 def waiting(grouped: Iterable[GroupedPartitions]) -> set[TopicPartition]:
     """Return the partitions that wait for their ancestors."""
     return {partition_named(name) for entry in grouped for name in entry.boundaries}

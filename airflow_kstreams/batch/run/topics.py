@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.message_sizes import (
@@ -48,6 +49,21 @@ from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters
 RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]
 #: Raises if partition groups, by subtopology id, do not fit what earlier runs left.
 RefuseGroups = Callable[[Mapping[int, GroupedPartitions]], None]
+
+
+class CheckedTopics(NamedTuple):
+    """Topics that fit, before anything is created.
+
+    :param found: what the broker says of those that exist.
+    :param counts: partition count of every source topic.
+    :param grouped: partition groups by subtopology id.
+    :param bound: those that existing state depends on.
+    """
+
+    found: Mapping[str, TopicDescription]
+    counts: Mapping[str, int]
+    grouped: Mapping[int, GroupedPartitions]
+    bound: Bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +127,7 @@ def ensure_topics(
     :raises ConfigError: with the settings of an internal topic records would be lost, or their times.
     """
     with naming_permissions(run_permissions(plan, settings)):
-        found, counts, grouped = check_topics(
+        found, counts, grouped, bound = check_topics(
             admin,
             plan,
             settings,
@@ -134,7 +150,7 @@ def ensure_topics(
         partitions={topic: counts[topic] for topic in plan.sources},
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
         grouped=with_changelogs(plan, grouped, described),
-        bound=bound_groups(recorded, plan, found),
+        bound=bound,
         warnings=small_topics(plan, settings, limits),
     )
 
@@ -161,10 +177,9 @@ def check_topics(
     recorded: Assignment | None = None,
     refuse_loss: RefuseLoss | None = None,
     refuse_groups: RefuseGroups | None = None,
-) -> tuple[Mapping[str, TopicDescription], Mapping[str, int], Mapping[int, GroupedPartitions]]:
+) -> CheckedTopics:
     """Check topics and groups as :func:`ensure_topics` does, and create nothing.
 
-    :return: what the broker says of the topics, partition counts, partition groups per subtopology id.
     :raises TopologyError: as for :func:`ensure_topics`.
     """
     user_topics = (set(plan.sources) | set(plan.outputs)) - set(plan.repartition_topics)
@@ -194,7 +209,7 @@ def check_topics(
     for changelog, subtopology in plan.changelogs.items():
         if changelog in found:
             _refuse_other_count(plan, changelog, found[changelog], len(grouped[subtopology].by_group))
-    return found, counts, grouped
+    return CheckedTopics(found, counts, grouped, bound)
 
 
 def _refuse_other_count(

@@ -58,13 +58,13 @@ def check(seen: Seen) -> Iterator[Finding]:
 def _grown(seen: Seen) -> Mapping[str, GrownTopic]:
     """Return the topics that have grown, as the next begin would find them."""
     try:
-        _, _, grouped = check_topics(
+        grouped = check_topics(
             seen.admin,
             seen.plan,
             seen.subject.settings,
             groups=seen.subject.groups,
             recorded=seen.ledger.assignment,
-        )
+        ).grouped
     except TopologyError:
         return {}  # it is a finding of topic_checks
     return {
