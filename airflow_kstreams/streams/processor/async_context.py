@@ -95,6 +95,9 @@ class AsyncProcessorContext:
         """Write a record to a topic by name, when the call's record has its turn; see
         :meth:`ProcessorContext.send`.
 
+        :param topic: as in the topology; must exist.
+        :param key_serde: that of this subtopology's sink for the topic unless given, else bytes.
+        :param value_serde: likewise.
         :raises TopologyError: the topic must not be written from here, the call has ended, or it is none of
             this processor's.
         """
