@@ -256,7 +256,7 @@ def _stop_at_the_high_watermark() -> SwitchedOff:
         high = admin.end_offsets(partitions, isolation="read_uncommitted")
         return {tp: logs.LogBounds(start=starts[tp], stable=high[tp], high=high[tp]) for tp in partitions}
 
-    return mock.patch("airflow_kstreams.batch.run.freeze.log_bounds", log_bounds)
+    return mock.patch("airflow_kstreams.batch.run.groundwork.log_bounds", log_bounds)
 
 
 def _intervals_do_not_cut() -> SwitchedOff:
