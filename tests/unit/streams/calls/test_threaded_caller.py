@@ -156,9 +156,9 @@ def test_call_left_behind_goes_away_with_its_loop_without_a_word_of_asyncio(
     caller.close()
     del caller, call, at
     gc.collect()
-    # asyncio says at DEBUG which selector it takes, where an earlier test has left the root logger at that level.
-    heard = [record for record in caplog.records if record.name == "asyncio" and record.levelno > logging.DEBUG]
-    assert [record.getMessage() for record in heard] == []
+    # At DEBUG asyncio says which selector it takes; an earlier test may have left the root logger there.
+    heard = [each for each in caplog.records if each.name == "asyncio" and each.levelno > logging.DEBUG]
+    assert [each.getMessage() for each in heard] == []
 
 
 def test_everything_is_closed_when_closing_a_resource_fails(caplog: pytest.LogCaptureFixture) -> None:
