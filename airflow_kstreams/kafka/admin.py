@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupState, IsolationLevel, KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from airflow_kstreams.kafka.code_settings import with_callback
 from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, await_connection, bootstrap_of
@@ -169,6 +169,34 @@ class ClusterAdmin:
             lambda: self._served([topic.name for topic in topics]),
             f"the new topics {', '.join(t.name for t in topics)}",
         )
+
+    def create_partitions(self, topic: str, count: int) -> None:
+        """Give a topic more partitions and wait until they have leaders; one that has so many is left alone.
+
+        :raises KafkaClientError: there is no such topic, it has more partitions, the broker refuses, or they
+            have no leaders within the client timeout.
+        """
+        what = f"giving topic {topic} {count} partitions"
+        (future,) = self._ask(
+            "adding partitions", "create_partitions", [NewPartitions(topic, count)]
+        ).values()
+        try:
+            self._result(future, what, needs=_on_topic(Operation.ALTER, topic))
+        except KafkaClientError as error:
+            if error.code != "INVALID_PARTITIONS":
+                raise
+            # The broker says so of as many, too; those are there when the answer to an earlier try was lost.
+            found = self.describe_topics([topic])
+            has = found[topic].partitions if topic in found else 0
+            if count < has:
+                raise KafkaClientError(
+                    f"{what} at {self._bootstrap}: it has {has}, and a topic never loses any",
+                    fix=f"ask for {has} or more",
+                    code=error.code,
+                ) from None
+            if count != has:
+                raise
+        self._await(lambda: self._served([topic], count), f"the new partitions of topic {topic}")
 
     def delete_topics(self, names: Collection[str]) -> None:
         """Delete topics and wait until they are gone; missing ones are fine."""
@@ -379,8 +407,11 @@ class ClusterAdmin:
             refused = self._access.denied(kafka_error, what, needs)
         raise refused or convert(error, what=what, where=self._bootstrap)
 
-    def _served(self, names: Collection[str]) -> bool:
-        """Whether every partition of the topics has a leader, which is a moment after the topics exist."""
+    def _served(self, names: Collection[str], partitions: int = 0) -> bool:
+        """Whether every partition of the topics has a leader, which is a moment after the topics exist.
+
+        :param partitions: how many each has at least.
+        """
         futures = self._ask("describing topics", "describe_topics", TopicCollection(sorted(names)))
         descriptions = [
             self._result(
@@ -393,6 +424,7 @@ class ClusterAdmin:
         ]
         return all(
             description is not None
+            and len(description.partitions) >= partitions
             and all(partition.leader is not None for partition in description.partitions)
             for description in descriptions
         )

@@ -24,6 +24,7 @@ class Operation(StrEnum):
     READ = "Read"
     WRITE = "Write"
     CREATE = "Create"
+    ALTER = "Alter"
     DELETE = "Delete"
     DESCRIBE = "Describe"
     DESCRIBE_CONFIGS = "DescribeConfigs"

@@ -182,6 +182,15 @@ class AdminPort(Protocol):
         """Create topics and wait until they are visible; existing ones are left alone."""
         ...
 
+    def create_partitions(self, topic: str, count: int) -> None:
+        """Give a topic more partitions and wait until they have leaders; one that has so many is left alone,
+        as one is whose answer was lost.
+
+        :param count: how many it has then.
+        :raises KafkaClientError: there is no such topic, it has more partitions, or the broker refuses.
+        """
+        ...
+
     def delete_topics(self, names: Collection[str]) -> None: ...
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, isolation: Isolation

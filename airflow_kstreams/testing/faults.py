@@ -224,6 +224,11 @@ class FaultyAdmin:
         names = [topic.name for topic in topics]
         self._call("admin.create_topics", self.inner, partial(self.inner.create_topics, topics), (names,))
 
+    def create_partitions(self, topic: str, count: int) -> None:
+        """See ``AdminPort``."""
+        effect = partial(self.inner.create_partitions, topic, count)
+        self._call("admin.create_partitions", self.inner, effect, (topic, count))
+
     def delete_topics(self, names: Collection[str]) -> None:
         """See ``AdminPort``."""
         effect = partial(self.inner.delete_topics, names)

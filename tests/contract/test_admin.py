@@ -27,6 +27,39 @@ def test_topic_is_left_alone_when_it_exists(contract: Contract) -> None:
     assert contract.admin.describe_topics([topic]) == before
 
 
+def test_topic_gains_partitions_when_it_is_given_more(contract: Contract) -> None:
+    topic, admin = contract.topic(2), contract.admin
+    writer = contract.writer(None)
+    writer.produce(topic, b"v", b"k", 1)
+    writer.flush()
+    before = admin.describe_topics([topic])[topic].topic_id
+    admin.create_partitions(topic, 5)
+    found = admin.describe_topics([topic])[topic]
+    assert (found.partitions, found.topic_id) == (5, before)
+    partitions = [TopicPartition(topic, number) for number in range(5)]
+    ends = admin.end_offsets(partitions, isolation="read_uncommitted")
+    assert [ends[tp] for tp in partitions] == [0, 1, 0, 0, 0]
+    # As after an answer that was lost.
+    admin.create_partitions(topic, 5)
+    assert admin.describe_topics([topic])[topic] == found
+
+
+def test_partitions_are_refused_when_the_topic_has_more(contract: Contract) -> None:
+    topic = contract.topic(3)
+    with pytest.raises(KafkaClientError, match=f"giving topic {topic} 2 partitions.*it has 3") as caught:
+        contract.admin.create_partitions(topic, 2)
+    assert (caught.value.code, caught.value.is_retriable) == ("INVALID_PARTITIONS", False)
+    assert contract.admin.describe_topics([topic])[topic].partitions == 3
+
+
+def test_partitions_are_refused_when_there_is_no_topic(contract: Contract) -> None:
+    topic = f"missing-{uuid.uuid4().hex}"
+    with pytest.raises(KafkaClientError, match=topic) as caught:
+        contract.admin.create_partitions(topic, 2)
+    assert (caught.value.code, caught.value.is_retriable) == ("UNKNOWN_TOPIC_OR_PART", False)
+    assert contract.admin.describe_topics([topic]) == {}
+
+
 def test_topic_has_another_id_when_it_is_created_again(contract: Contract) -> None:
     topic, admin = contract.topic(), contract.admin
     ids = {admin.describe_topics([topic])[topic].topic_id}

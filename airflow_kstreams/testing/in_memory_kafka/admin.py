@@ -82,6 +82,14 @@ class InMemoryAdmin:
         for topic in topics:
             self._broker.create(topic)
 
+    def create_partitions(self, topic: str, count: int) -> None:
+        """Give a topic more partitions; one that has so many is left alone.
+
+        :raises KafkaClientError: there is no such topic, or it has more partitions.
+        """
+        self._broker.catch_up()
+        self._broker.grow(topic, count)
+
     def delete_topics(self, names: Collection[str]) -> None:
         """Delete topics; missing ones are fine."""
         self._broker.catch_up()

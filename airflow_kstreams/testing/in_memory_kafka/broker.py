@@ -175,6 +175,26 @@ class Broker:
             )
         return found
 
+    def grow(self, name: str, count: int) -> None:
+        """Give a topic more partitions.
+
+        :raises KafkaClientError: there is no such topic, or it has more.
+        """
+        what, topic = f"giving topic {name} {count} partitions", self.topics.get(name)
+        if topic is None:
+            raise KafkaClientError(
+                f"{what}: no such topic or partition: {name}",
+                fix="create the topic, or correct its name",
+                code="UNKNOWN_TOPIC_OR_PART",
+            )
+        if count < len(topic.logs):
+            raise KafkaClientError(
+                f"{what}: it has {len(topic.logs)}, and a topic never loses any",
+                fix=f"ask for {len(topic.logs)} or more",
+                code="INVALID_PARTITIONS",
+            )
+        topic.logs += [PartitionLog(TopicPartition(name, n)) for n in range(len(topic.logs), count)]
+
     def alter(self, name: str, configs: Mapping[str, str]) -> None:
         """Change settings of a topic."""
         topic = self.topics[name]

@@ -247,9 +247,9 @@ class InMemoryKafka:
 
         :param topic: which one.
         :param count: how many it has then.
+        :raises KafkaClientError: there is no such topic, or it has more partitions.
         """
-        logs = self._broker.topics[topic].logs
-        logs += [PartitionLog(TopicPartition(topic, number)) for number in range(len(logs), count)]
+        self._broker.grow(topic, count)
 
     def configure_broker(self, **configs: str) -> None:
         """Change settings of the broker.

@@ -19,6 +19,7 @@ _OPERATIONS = {
     Operation.READ: AclOperation.READ,
     Operation.WRITE: AclOperation.WRITE,
     Operation.CREATE: AclOperation.CREATE,
+    Operation.ALTER: AclOperation.ALTER,
     Operation.DELETE: AclOperation.DELETE,
     Operation.DESCRIBE: AclOperation.DESCRIBE,
     Operation.DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
