@@ -45,6 +45,7 @@ from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.rewritten import find_rewritten
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
+from airflow_kstreams.batch.run.waiting import waiting_partitions, waiting_warnings
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
@@ -121,6 +122,8 @@ def freeze(
         else part
         for part in inputs
     )
+    behind = waiting_partitions(grouped, lambda tp: start_of(tp, bounds[tp], prior, settings))
+    warnings += waiting_warnings(behind, {part.topic_partition: part.stop_offset for part in inputs})
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
     for tp, log_of in inside.items():
         start = start_of(tp, log_of, prior, settings)

@@ -38,6 +38,7 @@ from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicDescription, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -117,13 +118,8 @@ def lay_groundwork(
     parked = left_parked({**committed, **(session.committed(others) if others else {})})
     refuse_orphaned(ledger, plan, topics.grouped, parked)
     prior = with_committed(prior, committed, plan, topics.topic_ids)
-    grown = grown_topics(topics.grouped.values())
-    ruled_out: dict[str, set[GrowthKind]] = {topic: set() for topic in grown}
-    for tp in partitions:
-        if tp.topic in grown:
-            ruled_out[tp.topic].update(prior.ruled_out(tp))
     return Groundwork(
-        topics=dataclasses.replace(topics, grouped=without_kinds(plan, topics.grouped, ruled_out)),
+        topics=dataclasses.replace(topics, grouped=without_ruled_out(plan, topics.grouped, prior)),
         partitions=partitions,
         committed=committed,
         prior=prior,
@@ -131,6 +127,20 @@ def lay_groundwork(
         changelogs=changelogs,
         parked=parked,
     )
+
+
+def without_ruled_out(
+    plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], prior: PriorRuns
+) -> dict[int, GroupedPartitions]:
+    """Leave out the kinds of growth that keys have excluded, as tasks have written beside their offsets.
+
+    :raises TopologyError: no kind is left for a topic.
+    """
+    ruled_out: dict[str, set[GrowthKind]] = {topic: set() for topic in grown_topics(grouped.values())}
+    for tp in prior.committed:
+        if tp.topic in ruled_out:
+            ruled_out[tp.topic].update(prior.ruled_out(tp))
+    return without_kinds(plan, grouped, ruled_out)
 
 
 def read_bounds(

@@ -189,6 +189,27 @@ def check_topics(
     if refuse_loss is not None:
         refuse_loss(found)
     _refuse_missing(plan, user_topics, found)
+    return group_found(
+        admin, plan, settings, found, groups=groups, recorded=recorded, refuse_groups=refuse_groups
+    )
+
+
+def group_found(
+    admin: AdminPort,
+    plan: TopologyPlan,
+    settings: ApplicationSettings,
+    found: Mapping[str, TopicDescription],
+    *,
+    groups: AskGroups | None = None,
+    recorded: Assignment | None = None,
+    refuse_groups: RefuseGroups | None = None,
+) -> CheckedTopics:
+    """Group the partitions of topics as they are, or as they would be, and check what :func:`check_topics`
+    checks of the groups.
+
+    :param found: topics, as the broker describes them; those that :func:`check_topics` asks for.
+    :raises TopologyError: as for :func:`ensure_topics`.
+    """
     bound = bound_groups(recorded, plan, found)
     first = first_counts(bound, settings.first_counts, plan, found)
     counts = partition_counts(

@@ -1,0 +1,262 @@
+"""What it would mean for an application that one of its topics has more partitions: asked of the code that
+the next begin runs (``run/topics.py``, ``run/growth.py``), with the new count in place of the one that is
+there.
+
+Nothing is claimed, fenced or written: what tasks commit meanwhile moves positions forward, and the next begin
+looks again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.protocol.log_bounds import LogBounds, log_bounds
+from airflow_kstreams.batch.protocol.metadata_records import check_keys
+from airflow_kstreams.batch.run.groundwork import without_ruled_out
+from airflow_kstreams.batch.run.growth import with_boundaries
+from airflow_kstreams.batch.run.offsets import start_of
+from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, unless_void
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.topics import CheckedTopics, check_topics, group_found
+from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition
+from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, ancestors, fitting_kinds
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPartition:
+    """A partition that the topic would gain.
+
+    :param partition: which one.
+    :param group: its partition group, the number of the task that reads it.
+    :param ancestors: partitions of the topic that its keys lie in before it is there.
+    """
+
+    partition: TopicPartition
+    group: int
+    ancestors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthPlan:
+    """What it would mean that a topic has more partitions.
+
+    :param application_id: the application that was asked.
+    :param topic: which one.
+    :param before: its partition count now.
+    :param count: how many it would have.
+    :param subtopology: that reads it.
+    :param tasks: of that subtopology, as many as before when it keeps state.
+    :param grown: the topic's counts, and the kinds of growth that are possible; None where no state depends
+        on its keys.
+    :param new: the partitions that are to come, where state depends on keys.
+    :param waits: partitions that would wait if a run began now, and for what: that they have to wait for less
+        by then is likely.
+    :param continuous: whether the application runs continuously: it reads new partitions when it starts next.
+    """
+
+    application_id: str
+    topic: str
+    before: int
+    count: int
+    subtopology: int
+    tasks: int
+    grown: GrownTopic | None = None
+    new: tuple[NewPartition, ...] = ()
+    waits: tuple[WaitingPartition, ...] = ()
+    continuous: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the topic has so many partitions already."""
+        return self.before == self.count
+
+
+def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPlan:
+    """Work out what it would mean that a topic has so many partitions.
+
+    :param session: of the application; its settings are those that the runs have.
+    :raises ConfigError: the application has no run yet, does not read the topic, or makes it itself.
+    :raises TopologyError: the topic would lose partitions, or the next begin would refuse it.
+    :raises KafkaClientError: the broker does not answer.
+    """
+    ledger = session.read_ledger(wait_ms=0)
+    plan = _topology(session, ledger)
+    sub = _reader(plan, topic)
+    recorded = ledger.assignment
+    now = check_topics(session.admin, plan, session.settings, recorded=recorded)
+    before = now.found[topic].partitions
+    if count < before:
+        raise TopologyError(
+            f"topic {topic} has {before} partitions, and a topic never loses any: {count} was asked for",
+            fix=f"ask for more than {before}",
+        )
+    prior = _prior(session, plan, ledger, now.counts)
+    _refuse_other_kind(topic, without_ruled_out(plan, now.grouped, prior)[sub.id].grown.get(topic), count)
+    would_be = {**now.found, topic: dataclasses.replace(now.found[topic], partitions=count)}
+    after = group_found(session.admin, plan, session.settings, would_be, recorded=recorded)
+    check_keys(plan, after.counts, {number: len(entry.by_group) for number, entry in after.grouped.items()})
+    grouped = without_ruled_out(plan, after.grouped, prior)
+    bounds = _bounds(session, now.counts)
+    _refuse_unknown_beginning(session, sub, topic, after, bounds)
+    entry = grouped[sub.id]
+    waits = waiting_partitions(
+        _with_boundaries(session, grouped, after, prior, bounds),
+        lambda tp: start_of(tp, bounds[tp], prior, session.settings) if tp in bounds else 0,
+    )
+    grown = entry.grown.get(topic)
+    at = group_of_partition(entry.by_group)
+    numbers = range(before, count) if grown is not None else ()
+    return GrowthPlan(
+        application_id=plan.application_id,
+        topic=topic,
+        before=before,
+        count=count,
+        subtopology=sub.id,
+        tasks=len(entry.by_group),
+        grown=grown,
+        new=tuple(
+            NewPartition(
+                partition=TopicPartition(topic, number),
+                group=at[TopicPartition(topic, number)],
+                ancestors=tuple(sorted(ancestors(number, grown.history, grown.kinds))),
+            )
+            for number in numbers
+            if grown is not None
+        ),
+        waits=tuple(each for each in waits if each.partition.topic == topic),
+        continuous=ledger.current_continuous is not None,
+    )
+
+
+def _topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
+    """Return the topology of the last run.
+
+    :raises ConfigError: there is none, or it has a partition grouper of its user's own.
+    """
+    app = session.application_id
+    continuous = ledger.current_continuous
+    last = session.read_metadata(None, wait_ms=0).slice if continuous is None else continuous.slice
+    if last is None:
+        raise ConfigError(
+            f"application {app!r} has no run yet, or was reset: nothing says which topics it reads",
+            fix="correct the application's id or the address; or let it run once, whether anything is new or "
+            "not, and then grow its topics; or grow them by kafka-topics.sh --alter and say what they began "
+            "with: initial.partitions=TOPIC=N",
+        )
+    plan = last.plan.topology
+    if plan.partition_grouper:
+        raise ConfigError(
+            f"application {app!r} has the partition grouper {plan.partition_grouper!r}, which decides itself "
+            "where new partitions go: none of them would wait for what their keys came from",
+            fix="leave partition_grouper out; or grow the topic by kafka-topics.sh --alter while its "
+            "producers rest and all of it is processed",
+        )
+    return plan
+
+
+def _reader(plan: TopologyPlan, topic: str) -> SubtopologyPlan:
+    """Return the subtopology that reads a topic.
+
+    :raises ConfigError: there is none, or the engine makes the topic itself.
+    """
+    app = plan.application_id
+    if topic in {*plan.repartition_topics, *plan.changelogs, *ProtocolTopics(app).protocol}:
+        raise ConfigError(
+            f"topic {topic!r} is an internal one of application {app!r}, whose runs make it and see to its "
+            "partitions",
+            fix="name the input topic that is to grow",
+        )
+    for sub in plan.subtopologies:
+        if topic in sub.sources:
+            return sub
+    others = [each for each in plan.sources if each not in plan.repartition_topics]
+    raise ConfigError(
+        f"application {app!r} does not read topic {topic!r}"
+        + (", it only writes it" if topic in plan.outputs else ""),
+        fix=f"name one of {', '.join(others)}; no state of this application depends on the keys of others, "
+        "and kafka-topics.sh --alter grows them",
+    )
+
+
+def _prior(
+    session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger, counts: Mapping[str, int]
+) -> PriorRuns:
+    folded = unless_void(session.read_metadata(plan, wait_ms=0), ledger)
+    return dataclasses.replace(
+        recall(plan, folded, ledger), committed=session.committed_so_far(_partitions(counts))
+    )
+
+
+def _bounds(session: CoordinatorSession, counts: Mapping[str, int]) -> dict[TopicPartition, LogBounds]:
+    return log_bounds(session.admin, _partitions(counts), settle_ms=0, clock=session.clock)
+
+
+def _partitions(counts: Mapping[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(topic, n) for topic, count in sorted(counts.items()) for n in range(count)]
+
+
+def _refuse_other_kind(topic: str, grown: GrownTopic | None, count: int) -> None:
+    """Refuse a count at which keys leave their ancestors, as its keys tell already.
+
+    :raises TopologyError: it is no multiple of the last one, and the topic is not grown by linear hashing.
+    """
+    if grown is None or {*grown.kinds} & {*fitting_kinds((*grown.history, count))}:
+        return
+    last, counts = grown.history[-1], " -> ".join(map(str, grown.history))
+    raise TopologyError(
+        f"topic {topic} has grown over {counts} partitions with Kafka's default partitioner, as its keys "
+        f"show, and {count} is no multiple of {last}: keys would leave the partitions that their state "
+        "belongs to",
+        fix=f"grow it to a multiple of {last}: --to {(count // last + 1) * last}",
+    )
+
+
+def _refuse_unknown_beginning(
+    session: CoordinatorSession,
+    sub: SubtopologyPlan,
+    topic: str,
+    after: CheckedTopics,
+    bounds: Mapping[TopicPartition, LogBounds],
+) -> None:
+    """Refuse growth of which begin would not know from what: it would take the new count for the first one.
+
+    :raises ConfigError: state depends on the topic's keys, no run has recorded its count, and it has records.
+    """
+    known = sub.id in after.bound or topic in session.settings.first_counts or not sub.changelogs
+    written = [tp for tp, log_of in bounds.items() if tp.topic == topic and log_of.high]
+    if known or not written:
+        return
+    count = len([tp for tp in bounds if tp.topic == topic])
+    raise ConfigError(
+        f"no run of application {session.application_id!r} has recorded how many partitions topic {topic} "
+        "had when its producers began: the next one would take its new count for that, and keys would not be "
+        "where it looks for them",
+        fix=f"give this command, and the runs, the setting initial.partitions={topic}={count}, or the count "
+        "that it began with",
+    )
+
+
+def _with_boundaries(
+    session: CoordinatorSession,
+    grouped: Mapping[int, GroupedPartitions],
+    after: CheckedTopics,
+    prior: PriorRuns,
+    bounds: Mapping[TopicPartition, LogBounds],
+) -> dict[int, GroupedPartitions]:
+    """Return the groups with the boundaries that a begin would set now; new partitions hold nothing."""
+    highs = {tp: bounds[tp].high if tp in bounds else 0 for tp in _partitions(after.counts)}
+    return with_boundaries(
+        grouped,
+        after.bound,
+        highs=highs,
+        position=lambda tp: start_of(tp, bounds[tp], prior, session.settings) if tp in bounds else 0,
+    )
