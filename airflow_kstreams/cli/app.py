@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     "acls",
     "describe",
+    "expand",
     "explore",
     "pack",
     "prepare_spark",
