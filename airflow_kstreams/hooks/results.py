@@ -6,10 +6,18 @@ from __future__ import annotations
 
 from airflow_kstreams.batch.report.results import (
     NewDataResult,
+    PartitionsResult,
     ReplayResult,
     ResetResult,
     RunResult,
     StopOffsetsResult,
 )
 
-__all__ = ["NewDataResult", "ReplayResult", "ResetResult", "RunResult", "StopOffsetsResult"]
+__all__ = [
+    "NewDataResult",
+    "PartitionsResult",
+    "ReplayResult",
+    "ResetResult",
+    "RunResult",
+    "StopOffsetsResult",
+]

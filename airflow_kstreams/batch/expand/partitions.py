@@ -28,8 +28,8 @@ class PartitionExpansion:
     :param cluster: where the application is.
     :param settings: of the application, as its runs have them.
     :param topic: which one.
-    :param count: how many partitions it is to have.
-    :raises ConfigError: no topic can have so many.
+    :param count: how many partitions it is to have: a whole number, or its text.
+    :raises ConfigError: it is none.
     """
 
     def __init__(
@@ -38,14 +38,10 @@ class PartitionExpansion:
         settings: ApplicationSettings,
         *,
         topic: str,
-        count: int,
+        count: int | str,
         clock: Clock | None = None,
     ) -> None:
-        if count < 1:
-            raise ConfigError(
-                f"topic {topic} cannot have {count} partitions", fix="write how many it is to have in all"
-            )
-        self._topic, self._count = topic, count
+        self._topic, self._count = topic, _whole(topic, count)
         self._session = CoordinatorSession(cluster, settings, clock=clock)
 
     def __enter__(self) -> Self:
@@ -81,3 +77,15 @@ class PartitionExpansion:
                 self._count,
             )
         return plan
+
+
+def _whole(topic: str, count: int | str) -> int:
+    try:
+        found = int(count)
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise ConfigError(
+            f"topic {topic} cannot have {count!r} partitions", fix="say how many it is to have in all"
+        )
+    return found

@@ -22,6 +22,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
 
 if TYPE_CHECKING:
+    from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
     from airflow_kstreams.batch.protocol.replay_records import Replay
     from airflow_kstreams.batch.reset.plan import ResetPlan
 
@@ -178,6 +179,30 @@ class ResetResult(TypedDict):
     parked_given_up: int | None
 
 
+class PartitionsResult(TypedDict):
+    """A topic that was to grow.
+
+    :param application_id: the application that was asked.
+    :param topic: which one.
+    :param partitions_before: how many it had; as many as now when an earlier try, or somebody else, had grown
+        it.
+    :param partitions: how many it has.
+    :param kinds: how producers may place keys, as far as counts and keys tell: ``linear``, ``modulo`` or
+        both; empty where no state depends on them.
+    :param tasks: of the subtopology that reads it.
+    :param would_wait: how many of the new partitions would have had to wait for what their keys came from, if
+        a run had begun then.
+    """
+
+    application_id: str
+    topic: str
+    partitions_before: int
+    partitions: int
+    kinds: list[str]
+    tasks: int
+    would_wait: int
+
+
 def iso_of(epoch_ms: int) -> str:
     """Return a time as people read it."""
     return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat()
@@ -246,6 +271,19 @@ def reset_result(done: ResetPlan) -> ResetResult:
     moved = Counter(change.partition.topic for change in done.offsets)
     result["partitions_per_topic"], result["topics_omitted"] = _largest(result, moved)
     return result
+
+
+def partitions_result(plan: GrowthPlan) -> PartitionsResult:
+    """Describe a topic that has grown."""
+    return PartitionsResult(
+        application_id=plan.application_id,
+        topic=plan.topic,
+        partitions_before=plan.before,
+        partitions=plan.count,
+        kinds=list(plan.grown.kinds) if plan.grown is not None else [],
+        tasks=plan.tasks,
+        would_wait=len(plan.waits),
+    )
 
 
 def result_of_slice(

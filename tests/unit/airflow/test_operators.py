@@ -32,6 +32,7 @@ from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
+from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.incremental_batch import incremental_batch
@@ -56,13 +57,14 @@ def _operators(**arguments: Any) -> list[BaseOperator]:
         FinishRunOperator(task_id="finish", **common),
         ResetApplicationOperator(task_id="reset", **common),
         ReplayDeadLettersOperator(task_id="replay", **common),
+        ExpandPartitionsOperator(task_id="grow", topic="in", partitions=4, **common),
         BackfillOperator(
             task_id="again", application="app.py", backfill_outputs={"out": "out-again"}, **common
         ),
     ]
 
 
-@pytest.mark.parametrize("index", range(6))
+@pytest.mark.parametrize("index", range(7))
 def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     with DAG(dag_id="d", schedule=None):
         operator = _operators(
@@ -78,7 +80,7 @@ def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     assert operator.settings == {"commit.interval.ms": "7"}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("index", range(6))
+@pytest.mark.parametrize("index", range(7))
 def test_operator_fails_for_good_and_says_how_to_run_it_when_there_is_no_dag_run(index: int) -> None:
     with pytest.raises(AirflowFailException, match=r"without a dag run"):
         _operators()[index].execute(Context())
@@ -222,7 +224,7 @@ def test_dag_is_the_same_when_airflow_serialized_it() -> None:
     assert settings == {"processing.guarantee": "exactly_once"}
 
 
-@pytest.mark.parametrize("index", range(6))
+@pytest.mark.parametrize("index", range(7))
 def test_every_parameter_is_documented(index: int) -> None:
     operator = type(_operators()[index])
     text = inspect.getdoc(operator) or ""
@@ -239,7 +241,7 @@ def _parameters(index: int) -> dict[str, str]:
     return dict(re.findall(r":param (\w+):(.*?)(?=\n:|\n\n|\Z)", text, re.DOTALL))
 
 
-@pytest.mark.parametrize("index", range(6))
+@pytest.mark.parametrize("index", range(7))
 def test_parameters_are_templates_when_their_documentation_says_so_and_only_then(index: int) -> None:
     operator = _operators()[index]
     documented = _parameters(index)
@@ -250,7 +252,7 @@ def test_parameters_are_templates_when_their_documentation_says_so_and_only_then
     assert said == set(operator.template_fields) & documented.keys()
 
 
-@pytest.mark.parametrize("index", range(6))
+@pytest.mark.parametrize("index", range(7))
 def test_every_template_is_rendered_whatever_it_is_called(index: int) -> None:
     kind = type(_operators()[index])
     names = [name for name in _parameters(index) if name in kind.template_fields]
@@ -387,6 +389,40 @@ def test_reset_is_refused_for_good_or_for_now_as_the_command_does(scenes: Scenes
     wrong = ResetApplicationOperator(task_id="reset", application_id=APP, input_topics="nowhere")
     with pytest.raises(AirflowFailException, match="nowhere"):
         scenes.execute(wrong)
+
+
+def test_topic_grows_once_however_often_the_task_is_tried(scenes: Scenes) -> None:
+    scene = scenes.scene
+    scene.send("a")
+    scene.run("r1")
+    with DAG(dag_id="d", schedule=None):
+        grow = ExpandPartitionsOperator(
+            task_id="grow", application_id=APP, topic="{{ topic }}", partitions="{{ count }}"
+        )
+    grow.render_template_fields(Context(topic="in", count=4))  # type: ignore[typeddict-unknown-key]
+
+    first = scenes.execute(grow)
+    again = scenes.execute(grow, try_number=2)
+
+    assert len(scene.kafka.partitions("in")) == 4
+    assert first == {
+        "application_id": APP,
+        "topic": "in",
+        "partitions_before": 1,
+        "partitions": 4,
+        "kinds": [],
+        "tasks": 4,
+        "would_wait": 0,
+    }
+    assert again == {**first, "partitions_before": 4}
+    scenes.execute(grow, clear_number=1)
+    assert len(scene.kafka.partitions("in")) == 4
+    fewer = ExpandPartitionsOperator(task_id="grow", application_id=APP, topic="in", partitions=2)
+    with pytest.raises(AirflowFailException, match="a topic never loses any"):
+        scenes.execute(fewer)
+    internal = ExpandPartitionsOperator(task_id="grow", application_id=APP, topic=f"{APP}-runs", partitions=2)
+    with pytest.raises(AirflowFailException, match="is an internal one"):
+        scenes.execute(internal)
 
 
 def test_letters_are_back_once_however_often_the_task_is_tried(scenes: Scenes) -> None:

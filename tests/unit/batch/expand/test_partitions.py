@@ -19,7 +19,7 @@ from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
 
 
 def expansion(
-    scene: Scene, count: int, topic: str = "in", *, on: ClusterPort | None = None
+    scene: Scene, count: int | str, topic: str = "in", *, on: ClusterPort | None = None
 ) -> PartitionExpansion:
     return PartitionExpansion(on or scene.kafka, scene.app.checked, topic=topic, count=count)
 
@@ -29,11 +29,10 @@ def planned(scene: Scene, count: int, topic: str = "in") -> GrowthPlan:
         return tool.plan()
 
 
-def expanded(scene: Scene, count: int, topic: str = "in") -> GrowthPlan:
+def expanded(scene: Scene, count: int | str, topic: str = "in") -> GrowthPlan:
     with expansion(scene, count, topic) as tool:
         done = tool.run()
-    if topic == "in":
-        scene.count = count
+    scene.count = has(scene)
     return done
 
 
@@ -178,6 +177,7 @@ def modulo() -> Scene:
     [
         (lambda: begun(4), "in", 3, TopologyError, "has 4 partitions, and a topic never loses any: 3"),
         (lambda: begun(4), "in", 0, ConfigError, "cannot have 0 partitions"),
+        (lambda: begun(4), "in", "many", ConfigError, "cannot have 'many' partitions"),
         (modulo, "in", 8, TopologyError, "2 -> 6 partitions with Kafka's default.*8 is no multiple of 6"),
         (lambda: begun(4), "elsewhere", 8, ConfigError, "does not read topic 'elsewhere'\n"),
         (lambda: begun(4), "out", 8, ConfigError, "does not read topic 'out', it only writes it"),
@@ -189,7 +189,7 @@ def modulo() -> Scene:
     ],
 )
 def test_growth_is_refused_before_anything_changes(
-    make: Callable[[], Scene], topic: str, count: int, error: type[KStreamsError], message: str
+    make: Callable[[], Scene], topic: str, count: int | str, error: type[KStreamsError], message: str
 ) -> None:
     scene = make()
     before = {name: len(scene.kafka.partitions(name)) for name in scene.kafka.topics()}
