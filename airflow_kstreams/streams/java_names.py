@@ -64,7 +64,6 @@ _NO_STANDBY = "tasks run on Spark's executors, which hold no state between runs;
 SETTINGS_OF_STREAMS: Mapping[str, str] = {
     "application.id": "it is given beside the settings: application_id, or --application-id",
     "application.server": "there are no interactive queries; leave it out",
-    "acceptable.recovery.lag": _NO_STANDBY,
     "bootstrap.servers": _CLIENT,
     "client.id": _CLIENT,
     "security.protocol": _CLIENT,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from airflow_kstreams.streams.entry_keys import EntryKeys
+
 
 class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One connected component of the topology.
@@ -22,6 +24,8 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         folded by.
     :param store_serdes: changelog topic -> the serdes of its store's keys and values, in words.
     :param copartitioned: groups of source topics that must have equal partition counts.
+    :param entry_keys: changelog topic -> what is known of its entries' keys; empty in plans of earlier
+        versions.
     """
 
     id: int
@@ -33,6 +37,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     copartitioned: tuple[tuple[str, ...], ...] = ()
     state_kinds: dict[str, str] = {}
     store_serdes: dict[str, str] = {}
+    entry_keys: dict[str, EntryKeys] = {}
 
 
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -190,6 +190,11 @@ class ApplicationSettings:
         "groups than those with their state: begin fails, or only warns. Set warn only if the producers "
         "place keys in another way and each stays in its group.",
     )
+    acceptable_recovery_lag: int = _setting(
+        10_000,
+        doc="How many changelog records each new processor may lack when a run takes over from the ones that "
+        "were there; that run's begin copies them. Kafka Streams' name and default.",
+    )
     settle_ms: int = _setting(
         5_000,
         doc="Milliseconds begin waits for the last stable offset to reach the high watermark it first read: "

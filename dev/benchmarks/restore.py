@@ -26,6 +26,7 @@ from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state.files.checkpoint import StateOwner
 from dev.benchmarks.publish import Message, create_topics, publish
 
 APPLICATION_ID = "bench-restore"
@@ -108,7 +109,8 @@ def _measure_here(bootstrap: str, storage: Storage, keys: int, folder: str) -> M
         progress=TaskProgress(),
     )
     admin = cluster.admin()
-    state = TaskState(task, topology_hash="bench", admin=admin, settings=settings, clock=clock)
+    owner = StateOwner(application_id=settings.application_id, task_id="0_0", topology_hash="bench", tasks=1)
+    state = TaskState(task, owner=owner, admin=admin, settings=settings, clock=clock)
     started = time.monotonic()
     restored = restore_stores(task, state, cluster, admin, settings, clock)
     seconds = time.monotonic() - started

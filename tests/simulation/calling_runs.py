@@ -55,6 +55,7 @@ class CallingRuns:
     :param arrivals: at most two partitions a topic.
     :param before: is told the number of each run before it begins, from 0 on.
     :param outputs: topics of the user's that it writes.
+    :param run_ids: of the runs.
     """
 
     def __init__(
@@ -66,13 +67,15 @@ class CallingRuns:
         outputs: Sequence[str] = ("out",),
         settings: Mapping[str, object] | None = None,
         before: Callable[[int], None] = lambda number: None,
+        run_ids: Sequence[str] = RUNS,
     ) -> None:
         self._before = before
+        self._run_ids = run_ids
         self._topology = topology
         self._arrivals = arrivals
-        self._calls = calls
+        self.calls = calls
         self._outputs = outputs
-        self._settings = ApplicationSettings.parse(
+        self.settings = ApplicationSettings.parse(
             _APPLICATION,
             {
                 "processing.guarantee": "exactly_once",
@@ -94,13 +97,13 @@ class CallingRuns:
     def run(self) -> Left:
         """Play the runs, each process again if it died, and return what they leave."""
         with one_after_the_other():
-            for number, run_id in enumerate(RUNS):
+            for number, run_id in enumerate(self._run_ids):
                 self._before(number)
                 for topic, arriving in self._arrivals.items():
                     for partition, key, value, timestamp_ms in arriving[number]:
                         self.kafka.append(topic, value, key, partition=partition, timestamp_ms=timestamp_ms)
                 for process in (self._drive, self._finish):
-                    self._until_done(partial(process, run_id))
+                    self.until_done(partial(process, run_id))
         return self._left()
 
     def _left(self) -> Left:
@@ -126,7 +129,8 @@ class CallingRuns:
         reader.close()
         return Left(outputs=outputs, state=state, committed=committed)
 
-    def _until_done(self, body: Callable[[int], None]) -> None:
+    def until_done(self, body: Callable[[int], None]) -> None:
+        """Let a process do something, and another one do it again if it dies."""
         for try_number in (1, 2):
             try:
                 body(try_number)
@@ -136,7 +140,7 @@ class CallingRuns:
         raise AssertionError("only one process dies")
 
     def _coordinator(self, name: str) -> Coordinator:
-        return Coordinator(self._calls.process(self.kafka, name), self._settings, clock=self.kafka.clock)
+        return Coordinator(self.calls.process(self.kafka, name), self.settings, clock=self.kafka.clock)
 
     def _drive(self, run_id: str, try_number: int) -> None:
         coordinator = self._coordinator(f"driver {run_id}")
@@ -159,8 +163,8 @@ class CallingRuns:
                     assignment=TaskAssignment(
                         task_id=task_id, run_id=slice_.run_id, generation=slice_.generation
                     ),
-                    cluster=self._calls.process(self.kafka, f"task {task_id}, {slice_.run_id}"),
-                    settings=self._settings,
+                    cluster=self.calls.process(self.kafka, f"task {task_id}, {slice_.run_id}"),
+                    settings=self.settings,
                     clock=self.kafka.clock,
                     make_caller=lambda stations: SeededCaller(stations, seed=next(self._seeds)),
                 ),

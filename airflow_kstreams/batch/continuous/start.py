@@ -144,7 +144,7 @@ def _begin_claimed(
         run_id=request.run_id,
         generation=request.generation,
         plan=msgspec.structs.replace(
-            run_plan(session, request, ledger, ground.topics),
+            run_plan(session, request, ledger, ground.topics, warnings=ground.warnings),
             placements=placements(plan, ground.topics.grouped),
         ),
     )

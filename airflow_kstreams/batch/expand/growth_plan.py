@@ -89,7 +89,7 @@ def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPl
     :raises KafkaClientError: the broker does not answer.
     """
     ledger = session.read_ledger(wait_ms=0)
-    plan = _topology(session, ledger)
+    plan = last_topology(session, ledger)
     sub = _reader(plan, topic)
     recorded = ledger.assignment
     now = check_topics(session.admin, plan, session.settings, recorded=recorded)
@@ -99,7 +99,7 @@ def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPl
             f"topic {topic} has {before} partitions, and a topic never loses any: {count} was asked for",
             fix=f"ask for more than {before}",
         )
-    prior = _prior(session, plan, ledger, now.counts)
+    prior = prior_runs(session, plan, ledger, now.counts)
     _refuse_other_kind(topic, without_ruled_out(plan, now.grouped, prior)[sub.id].grown.get(topic), count)
     would_be = {**now.found, topic: dataclasses.replace(now.found[topic], partitions=count)}
     after = group_found(session.admin, plan, session.settings, would_be, recorded=recorded)
@@ -137,7 +137,7 @@ def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPl
     )
 
 
-def _topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
+def last_topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
     """Return the topology of the last run.
 
     :raises ConfigError: there is none, or it has a partition grouper of its user's own.
@@ -187,9 +187,13 @@ def _reader(plan: TopologyPlan, topic: str) -> SubtopologyPlan:
     )
 
 
-def _prior(
+def prior_runs(
     session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger, counts: Mapping[str, int]
 ) -> PriorRuns:
+    """Return what earlier runs left, as far as it can be seen without waiting.
+
+    :param counts: partition count of every source topic.
+    """
     folded = unless_void(session.read_metadata(plan, wait_ms=0), ledger)
     return dataclasses.replace(
         recall(plan, folded, ledger), committed=session.committed_so_far(_partitions(counts))

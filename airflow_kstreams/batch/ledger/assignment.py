@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
+from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 
 
@@ -19,6 +20,9 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     :param grown: the source topics that have gained partitions since their producers began.
     :param boundaries: partitions that wait for their ancestors, ``topic-partition`` -> number of the ancestor
         -> the offset that must be committed of it first.
+    :param processors: how keys find their group, once there are more groups than there were partitions at
+        first; None before.
+    :param moved_from: changelogs that hold entries still whose keys have moved to another group.
     """
 
     partitions: dict[str, int]
@@ -28,6 +32,8 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     store_serdes: dict[str, str] = {}
     grown: dict[str, GrownTopic] = {}
     boundaries: dict[str, dict[int, int]] = {}
+    processors: Processors | None = None
+    moved_from: tuple[str, ...] = ()
 
     @property
     def by_group(self) -> Groups:

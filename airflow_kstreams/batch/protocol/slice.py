@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
@@ -92,6 +93,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
         they had first, and among how many the run places keys, by linear hashing.
     :param waiting: partitions that wait for their ancestors, so that their start is their stop: the end of
         what may be looked at meanwhile, ``topic-partition`` -> offset.
+    :param processors: subtopology id as text -> how keys find their task, where there are more tasks than
+        there were partitions at first.
     """
 
     topology: TopologyPlan
@@ -115,6 +118,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     grown: dict[str, dict[str, GrownTopic]] = {}
     placements: dict[str, tuple[int, int]] = {}
     waiting: dict[str, int] = {}
+    processors: dict[str, Processors] = {}
 
     @property
     def task_ids(self) -> tuple[str, ...]:

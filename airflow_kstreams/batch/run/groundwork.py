@@ -29,6 +29,7 @@ from airflow_kstreams.batch.run.offsets import find_vanished, start_of
 from airflow_kstreams.batch.run.own_topics import KnownTopics, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.parked import (
     beside_offsets,
+    parked_by_either,
     parked_left,
     parking_partitions,
     refuse_orphaned,
@@ -36,6 +37,7 @@ from airflow_kstreams.batch.run.parked import (
 from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
+from airflow_kstreams.batch.run.takeover import take_over
 from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -60,6 +62,8 @@ class Groundwork:
     :param known: internal topics of earlier runs.
     :param changelogs: where they start and end.
     :param parked: what earlier runs left parked.
+    :param taken_over: subtopologies that have more processors from this start on.
+    :param warnings: what a person should look at.
     """
 
     topics: SourceTopics
@@ -69,6 +73,8 @@ class Groundwork:
     known: KnownTopics
     changelogs: ChangelogLogs
     parked: Parked
+    taken_over: frozenset[int] = frozenset()
+    warnings: tuple[str, ...] = ()
 
 
 def lay_groundwork(
@@ -118,14 +124,24 @@ def lay_groundwork(
     parked = left_parked({**committed, **(session.committed(others) if others else {})})
     refuse_orphaned(ledger, plan, topics.grouped, parked)
     prior = with_committed(prior, committed, plan, topics.topic_ids)
+    topics = dataclasses.replace(topics, grouped=without_ruled_out(plan, topics.grouped, prior))
+    taken = take_over(session, plan, topics, committed)
+    if taken.expansions:
+        topics = taken.topics
+        check_keys(plan, topics.partitions, topics.tasks)
+        tasks = topics.tasks_of(plan.changelogs)
+        changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, tasks)
+        parked = parked_by_either(plan, parked, taken.expansions)
     return Groundwork(
-        topics=dataclasses.replace(topics, grouped=without_ruled_out(plan, topics.grouped, prior)),
+        topics=topics,
         partitions=partitions,
         committed=committed,
         prior=prior,
         known=known,
         changelogs=changelogs,
         parked=parked,
+        taken_over=frozenset(taken.expansions),
+        warnings=taken.warnings,
     )
 
 
@@ -202,6 +218,11 @@ def run_plan(
         groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
         warnings=_first_few(warnings),
         grown={str(sub): dict(entry.grown) for sub, entry in topics.grouped.items() if entry.grown},
+        processors={
+            str(sub): entry.processors
+            for sub, entry in topics.grouped.items()
+            if entry.processors is not None
+        },
         changelog_ids=topics.changelog_ids,
         dag_id=request.dag_id,
         autostop_at=session.settings.autostop_at,

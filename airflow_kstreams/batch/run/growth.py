@@ -22,6 +22,7 @@ from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitio
 from airflow_kstreams.batch.protocol.slice import partition_named
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
+from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import (
     LINEAR,
     GrownTopic,
@@ -139,12 +140,22 @@ def grown_groups(
             grown[topic] = GrownTopic(history, kinds)
     if not grown:
         return GroupedPartitions(partitions=partitions)
-    groups = _groups(partitions, grown)
-    return GroupedPartitions(
+    found = GroupedPartitions(
         partitions=partitions,
-        groups=() if groups == equal_ids(partitions) else groups,
         grown=grown,
         boundaries={} if before is None else dict(before.boundaries),
+        moved_from=() if before is None else before.moved_from,
+    )
+    return with_processors(found, None if before is None else before.processors)
+
+
+def with_processors(entry: GroupedPartitions, processors: Processors | None) -> GroupedPartitions:
+    """Return a subtopology's partitions, grouped for so many processors; as many as there were partitions at
+    first if None.
+    """
+    groups = _groups(entry.partitions, entry.grown, processors)
+    return msgspec.structs.replace(
+        entry, groups=() if groups == equal_ids(entry.partitions) else groups, processors=processors
     )
 
 
@@ -274,17 +285,20 @@ def _ruled_out(topic: str, before: GroupedPartitions | None) -> set[GrowthKind]:
     return {*fitting_kinds(growth.history)} - {*growth.kinds}
 
 
-def _groups(partitions: Mapping[str, int], grown: Mapping[str, GrownTopic]) -> Groups:
+def _groups(
+    partitions: Mapping[str, int], grown: Mapping[str, GrownTopic], processors: Processors | None
+) -> Groups:
     histories = {
         topic: grown[topic].history if topic in grown else (count,) for topic, count in partitions.items()
     }
-    groups: list[dict[str, tuple[int, ...]]] = [{} for _ in range(max(h[0] for h in histories.values()))]
+    count = max(h[0] for h in histories.values()) if processors is None else processors.count
+    groups: list[dict[str, tuple[int, ...]]] = [{} for _ in range(count)]
     for topic, history in sorted(histories.items()):
         # With as many processors as there were partitions, every kind of growth gives the same.
-        kind = fitting_kinds(history)[0]
+        kind = fitting_kinds(history)[0] if processors is None else processors.kind
         for number in range(history[-1]):
-            group = groups[processor_of(number, history, kind, history[0])]
-            group[topic] = (*group.get(topic, ()), number)
+            at = processor_of(number, history, kind, history[0] if processors is None else count)
+            groups[at][topic] = (*groups[at].get(topic, ()), number)
     return tuple(groups)
 
 

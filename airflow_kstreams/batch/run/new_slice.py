@@ -81,7 +81,13 @@ def build_slice(
         clock=session.clock,
         comes_again=frozen.kept_ms is None,
     )
-    warnings = (*held_back, *frozen.warnings, *_expired(prior, begun), *_set_back(plan, prior, begun))
+    warnings = (
+        *held_back,
+        *frozen.warnings,
+        *ground.warnings,
+        *_expired(prior, begun),
+        *_set_back(plan, prior, begun),
+    )
     slice_ = Slice(
         run_id=request.run_id,
         generation=request.generation,
@@ -98,7 +104,7 @@ def build_slice(
         ),
         inputs=inputs,
     )
-    if empty:
+    if empty and not ground.taken_over:
         assignment = first_assignment(ledger.assignment, plan, frozen.grouped, run_id=request.run_id)
     else:
         assignment = next_assignment(ledger.assignment, frozen.grouped, run_id=request.run_id)

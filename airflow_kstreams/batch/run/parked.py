@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.moving.expansion import Expansion
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.parked import Parked, may_park, parked_total, retry_nodes, retry_topic
 from airflow_kstreams.streams.errors import OrphanedRecordsError
@@ -79,6 +80,20 @@ def beside_offsets(
             known = {node: count for node, count in counts.items() if count is not None}
             for tp in partitions_in(group):
                 found[tp] = known if len(known) == len(counts) else None
+    return found
+
+
+def parked_by_either(plan: TopologyPlan, parked: Parked, expansions: Mapping[int, Expansion]) -> Parked:
+    """Return what is parked once records have moved with their keys: of a processor that had some, and of
+    those that took keys from it, it is not known how many they have now.
+    """
+    found = {node: dict(by_group) for node, by_group in parked.items()}
+    for sub, expansion in expansions.items():
+        for node in retry_nodes(plan.application_id, plan.subtopology(sub).changelogs.values()):
+            by_group = found.get(node, {})
+            for source, added in expansion.sources.items():
+                if source in by_group:
+                    by_group.update(dict.fromkeys((source, *added)))
     return found
 
 

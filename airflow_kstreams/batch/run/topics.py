@@ -229,14 +229,22 @@ def group_found(
     )
     for changelog, subtopology in plan.changelogs.items():
         if changelog in found:
-            _refuse_other_count(plan, changelog, found[changelog], len(grouped[subtopology].by_group))
+            recorded_ids = bound[subtopology].changelogs if subtopology in bound else {}
+            known = recorded_ids.get(changelog) == found[changelog].topic_id
+            tasks = len(grouped[subtopology].by_group)
+            _refuse_other_count(plan, changelog, found[changelog], tasks, more=known)
     return CheckedTopics(found, counts, grouped, bound)
 
 
 def _refuse_other_count(
-    plan: TopologyPlan, changelog: str, description: TopicDescription, tasks: int
+    plan: TopologyPlan, changelog: str, description: TopicDescription, tasks: int, *, more: bool
 ) -> None:
-    if description.partitions != tasks:
+    """Refuse a changelog in which some task has no partition, or state that no task would read.
+
+    :param more: whether it may have more partitions: earlier runs have recorded the tasks that it is of, so
+        that others are for processors to come.
+    """
+    if description.partitions != tasks and not (more and description.partitions > tasks):
         raise TopologyError(
             f"changelog {changelog} has {description.partitions} partitions, but subtopology "
             f"{plan.changelogs[changelog]} has {tasks} tasks: their number was fixed by its first run",

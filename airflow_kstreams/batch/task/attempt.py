@@ -13,6 +13,7 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.metrics.meter import TaskMeter
+from airflow_kstreams.batch.moving.homes import Homes
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
@@ -35,6 +36,7 @@ from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
+from airflow_kstreams.streams.state.files.checkpoint import StateOwner
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +157,13 @@ class TaskAttempt:
         self._clients.callback(task.stop_calls)
         state_files = TaskState(
             task,
-            topology_hash=slice_.plan.topology.topology_hash,
+            owner=StateOwner(
+                application_id=self._settings.application_id,
+                task_id=str(self._task_id),
+                topology_hash=slice_.plan.topology.topology_hash,
+                tasks=slice_.plan.tasks[str(self._task_id.subtopology)],
+            ),
+            homes=self._homes(slice_),
             admin=admin,
             settings=self._settings,
             clock=self._clock,
@@ -240,6 +248,12 @@ class TaskAttempt:
         failures.refuse_replaced(changelogs)
         return restored
 
+    def _homes(self, slice_: Slice) -> Homes | None:
+        """Return which entries of its changelogs are the task's; None where all are."""
+        processors = slice_.plan.processors.get(str(self._task_id.subtopology))
+        plan = slice_.plan.topology.subtopology(self._task_id.subtopology)
+        return None if processors is None else Homes(processors, plan.entry_keys)
+
     def _reader(self) -> ReaderPort:
         reader = self._cluster.reader(group_id=self._settings.application_id)
         self._clients.callback(reader.close)
@@ -278,6 +292,7 @@ class TaskAttempt:
                 dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
                 pause=self._clock.sleep,
                 grown=slice_.plan.grown.get(str(self._task_id.subtopology), {}),
+                processors=slice_.plan.processors.get(str(self._task_id.subtopology)),
                 looked_at=share.looked_at,
                 make_caller=self._setup.make_caller,
             ),

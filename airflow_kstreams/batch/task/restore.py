@@ -1,5 +1,8 @@
 """Restoring a task's stores: from their local files as far as a checkpoint goes, then from their changelogs.
 
+Entries whose keys have moved to another processor stay in the changelog of the one that had them, and are
+left out (:mod:`airflow_kstreams.batch.moving.homes`).
+
 Only called after ``init_transactions`` settled what an older attempt of the task left open. The changelog
 partition has no other writer, so its high watermark is final and every committed record below it is visible.
 """
@@ -73,7 +76,8 @@ def restore_stores(
         passed = sum(read.positions.values())
         for fetched in read:
             size_bytes = sum(
-                stores[partition].restore_batch(records) for partition, records in fetched.items()
+                stores[partition].restore_batch(state.own(partition, records))
+                for partition, records in fetched.items()
             )
             restored |= {partition: records[-1].offset() + 1 for partition, records in fetched.items()}
             before, passed = passed, sum(read.positions.values())

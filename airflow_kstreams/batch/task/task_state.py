@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from airflow_kstreams.batch.moving.homes import Homes
 from airflow_kstreams.streams.errors import StateStoreError
-from airflow_kstreams.streams.ports import AdminPort, Clock, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, Clock, Record, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.files.checkpoint import (
@@ -34,7 +35,8 @@ class TaskState:
     attempt.
 
     :param task: its stores are not open yet.
-    :param topology_hash: of the topology that the run began with.
+    :param owner: whose the files are; those of another owner are not used.
+    :param homes: which entries of its changelogs are its own; None where all are.
     :param scratch: where to put files that need not last.
     """
 
@@ -42,13 +44,15 @@ class TaskState:
         self,
         task: StreamTask,
         *,
-        topology_hash: str,
+        owner: StateOwner,
+        homes: Homes | None = None,
         admin: AdminPort,
         settings: ApplicationSettings,
         clock: Clock,
         scratch: Path | None = None,
     ) -> None:
         self._admin = admin
+        self._homes = homes
         self._clock = clock
         self._stores = {
             name: store for name, store in task.stores.items() if isinstance(store, PersistentStore)
@@ -61,9 +65,6 @@ class TaskState:
         root = Path(settings.state_dir)
         if self._stores and not self._keeps:
             root = self._temporary = Path(tempfile.mkdtemp(prefix="kstreams-state-", dir=scratch))
-        owner = StateOwner(
-            application_id=settings.application_id, task_id=str(task.task_id), topology_hash=topology_hash
-        )
         self._local = LocalState(root, owner, self._stores)
         self._topic_ids: dict[str, str] = {}
 
@@ -102,6 +103,12 @@ class TaskState:
         return {
             partition: opened.get(name, starts[partition]) for name, partition in self._changelogs.items()
         }
+
+    def own(self, partition: TopicPartition, records: Sequence[Record]) -> Sequence[Record]:
+        """Return the records of a changelog partition of the task that are of keys that it still has."""
+        if self._homes is None:
+            return records
+        return self._homes.at_home(partition.topic, records, partition.partition)
 
     def keep(self, ends: Mapping[TopicPartition, int]) -> None:
         """Leave the files to the next run, after the last commit. A failure costs the next run a replay only.

@@ -118,11 +118,12 @@ def retry_store(node: str) -> str:
     return f"{node}{RETRY_ENDING}"
 
 
-def retry_spec(node: str, keys: Serde, values: Serde) -> RetryStoreSpec:
+def retry_spec(node: str, keys: Serde, values: Serde, *, keys_changed: bool) -> RetryStoreSpec:
     """Return the store of what a node parks.
 
     :param keys: serde of the keys that the node gets.
     :param values: serde of their values.
+    :param keys_changed: as ``RetryStoreSpec`` has it.
     """
     return RetryStoreSpec(
         name=retry_store(node),
@@ -131,6 +132,7 @@ def retry_spec(node: str, keys: Serde, values: Serde) -> RetryStoreSpec:
         cached=False,
         input_keys=keys,
         input_values=values,
+        keys_changed=keys_changed,
     )
 
 

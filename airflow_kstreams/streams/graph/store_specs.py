@@ -113,10 +113,12 @@ class RetryStoreSpec(StoreSpec):
 
     :param input_keys: serde of the keys that the node gets.
     :param input_values: serde of the values that the node gets.
+    :param keys_changed: whether the node may get other keys than those of the records that were consumed.
     """
 
     input_keys: Serde
     input_values: Serde
+    keys_changed: bool = True
 
     #: Kind of store.
     type: ClassVar[str] = "retry"

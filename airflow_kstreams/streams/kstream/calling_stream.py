@@ -347,7 +347,7 @@ class CallingStream:
         option, of = "RetryPolicy(key_serde)", f"{call}(retry=)"
         keys = graph.serde("key", retry.key_serde, known, of, option=option)
         values = graph.serde("value", retry.value_serde, known, of, option=option.replace("key", "value"))
-        return retry_spec(name, keys, values)
+        return retry_spec(name, keys, values, keys_changed=self._known.key_changed)
 
     def _new(self, known: KnownStream) -> Self:
         """Return a stream of the same kind further down: a windowed one stays windowed."""

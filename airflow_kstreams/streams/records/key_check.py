@@ -5,6 +5,10 @@ put it into its partition, at any count of the topic's history, is ruled out. Wh
 topic's producers place keys in a way that parts them from their state, and the task fails before that is
 touched.
 
+Where processors were added, a key may still lie in a partition of the task that had it before, if a producer
+went on with the counts it knew. What that task would do with it, it would do without the key's state, so it
+fails, too.
+
 Invariant: what is possible is what all keys that were looked at allow. A key that was seen in its partition
 excludes nothing more, so it is not looked at again.
 """
@@ -15,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.partitioning.murmur2 import key_hash
+from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, GrowthKind, places
 from airflow_kstreams.streams.ports import Record, TopicPartition
 
@@ -31,14 +36,25 @@ class KeyCheck:
     :param grown: by real name.
     :param partition_bytes: of the topics in which not all bytes of a key decide its partition.
     :param task_id: of the task, for messages.
+    :param group: the task's partition group.
+    :param processors: how keys find their task; None where a partition's keys have one task whatever they
+        are.
     """
 
     def __init__(
-        self, grown: Mapping[str, GrownTopic], partition_bytes: Mapping[str, PartitionBytes], *, task_id: str
+        self,
+        grown: Mapping[str, GrownTopic],
+        partition_bytes: Mapping[str, PartitionBytes],
+        *,
+        task_id: str,
+        group: int,
+        processors: Processors | None = None,
     ) -> None:
         self._grown = grown
         self._partition_bytes = partition_bytes
         self._task_id = task_id
+        self._group = group
+        self._processors = processors
         self._possible = {topic: set(growth.kinds) for topic, growth in grown.items()}
         self._seen: dict[TopicPartition, set[bytes]] = {}
 
@@ -75,6 +91,7 @@ class KeyCheck:
         allowing = {kind for kind in possible if partition.partition in places(hashed, growth.history, kind)}
         if allowing:
             self._possible[partition.topic] = allowing
+            self._refuse_other_home(growth, partition, offset, hashed)
             return
         counts = " -> ".join(map(str, growth.history))
         expected = "; ".join(
@@ -92,4 +109,20 @@ class KeyCheck:
             "multiples only, or use the LinearHashPartitioner; see whether the topic began with "
             f"{growth.history[0]} partitions (initial.partitions); or go through repartition(n), then start "
             "over with empty state",
+        )
+
+    def _refuse_other_home(
+        self, growth: GrownTopic, partition: TopicPartition, offset: int, hashed: int
+    ) -> None:
+        """Refuse a key whose state is another task's since processors were added."""
+        home = self._group if self._processors is None else self._processors.of_hash(hashed)
+        if home == self._group:
+            return
+        other = f"{self._task_id.rpartition('_')[0]}_{home}"
+        raise TopologyError(
+            f"task {self._task_id}: the key of {partition}@{offset} has its state with task {other} since "
+            f"processors were added; its producer placed it as if {partition.topic} had not grown to "
+            f"{growth.history[-1]} partitions",
+            fix="send the record again by a producer that knows all partitions, then step over it: set the "
+            f"committed offset of {partition} to {offset + 1} (reset --from-file)",
         )

@@ -147,7 +147,13 @@ class StreamTask:
         self._key_check: KeyCheck | None = None
         if environment.grown:
             partition_bytes = partition_bytes_of(topology, subtopology, settings.application_id)
-            self._key_check = KeyCheck(environment.grown, partition_bytes, task_id=str(task_id))
+            self._key_check = KeyCheck(
+                environment.grown,
+                partition_bytes,
+                task_id=str(task_id),
+                group=task_id.group,
+                processors=environment.processors,
+            )
         for partition, left in times.items():
             for clock in self._bound.clocks:
                 clock.advance(partition.topic, left.stream_time_ms)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
@@ -36,6 +37,7 @@ class TaskEnvironment:
     :param dead_letter_bytes: the largest record that the dead-letter topic takes.
     :param pause: waits for some seconds, when there is nothing else to do.
     :param grown: topics that have gained partitions, real names; their keys are looked at.
+    :param processors: how keys find their task, where there are more tasks than there were partitions.
     :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
@@ -49,3 +51,4 @@ class TaskEnvironment:
     looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     make_caller: MakeCaller | None = None
     placements: Mapping[str, int] = field(default_factory=dict)
+    processors: Processors | None = None

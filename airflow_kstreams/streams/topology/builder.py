@@ -181,7 +181,10 @@ class TopologyBuilder:
         )
         checked_options(what, options, name)
         check_async_processor_def(processor_def, what, call_site(), threads=threads)
-        store = _retry_spec(name, retry) if retry is not None and options.parks else None
+        store = None
+        if retry is not None and options.parks:
+            sources_only = all(isinstance(self._nodes.get(parent), SourceNode) for parent in parents)
+            store = _retry_spec(name, retry, keys_changed=not sources_only)
         operator = CallingProcessorOperator(definition=processor_def, calls=options)
         self.add_operator(name, operator, *parents)
         return self if store is None else self.add_state_store(store, name)
@@ -369,9 +372,10 @@ def _with_expiry(nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec]) -> 
     return tuple(result.values())
 
 
-def _retry_spec(name: str, retry: RetryPolicy) -> StoreSpec:
+def _retry_spec(name: str, retry: RetryPolicy, *, keys_changed: bool) -> StoreSpec:
     """Return the store of what a processor parks.
 
+    :param keys_changed: whether it may get other keys than those of the records that were consumed.
     :raises TopologyError: a serde is missing.
     """
     if retry.key_serde is None or retry.value_serde is None:
@@ -380,7 +384,7 @@ def _retry_spec(name: str, retry: RetryPolicy) -> StoreSpec:
             f"processor {name!r} at {call_site()} has a retry topic, and its RetryPolicy no {missing}",
             fix=f"give RetryPolicy({missing}=...): what the node gets is kept in it",
         )
-    return retry_spec(name, retry.key_serde, retry.value_serde)
+    return retry_spec(name, retry.key_serde, retry.value_serde, keys_changed=keys_changed)
 
 
 def _check_topic(name: str, what: str, site: CallSite) -> None:

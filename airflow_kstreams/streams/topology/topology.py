@@ -34,6 +34,7 @@ from airflow_kstreams.streams.picture.svg import to_svg
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import check_application_id
+from airflow_kstreams.streams.topology.entry_keys import entry_keys
 
 __all__ = ["Subtopology", "Topology"]
 
@@ -278,6 +279,11 @@ class Topology:
                 if store.logged
             },
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
+            entry_keys={
+                self.changelog_topic(store.name, application_id): entry_keys(store, sub, internal)
+                for store in sub.stores
+                if store.logged
+            },
         )
 
 

@@ -28,7 +28,7 @@ from tests.support.crash import Crash
 from tests.support.topology.crashing_files import let_go_of_locks
 from tests.support.topology.records import FakeRecord
 
-OWNER = StateOwner(application_id="app", task_id="0_1", topology_hash="h")
+OWNER = StateOwner(application_id="app", task_id="0_1", topology_hash="h", tasks=2)
 SPEC = StoreSpec(name="totals", key_serde=serdes.string(), value_serde=serdes.json(), storage="rocksdb")
 RETENTION_MS = 1_000
 

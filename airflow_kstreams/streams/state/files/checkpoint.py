@@ -19,7 +19,7 @@ import msgspec
 log = logging.getLogger(__name__)
 
 #: Of the file's layout.
-VERSION = 1
+VERSION = 2
 
 
 class StoreCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,11 +36,15 @@ class StoreCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose state it is."""
+    """Whose state it is.
+
+    :param tasks: how many tasks its subtopology has.
+    """
 
     application_id: str
     task_id: str
     topology_hash: str
+    tasks: int
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from airflow_kstreams.streams.ports import Fetched, TopicConfigs, TopicDescripti
 from airflow_kstreams.streams.processor.processor import Processor
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state.files.checkpoint import StateOwner
 from airflow_kstreams.streams.state.stores.state_store import restore_each
 from tests.support.kafka.printed_commands import printed_commands
 from tests.support.topology.records import FakeRecord
@@ -137,7 +138,8 @@ class Scene:
             progress=TaskProgress(),
         )
         logs: Any = self.logs
-        state = TaskState(task, topology_hash="h", admin=logs, settings=self.settings, clock=self.logs.clock)
+        owner = StateOwner(application_id="app", task_id="0_3", topology_hash="h", tasks=4)
+        state = TaskState(task, owner=owner, admin=logs, settings=self.settings, clock=self.logs.clock)
         try:
             restored = restore_stores(task, state, logs, logs, self.settings, self.logs.clock)
         except BaseException:

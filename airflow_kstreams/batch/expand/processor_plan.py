@@ -1,0 +1,247 @@
+"""What it would mean for a subtopology with state to have more processors, and how far that has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.expand.growth_plan import last_topology, prior_runs
+from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.moving.expansion import (
+    Expansion,
+    catch_up_group,
+    live,
+    positions_of,
+    sources_of,
+    under_way,
+)
+from airflow_kstreams.batch.moving.state_copy import CopyWork
+from airflow_kstreams.batch.run.groundwork import without_ruled_out
+from airflow_kstreams.batch.run.more_processors import expanded, read_by, refuse_unfit
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.expand_commands import abort_command, expand_command
+from airflow_kstreams.streams.partitioning.processors import Processors
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedSource:
+    """How far one changelog of one source is copied.
+
+    :param changelog: the source's partition of it.
+    :param added: the new processors that take keys from the source.
+    :param position: T2; None before the first step.
+    :param end: T1.
+    :param copied: entries that were written for the new processors, deletions among them.
+    :param copied_bytes: their size.
+    :param begun_ms: when it began, epoch milliseconds; 0 before the first step.
+    :param stepped_ms: when its last step was made.
+    """
+
+    changelog: TopicPartition
+    added: tuple[int, ...]
+    position: int | None
+    end: int
+    copied: int = 0
+    copied_bytes: int = 0
+    begun_ms: int = 0
+    stepped_ms: int = 0
+
+    @property
+    def lag(self) -> int:
+        """How many offsets lie between T2 and T1."""
+        return self.end - (self.position or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorPlan:
+    """More processors for a subtopology.
+
+    :param application_id: the application.
+    :param sub: the subtopology's plan.
+    :param entry: its partition groups as they are recorded.
+    :param after: the processors that it is to have; None if it has so many already.
+    :param reads: S1: the partitions that the new ones will read.
+    :param sources: how far the state is copied.
+    :param begun: whether the expansion has been asked for already.
+    """
+
+    application_id: str
+    sub: SubtopologyPlan
+    entry: GroupedPartitions
+    after: Processors | None
+    reads: tuple[TopicPartition, ...] = ()
+    sources: tuple[CopiedSource, ...] = ()
+    begun: bool = False
+
+    @property
+    def before(self) -> int:
+        """How many processors there are."""
+        return len(self.entry.by_group)
+
+    @property
+    def works(self) -> list[CopyWork]:
+        """What is to be copied, by source."""
+        if self.after is None:
+            return []
+        return [
+            CopyWork(sub=self.sub, entry=self.entry, after=self.after, source=source)
+            for source in sorted(sources_of(self.after, self.before))
+        ]
+
+
+def plan_processors(session: CoordinatorSession, subtopology: int | None, count: int) -> ProcessorPlan:
+    """Work out what it would mean that a subtopology has so many processors.
+
+    :param subtopology: its id; None where only one keeps state.
+    :raises ConfigError: the application has no run yet, or no such subtopology; or another expansion of it is
+        under way.
+    :raises TopologyError: it cannot have so many, or a store cannot follow its keys.
+    :raises KafkaClientError: the broker does not answer.
+    """
+    ledger = session.read_ledger(wait_ms=0)
+    plan = last_topology(session, ledger)
+    sub = _chosen(plan, subtopology)
+    entry = _entry(session, plan, ledger, sub)
+    if count == len(entry.by_group):
+        return ProcessorPlan(application_id=plan.application_id, sub=sub, entry=entry, after=None)
+    after = expanded(plan, sub, entry, count)
+    refuse_unfit(plan, sub)
+    offsets = catch_up_offsets(session, sub, entry)
+    found = under_way(offsets, entry)
+    if found is not None and found.after != after:
+        raise ConfigError(
+            f"subtopology {sub.id} of application {plan.application_id!r} is on its way to "
+            f"{found.after.count} processors, not to {count}",
+            fix=f"go on with {expand_command(plan.application_id, sub.id, found.after.count)}; or give that "
+            f"up first: {abort_command(plan.application_id)}",
+        )
+    return ProcessorPlan(
+        application_id=plan.application_id,
+        sub=sub,
+        entry=entry,
+        after=after,
+        reads=tuple(read_by(entry, after)),
+        sources=tuple(copied_sources(session, sub, entry, after, offsets)),
+        begun=found is not None,
+    )
+
+
+def expansions(session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger) -> list[ProcessorPlan]:
+    """Return the expansions that are under way.
+
+    :param plan: of the last run.
+    """
+    entries = {} if ledger.assignment is None else ledger.assignment.subtopologies
+    found: list[ProcessorPlan] = []
+    for sub in plan.subtopologies:
+        entry = entries.get(str(sub.id))
+        if entry is None or not entry.grown:
+            continue
+        offsets = catch_up_offsets(session, sub, entry)
+        expansion = under_way(offsets, entry)
+        if expansion is not None:
+            found.append(
+                ProcessorPlan(
+                    application_id=plan.application_id,
+                    sub=sub,
+                    entry=entry,
+                    after=expansion.after,
+                    reads=tuple(read_by(entry, expansion.after)),
+                    sources=tuple(copied_sources(session, sub, entry, expansion.after, offsets)),
+                    begun=True,
+                )
+            )
+    return found
+
+
+def catch_up_offsets(
+    session: CoordinatorSession, sub: SubtopologyPlan, entry: GroupedPartitions
+) -> Mapping[TopicPartition, CommittedOffset]:
+    """Return how far the state of a subtopology is copied, in this expansion or an earlier one."""
+    group = catch_up_group(session.application_id)
+    reader = session.cluster.reader(group_id=group, isolation="read_uncommitted")
+    try:
+        return reader.committed(positions_of(sub, range(len(entry.by_group))))
+    finally:
+        reader.close()
+
+
+def copied_sources(
+    session: CoordinatorSession,
+    sub: SubtopologyPlan,
+    entry: GroupedPartitions,
+    after: Processors,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> list[CopiedSource]:
+    """Return how far each changelog of each source is copied.
+
+    :param offsets: of the catch-up.
+    """
+    sources = sources_of(after, len(entry.by_group))
+    partitions = positions_of(sub, sorted(sources))
+    ends = session.admin.end_offsets(partitions, isolation="read_committed")
+    found: list[CopiedSource] = []
+    for tp in partitions:
+        told: Expansion | None = live(offsets.get(tp), entry, tp.topic)
+        found.append(
+            CopiedSource(
+                changelog=tp,
+                added=tuple(sources[tp.partition]),
+                position=None if told is None else offsets[tp].offset,
+                end=ends[tp],
+                copied=0 if told is None else told.copied,
+                copied_bytes=0 if told is None else told.copied_bytes,
+                begun_ms=0 if told is None else told.begun_ms,
+                stepped_ms=0 if told is None else told.stepped_ms,
+            )
+        )
+    return found
+
+
+def _chosen(plan: TopologyPlan, subtopology: int | None) -> SubtopologyPlan:
+    """Return the subtopology that was asked for.
+
+    :raises ConfigError: there is none, or several keep state and none was named.
+    """
+    with_state = [sub for sub in plan.subtopologies if sub.changelogs]
+    listed = ", ".join(f"{sub.id} (reads {', '.join(sub.sources)})" for sub in with_state)
+    if subtopology is None and len(with_state) == 1:
+        return with_state[0]
+    chosen = [sub for sub in plan.subtopologies if sub.id == subtopology]
+    if chosen:
+        return chosen[0]
+    if not with_state:
+        raise ConfigError(
+            f"application {plan.application_id!r} keeps no state: it has a task for each partition as it is",
+            fix="give its topics more partitions: airflow-kstreams expand partitions",
+        )
+    asked = (
+        "several subtopologies that keep state" if subtopology is None else f"no subtopology {subtopology}"
+    )
+    raise ConfigError(
+        f"application {plan.application_id!r} has {asked}", fix=f"name one by --subtopology: {listed}"
+    )
+
+
+def _entry(
+    session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger, sub: SubtopologyPlan
+) -> GroupedPartitions:
+    """Return the recorded partition groups of a subtopology, with the kinds of growth that keys leave.
+
+    :raises ConfigError: no run has recorded any.
+    :raises TopologyError: the keys of a topic fit no kind of growth.
+    """
+    entry = None if ledger.assignment is None else ledger.assignment.subtopologies.get(str(sub.id))
+    if entry is None or (sub.changelogs and not entry.changelogs):
+        raise ConfigError(
+            f"no run of application {plan.application_id!r} has processed a record of subtopology {sub.id} "
+            "yet: it has no state, and no processors to be added to",
+            fix="let a run with records finish first; an application that begins with more partitions begins "
+            "with more processors",
+        )
+    prior = prior_runs(session, plan, ledger, entry.partitions)
+    return without_ruled_out(plan, {sub.id: entry}, prior)[sub.id]

@@ -1,0 +1,330 @@
+"""Copies the state of one source to the processors that take keys from it.
+
+Rule: one transaction holds entries and the offset behind them, under an id of the source's own. So whoever
+copies, a catch-up or a begin that takes over, goes on where the last one was, and whoever claims the id first
+makes the other one's writes fail.
+
+Entries are copied as they are, deletions included, in the order of the log, those of moving keys only. A
+deletion is there to be copied for ``delete.retention.ms``; a copy that has made no step for half of that
+begins anew, and so does one that another expansion left: what lies in the changelogs of the new processors
+is deleted first, key by key.
+
+Crash argument: before a commit nothing has changed; after it, the offset says so. While the first part of a
+new beginning is under way, the old offset stands, which leads to the same beginning again. Nobody reads what
+is written until a begin has recorded the new processors, and that begin holds the id when it does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Self
+
+import msgspec
+
+from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.moving.expansion import (
+    Expansion,
+    catch_up_group,
+    catch_up_id,
+    live,
+    positions_of,
+    sources_of,
+)
+from airflow_kstreams.batch.moving.homes import Homes
+from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
+from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
+from airflow_kstreams.streams.bounded_read import BoundedRead, Records
+from airflow_kstreams.streams.errors import KStreamsError, TopologyError, TransactionAbortedError
+from airflow_kstreams.streams.partitioning.processors import Processors
+from airflow_kstreams.streams.plan import SubtopologyPlan
+from airflow_kstreams.streams.ports import (
+    Clock,
+    ClusterPort,
+    CommittedOffset,
+    ReaderPort,
+    Record,
+    TopicPartition,
+    WriterPort,
+)
+from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+log = logging.getLogger(__name__)
+
+_DELETE_RETENTION = "delete.retention.ms"
+#: Entries in one transaction.
+_BATCH = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyWork:
+    """What is to be copied.
+
+    :param sub: the subtopology's plan.
+    :param entry: its partition groups as they are recorded.
+    :param after: the processors that it is to have.
+    :param source: the processor to copy from.
+    """
+
+    sub: SubtopologyPlan
+    entry: GroupedPartitions
+    after: Processors
+    source: int
+
+    @property
+    def before(self) -> int:
+        """How many processors there are."""
+        return len(self.entry.by_group)
+
+    @property
+    def added(self) -> list[int]:
+        """The new processors that take keys from the source."""
+        return sources_of(self.after, self.before)[self.source]
+
+
+class StateCopy:
+    """The copy of one source; a context manager that closes its clients.
+
+    :param work: what to copy.
+    :param clock: says how old a copy is.
+    :ivar positions: T2 by changelog partition, once it is open.
+    """
+
+    def __init__(
+        self, cluster: ClusterPort, settings: ApplicationSettings, work: CopyWork, *, clock: Clock
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._app = settings.application_id
+        self._work = work
+        self._clock = clock
+        self._admin = cluster.admin()
+        self._closing = ExitStack()
+        self._closing.callback(self._admin.close)
+        self._reader: ReaderPort | None = None
+        self._writer: WriterPort | None = None
+        self._told: dict[TopicPartition, Expansion] = {}
+        self._retention_ms: Mapping[str, int] = {}
+        self._partitions = positions_of(work.sub, [work.source])
+        self._homes = Homes(work.after, work.sub.entry_keys)
+        first = work.after.fewer(work.after.history[0])
+        self._first = Homes(first, work.sub.entry_keys)
+        self._first_of_source = work.after.source_of(work.source, first.count)
+        self.positions: dict[TopicPartition, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every client."""
+        self._drop_writer()
+        if self._reader is not None:
+            self._reader.close()
+        self._closing.close()
+
+    def claim(self) -> dict[TopicPartition, Expansion]:
+        """Claim the source's transactional id, and see how far it is copied.
+
+        :return: the expansions that count, by changelog partition; a changelog of which nothing is copied
+            yet, or not in this expansion, is absent.
+        :raises KafkaClientError: the broker did not answer.
+        """
+        topics = [tp.topic for tp in self._partitions]
+        await_leaders(self._admin, topics)
+        self._drop_writer()
+        self._writer = self._cluster.writer(
+            transactional_id=catch_up_id(self._app, self._work.sub.id, self._work.source),
+            transaction_timeout_ms=self._settings.transaction_timeout_ms,
+            max_message_bytes=max_message_bytes(self._admin, topics),
+        )
+        self._writer.init_transactions()
+        configs = self._admin.topic_configs(topics).found
+        self._retention_ms = {topic: int(found[_DELETE_RETENTION]) for topic, found in configs.items()}
+        committed = self._committed()
+        self._told = {
+            tp: told
+            for tp, at in committed.items()
+            if (told := live(at, self._work.entry, tp.topic)) is not None and told.after == self._work.after
+        }
+        self.positions = {tp: committed[tp].offset for tp in self._told}
+        return dict(self._told)
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Return T1 of each changelog: where the source's partition ends, as far as it is committed."""
+        return self._admin.end_offsets(self._partitions, isolation="read_committed")
+
+    def anew(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Return the changelogs whose copy must begin at their beginning.
+
+        :param ends: T1.
+        """
+        return [tp for tp in self._partitions if tp not in self._told or self._is_stale(tp, ends[tp])]
+
+    def begin_anew(self, partitions: Sequence[TopicPartition]) -> None:
+        """Delete what the changelogs of the new processors hold, and set the copy to the beginning.
+
+        :param partitions: of the changelogs that :meth:`anew` returns.
+        """
+        for tp in partitions:
+            self._clear(tp.topic)
+        starts = self._admin.start_offsets(partitions)
+        now_ms = self._clock.now_ms()
+        for tp in partitions:
+            self.positions[tp] = starts[tp]
+            self._told[tp] = Expansion(
+                subtopology=self._work.sub.id,
+                before=self._work.before,
+                after=self._work.after,
+                topic_id=self._work.entry.changelogs[tp.topic],
+                begun_ms=now_ms,
+                stepped_ms=now_ms,
+            )
+        if partitions:
+            self._commit({}, dict(self.positions))
+
+    def copy(self, ends: Mapping[TopicPartition, int]) -> Iterator[int]:
+        """Copy up to T1, transaction by transaction; how many records of the log each of them read.
+
+        :param ends: T1.
+        :raises TopologyError: an entry's key cannot belong to the source: the store has other keys than the
+            records.
+        :raises TaskFencedError: another catch-up, or a begin, goes on with the copy.
+        """
+        reader = self._group_reader()
+        spans = {tp: (self.positions[tp], ends[tp]) for tp in self._told}
+        read = BoundedRead(reader, spans, clock=self._clock, max_records=_BATCH)
+        for fetched in read:
+            moved = dict(read.positions)
+            if fetched or any(moved[tp] > self.positions[tp] for tp in moved):
+                self._commit(fetched, {**self.positions, **moved})
+                yield sum(map(len, fetched.values()))
+
+    def touch(self) -> None:
+        """Say that the copy is as it should be, before its last step is too old to go on from."""
+        self._commit({}, dict(self.positions))
+
+    def void(self) -> None:
+        """Let the expansion count no more."""
+        with self._transaction() as writer:
+            writer.send_offsets({tp: CommittedOffset(0) for tp in self._partitions}, self._group_reader())
+        self._told, self.positions = {}, {}
+
+    def clear(self) -> None:
+        """Delete what the changelogs of the new processors hold."""
+        for tp in self._partitions:
+            self._clear(tp.topic)
+
+    def _is_stale(self, tp: TopicPartition, end: int) -> bool:
+        """Whether deletions that are still to be copied may be gone."""
+        age_ms = self._clock.now_ms() - self._told[tp].stepped_ms
+        return self.positions[tp] < end and not abs(age_ms) < self._retention_ms[tp.topic] / 2
+
+    def _commit(self, records: Records, positions: dict[TopicPartition, int]) -> None:
+        now_ms = self._clock.now_ms()
+        told: dict[TopicPartition, Expansion] = {}
+        with self._transaction() as writer:
+            for tp, before in self._told.items():
+                copied, size = self._produce(writer, tp, records.get(tp, ()))
+                told[tp] = msgspec.structs.replace(
+                    before,
+                    stepped_ms=now_ms,
+                    copied=before.copied + copied,
+                    copied_bytes=before.copied_bytes + size,
+                )
+            offsets = {tp: CommittedOffset(positions[tp], found.encode()) for tp, found in told.items()}
+            writer.send_offsets(offsets, self._group_reader())
+        self._told, self.positions = told, positions
+
+    def _produce(self, writer: WriterPort, tp: TopicPartition, records: Sequence[Record]) -> tuple[int, int]:
+        added, copied, size = {*self._work.added}, 0, 0
+        for record in records:
+            key, value = record.key() or b"", record.value()
+            home = self._homes.of(tp.topic, key)
+            if self._first.of(tp.topic, key) not in (None, self._first_of_source):
+                raise self._other_keys(tp, record)
+            if home in added:
+                writer.produce(tp.topic, value, key, home, record.timestamp()[1], None)
+                copied += 1
+                size += len(key) + len(value or b"")
+        return copied, size
+
+    def _other_keys(self, tp: TopicPartition, record: Record) -> TopologyError:
+        store = ProtocolTopics(self._app).store_of(tp.topic)
+        return TopologyError(
+            f"store {store!r} of application {self._app!r} cannot follow its keys to more processors: the "
+            f"entry {tp}@{record.offset()} has a key that no record of its task can have, so the store has "
+            "other keys than the records, or writes them in other bytes",
+            fix="keep the store under the records' own keys, in the format that their producers write; or "
+            "leave the number of processors as it is",
+        )
+
+    def _clear(self, topic: str) -> None:
+        """Delete every entry of the new processors in a changelog."""
+        partitions = [TopicPartition(topic, number) for number in self._work.added]
+        ends = self._admin.end_offsets(partitions, isolation="read_committed")
+        starts = self._admin.start_offsets(partitions)
+        for tp in partitions:
+            held: dict[bytes, None] = {}
+            span = {tp: (starts[tp], ends[tp])}
+            for fetched in BoundedRead(self._group_reader(), span, clock=self._clock):
+                for record in fetched.get(tp, ()):
+                    if record.value() is None:
+                        held.pop(record.key() or b"", None)
+                    else:
+                        held[record.key() or b""] = None
+            keys = [*held]
+            for at in range(0, len(keys), _BATCH):
+                with self._transaction() as writer:
+                    for key in keys[at : at + _BATCH]:
+                        writer.produce(topic, None, key, tp.partition, None, None)
+            if keys:
+                log.info("%s: %d entries of an expansion that was given up are deleted", tp, len(keys))
+
+    def _committed(self) -> dict[TopicPartition, CommittedOffset]:
+        return self._group_reader().committed(self._partitions)
+
+    def _group_reader(self) -> ReaderPort:
+        if self._reader is None:
+            self._reader = self._cluster.reader(group_id=catch_up_group(self._app))
+        return self._reader
+
+    @contextmanager
+    def _transaction(self) -> Iterator[WriterPort]:
+        """Commit what the block writes.
+
+        :raises TransactionAbortedError: the source must be claimed again; the transaction may be committed.
+        """
+        writer = self._writer
+        name = catch_up_id(self._app, self._work.sub.id, self._work.source)
+        if writer is None:
+            raise TransactionAbortedError(
+                f"the transactional id {name!r} is not claimed", fix="claim it first", task_id=name
+            )
+        writer.begin()
+        try:
+            yield writer
+            writer.commit()
+        except BaseException:
+            # What it left open would hide what others write, until the broker times it out.
+            with suppress(KStreamsError):
+                writer.abort()
+            self._drop_writer()
+            raise
+        if writer.suspect:
+            self._drop_writer()
+            raise TransactionAbortedError(
+                f"a commit under {name!r} was slow or repeated, its producer is not used again",
+                fix="nothing: it goes on with a new producer",
+                task_id=name,
+            )
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None

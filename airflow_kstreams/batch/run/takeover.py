@@ -1,0 +1,234 @@
+"""Takes over from processors whose keys new ones have caught up with ("partition and processor expansion").
+
+Rule: a begin takes an expansion over when (a) no task is at work, (b) every partition that the new
+processors will read waits for no other one any more: what its ancestors held before it has been read, by
+the processor that has the state, and (c) each copy is behind T1 by no more than ``acceptable.recovery.lag``
+offsets. It fences the old owners, which the groundwork has done, the new ones and the catch-up; copies what
+is left, T2 to T1; and goes on with the new groups, which are written with the slice. Otherwise the run goes
+on as before, and says why.
+
+The last part is copied here, and not by the first attempts of the new tasks: T1 cannot move now, and a task
+with nothing to read would never make its attempt. The limit bounds what it costs.
+
+Crash argument: until begin's transaction nothing but the changelogs of processors that nobody knows, and the
+offsets of the catch-up, has changed; the next begin, or catch-up, goes on there. After it, the groups are
+those of the new processors, and what a catch-up had begun counts no more. A catch-up that is alive is fenced;
+one that comes later sees the new groups when it has claimed its id, because it reads the ledger after that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+
+from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.moving.expansion import (
+    Expansion,
+    catch_up_group,
+    first_sources,
+    live,
+    positions_of,
+    under_way,
+)
+from airflow_kstreams.batch.moving.state_copy import CopyWork, StateCopy
+from airflow_kstreams.batch.run.fence import fence
+from airflow_kstreams.batch.run.growth import with_processors
+from airflow_kstreams.batch.run.more_processors import add_partitions, expanded, read_by, refuse_unfit
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.topics import SourceTopics
+from airflow_kstreams.streams.errors import TaskFencedError, TopologyError, TransactionAbortedError
+from airflow_kstreams.streams.expand_commands import abort_command, expand_command
+from airflow_kstreams.streams.partitioning.partition_groups import named
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+
+log = logging.getLogger(__name__)
+
+#: How many sources are copied side by side.
+_PARALLEL = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takeovers:
+    """What became of the expansions that were under way.
+
+    :param topics: with the groups of the processors that there are now.
+    :param expansions: by subtopology that has more processors now.
+    :param warnings: why others have not.
+    """
+
+    topics: SourceTopics
+    expansions: Mapping[int, Expansion]
+    warnings: tuple[str, ...] = ()
+
+
+#: Returns the committed offsets of the catch-up.
+_Offsets = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, CommittedOffset]]
+
+
+def take_over(
+    session: CoordinatorSession,
+    plan: TopologyPlan,
+    topics: SourceTopics,
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> Takeovers:
+    """Take over every expansion that has caught up.
+
+    :param topics: with the groups as they were.
+    :param committed: of all source partitions, when no task can move them.
+    :raises KafkaClientError: the broker did not answer, or refused.
+    """
+    grouped, taken, warnings = dict(topics.grouped), dict[int, Expansion](), list[str]()
+    for sub in plan.subtopologies:
+        entry, before = grouped[sub.id], topics.bound.get(sub.id)
+        # A topic that has gained nothing leaves no room for more processors.
+        if before is None or not entry.grown or min(entry.partitions.values()) <= len(entry.by_group):
+            continue
+        with _catch_up_offsets(session) as offsets:
+            expansion = under_way(offsets(positions_of(sub, first_sources(entry))), entry)
+            if expansion is None:
+                continue
+            candidate = _Candidate(session=session, plan=plan, sub=sub, entry=entry, expansion=expansion)
+            late = candidate.not_yet(before, committed, offsets) or candidate.copy_rest()
+        if late:
+            warnings.append(
+                f"subtopology {sub.id} goes on with {expansion.before} processors, not "
+                f"{expansion.after.count} yet: {late}"
+            )
+            continue
+        taken[sub.id] = expansion
+        grouped[sub.id] = msgspec.structs.replace(
+            with_processors(entry, expansion.after),
+            moved_from=tuple(sorted({*entry.moved_from, *sub.changelogs.values()})),
+        )
+        log.info(
+            "application %s: subtopology %d has %d processors now, %d before",
+            plan.application_id,
+            sub.id,
+            expansion.after.count,
+            expansion.before,
+        )
+    topics = dataclasses.replace(topics, grouped=grouped)
+    return Takeovers(topics=topics, expansions=taken, warnings=tuple(warnings))
+
+
+@contextmanager
+def _catch_up_offsets(session: CoordinatorSession) -> Iterator[_Offsets]:
+    """Ask for offsets of the catch-up, without waiting for what one that is alive has open."""
+    group = catch_up_group(session.application_id)
+    reader = session.cluster.reader(group_id=group, isolation="read_uncommitted")
+    try:
+        yield lambda partitions: reader.committed(sorted(partitions))
+    finally:
+        reader.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """An expansion that may be taken over.
+
+    :param entry: the groups of the subtopology as they are.
+    """
+
+    session: CoordinatorSession
+    plan: TopologyPlan
+    sub: SubtopologyPlan
+    entry: GroupedPartitions
+    expansion: Expansion
+
+    def not_yet(
+        self,
+        before: GroupedPartitions,
+        committed: Mapping[TopicPartition, CommittedOffset],
+        offsets: _Offsets,
+    ) -> str:
+        """Say why this begin cannot take it over; nothing if it can.
+
+        :param before: the groups as they are recorded.
+        :param committed: of the source partitions.
+        """
+        app, settings = self.plan.application_id, self.session.settings
+        try:
+            refuse_unfit(self.plan, self.sub)
+            after = expanded(self.plan, self.sub, self.entry, self.expansion.after.count)
+        except TopologyError as error:
+            return f"{error.cause}; give the expansion up with: {abort_command(app)}"
+        if after != self.expansion.after:
+            return f"its topics have grown in another way since; give it up with: {abort_command(app)}"
+        if settings.keeps_to_interval:
+            return "runs with autostop.at=interval wait for no partition's ancestors"
+        if waits := {tp for tp in read_by(self.entry, after) if self._waits(tp, before, committed)}:
+            return f"{named(waits)} must not be read before the partitions that their keys came from are"
+        partitions = positions_of(self.sub, self.expansion.sources)
+        told = offsets(partitions)
+        found = {tp: at for tp, at in told.items() if live(at, self.entry, tp.topic) is not None}
+        ends = self.session.admin.end_offsets(partitions, isolation="read_committed")
+        go_on = f"go on with: {expand_command(app, self.sub.id, after.count)}"
+        if missing := [tp for tp in partitions if tp not in found and ends[tp]]:
+            return f"nothing is copied of {named(missing)} yet; {go_on}"
+        behind = {tp: ends[tp] - at.offset for tp, at in found.items()}
+        limit = settings.acceptable_recovery_lag
+        if late := [tp for tp in behind if behind[tp] > limit]:
+            most = max(late, key=behind.__getitem__)
+            return (
+                f"the copy of {most} is {behind[most]} records behind, acceptable.recovery.lag is {limit}; "
+                f"{go_on}"
+            )
+        return ""
+
+    def copy_rest(self) -> str:
+        """Fence whoever may write, and copy up to T1; say why that cannot be done, nothing if it is."""
+        session, sub, expansion = self.session, self.sub, self.expansion
+        add_partitions(session.admin, sub, expansion.after.count)
+        added = [f"{session.application_id}-{sub.id}_{number}" for number in expansion.added]
+        fence(session.cluster, added, admin=session.admin, topics=[*sub.changelogs.values()])
+        sources = expansion.sources
+        with ThreadPoolExecutor(max_workers=min(_PARALLEL, len(sources))) as pool:
+            return next(filter(None, pool.map(self._copied, sources)), "")
+
+    def _waits(
+        self,
+        tp: TopicPartition,
+        before: GroupedPartitions,
+        committed: Mapping[TopicPartition, CommittedOffset],
+    ) -> bool:
+        """Whether records of a partition's keys may still lie unread where the keys were before."""
+        if tp.partition >= before.partitions.get(tp.topic, 0):
+            return True
+        boundaries = self.entry.boundaries.get(str(tp), {})
+        ancestors = {TopicPartition(tp.topic, number): offset for number, offset in boundaries.items()}
+        return any(
+            parent not in committed or committed[parent].offset < offset
+            for parent, offset in ancestors.items()
+        )
+
+    def _copied(self, source: int) -> str:
+        session = self.session
+        work = CopyWork(sub=self.sub, entry=self.entry, after=self.expansion.after, source=source)
+        for last in (False, False, True):
+            with StateCopy(session.cluster, session.settings, work, clock=session.clock) as copy:
+                try:
+                    copy.claim()
+                    ends = copy.ends()
+                    if anew := [tp for tp in copy.anew(ends) if ends[tp]]:
+                        return (
+                            f"the copy of {named(anew)} must begin anew, deletions may be gone; "
+                            f"{expand_command(session.application_id, self.sub.id, work.after.count)}"
+                        )
+                    for _ in copy.copy(ends):
+                        log.debug("application %s: %s is being copied", session.application_id, source)
+                    break
+                except TransactionAbortedError:
+                    if last:
+                        raise
+                except TaskFencedError:
+                    return f"a catch-up has just claimed the state of processor {source}"
+                except TopologyError as error:
+                    return error.cause
+        return ""

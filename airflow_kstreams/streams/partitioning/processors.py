@@ -1,0 +1,116 @@
+"""Which processor a key belongs to, once a subtopology has more processors than its topics had partitions at
+first; docs/internals/expansion.md argues it.
+
+A processor is named by the partition that its keys have among so many as there are processors. Under linear
+hashing that is all. Under ``modulo`` it depends on the counts that the topics have had, up to the first one
+that is no less than the number of processors: later ones change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+
+import msgspec
+
+from airflow_kstreams.streams.partitioning.linear_hashing import place
+from airflow_kstreams.streams.partitioning.murmur2 import key_hash
+from airflow_kstreams.streams.partitioning.topic_growth import (
+    KINDS,
+    LINEAR,
+    GrownTopic,
+    GrowthKind,
+    History,
+    kinds_agree,
+    processor_of,
+)
+
+
+class Processors(msgspec.Struct, frozen=True, array_like=True):
+    """The processors of a subtopology.
+
+    :param count: how many there are.
+    :param history: partition counts of the topics, up to the first one that is no less.
+    :param kind: by which the topics have grown.
+
+    >>> grown = Processors(6, (4, 6), "linear")
+    >>> grown.of_partition(5), grown.of_partition(7), grown.source_of(5, 4)
+    (5, 3, 1)
+    """
+
+    count: int
+    history: History
+    kind: GrowthKind
+
+    def of_key(self, key: bytes) -> int:
+        """Return the processor of a serialized key."""
+        return _of_key(self, key)
+
+    def of_hash(self, hashed: int) -> int:
+        """Return the processor of a key.
+
+        :param hashed: the key's hash, from 0 on.
+        """
+        last = self.history[-1]
+        at = place(hashed, self.history[0], last) if self.kind == LINEAR else hashed % last
+        return self.of_partition(at)
+
+    def of_partition(self, partition: int) -> int:
+        """Return the processor that reads a partition below the last count of the history."""
+        return processor_of(partition, self.history, self.kind, self.count)
+
+    def source_of(self, processor: int, before: int) -> int:
+        """Return which processor a new one takes its keys from.
+
+        :param before: how many processors there were.
+        """
+        return processor_of(processor, self.history, self.kind, before)
+
+    def fewer(self, count: int) -> Processors:
+        """Return the processors when they were fewer."""
+        return Processors(count, self.history, self.kind)
+
+
+def common_processors(grown: Mapping[str, GrownTopic], count: int) -> Processors | None:
+    """Return the processors of a subtopology that is to have so many.
+
+    :param grown: its topics, each of which has grown to as many partitions at least.
+    :return: None while keys have not told by which kind a topic grows, and the kinds differ; or where topics
+        that have grown in different ways would need different processors.
+
+    >>> common_processors({"a": GrownTopic((4, 8), ("linear", "modulo"))}, 8)
+    Processors(count=8, history=(4, 8), kind='linear')
+    >>> common_processors({"a": GrownTopic((4, 24), ("linear", "modulo"))}, 8) is None
+    True
+    """
+    histories = {topic: _up_to(growth.history, count) for topic, growth in grown.items()}
+    if len({history[0] for history in histories.values()}) != 1:
+        return None
+    possible = [_kinds(growth.kinds, histories[topic]) for topic, growth in grown.items()]
+    for kind in KINDS:
+        if not all(kind in kinds for kinds in possible):
+            continue
+        # Linear hashing asks for the first count only.
+        if kind == LINEAR:
+            return Processors(count, next(iter(histories.values())), kind)
+        if len({*histories.values()}) == 1:
+            return Processors(count, next(iter(histories.values())), kind)
+    return None
+
+
+def _up_to(history: History, count: int) -> History:
+    """Return the counts up to the first one that is no less than the number of processors."""
+    reached = next(at for at, partitions in enumerate(history) if partitions >= count)
+    return history[: reached + 1]
+
+
+def _kinds(kinds: Collection[GrowthKind], history: History) -> Collection[GrowthKind]:
+    """Return by which kinds processors may be told: all, where they agree; none, where keys decide it yet."""
+    if kinds_agree(history):
+        return KINDS
+    return kinds if len(kinds) == 1 else ()
+
+
+@lru_cache(100_000)
+def _of_key(processors: Processors, key: bytes) -> int:
+    return processors.of_hash(key_hash(key))

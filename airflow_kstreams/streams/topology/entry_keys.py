@@ -1,0 +1,56 @@
+"""Whether the entries of a store can follow their keys to another processor; what the plan says of it."""
+
+from __future__ import annotations
+
+import struct
+
+from airflow_kstreams.streams.entry_keys import EntryKeys
+from airflow_kstreams.streams.graph.components import Subtopology
+from airflow_kstreams.streams.graph.nodes import ProcessorNode
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
+from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
+from airflow_kstreams.streams.processor.operator import ProcessorOperator
+from airflow_kstreams.streams.serde.base import Serde
+
+_TIME = struct.calcsize(">q")
+#: Kind of store -> how many bytes its entries have behind the key's.
+_BEHIND_KEY = {"key_value": 0, "window": _TIME, "session": 2 * _TIME, "join": 2 * _TIME}
+#: Windowed formats -> how many bytes the window takes, behind those that decide the key's partition.
+_WINDOWS = {"time_windowed(": _TIME, "session_windowed(": 2 * _TIME}
+#: Formats in which every key has one form only.
+_EXACT = ("bytes", "string", "int32", "int64", "double")
+#: Formats that write what they have read themselves as it was, and may write what others wrote otherwise.
+_STEADY = ("json", "msgpack")
+
+
+def entry_keys(store: StoreSpec, sub: Subtopology, internal: frozenset[str]) -> EntryKeys:
+    """Return what is known of the keys of a store's entries.
+
+    :param sub: the subtopology that it belongs to.
+    :param internal: logical names of the repartition topics.
+    """
+    if isinstance(store, RetryStoreSpec):
+        if store.keys_changed:
+            return EntryKeys(unfit="its node gets other keys than those of the records that were consumed")
+        return _of_serde(store.input_keys, 0, sub, internal, parked=True)
+    users = [node for node in sub.nodes if isinstance(node, ProcessorNode) and store.name in node.stores]
+    for node in users:
+        if isinstance(node.operator, ProcessorOperator | CallingProcessorOperator):
+            return EntryKeys(unfit=f"processor {node.name!r} writes it, under keys of its own choice")
+    return _of_serde(store.key_serde, _BEHIND_KEY[store.type], sub, internal)
+
+
+def _of_serde(
+    serde: Serde, behind: int, sub: Subtopology, internal: frozenset[str], *, parked: bool = False
+) -> EntryKeys:
+    name = serde.id
+    for prefix, size in _WINDOWS.items():
+        if name.startswith(prefix):
+            name, behind = name.removeprefix(prefix), behind + size
+    written_by_us = internal.issuperset(sub.source_topics)
+    if name.startswith(_EXACT) or (written_by_us and name.startswith(_STEADY)):
+        return EntryKeys(suffix=behind, parked=parked)
+    return EntryKeys(
+        unfit=f"its keys are in the format {serde.id}, which may write a key that was read in other bytes, "
+        "whose partition is another one"
+    )
