@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from airflow_kstreams.cli import expand_processors
 from airflow_kstreams.cli.application import application_settings
 from airflow_kstreams.cli.broker import cluster
 from airflow_kstreams.cli.options import (
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 #: How many new partitions have a row of their own.
 _ROWS = 20
 
-expand = typer.Typer(help="Grow a topic, while every key stays with its state.", no_args_is_help=True)
+expand = typer.Typer(
+    help="Grow a topic, or the tasks that keep its state, while every key stays with its state.",
+    no_args_is_help=True,
+)
+expand.command("processors")(expand_processors.processors)
+expand.command("abort")(expand_processors.abort)
 
 
 @expand.command("partitions")

@@ -81,13 +81,8 @@ def build_slice(
         clock=session.clock,
         comes_again=frozen.kept_ms is None,
     )
-    warnings = (
-        *held_back,
-        *frozen.warnings,
-        *ground.warnings,
-        *_expired(prior, begun),
-        *_set_back(plan, prior, begun),
-    )
+    warnings = (*held_back, *frozen.warnings, *ground.warnings, *_expired(prior, begun))
+    warnings += _set_back(plan, prior, begun)
     slice_ = Slice(
         run_id=request.run_id,
         generation=request.generation,

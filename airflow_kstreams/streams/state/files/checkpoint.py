@@ -19,7 +19,7 @@ import msgspec
 log = logging.getLogger(__name__)
 
 #: Of the file's layout.
-VERSION = 2
+VERSION = 1
 
 
 class StoreCheckpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,171 @@
+"""``airflow-kstreams expand processors`` and ``expand abort``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_kstreams.cli.application import application_settings
+from airflow_kstreams.cli.broker import cluster
+from airflow_kstreams.cli.options import (
+    ApplicationId,
+    ApplicationSetting,
+    BootstrapServer,
+    ConfigFile,
+    DryRun,
+)
+from airflow_kstreams.cli.output import show
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan
+    from airflow_kstreams.batch.expand.processors import Progress
+    from airflow_kstreams.explore.tables import Table
+    from airflow_kstreams.streams.ports import TopicPartition
+
+#: How many sources have a row of their own.
+_ROWS = 20
+
+
+def processors(  # noqa: PLR0913 - every parameter is an option
+    to: Annotated[int, typer.Option("--to", min=1, metavar="P", help="How many processors it is to have.")],
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
+    setting: ApplicationSetting = None,
+    subtopology: Annotated[
+        int | None,
+        typer.Option(metavar="ID", help="Which subtopology; not needed where only one keeps state."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", help="Changelog records per second to read; as fast as it goes if left out."
+        ),
+    ] = None,
+    parallel: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many old processors' state to copy side by side.")
+    ] = 4,
+    no_wait: Annotated[
+        bool,
+        typer.Option(
+            "--no-wait", help="End when the state that was there is copied, not when a run takes over."
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Give a subtopology with state more processors: more tasks, and the state of their keys with them.
+
+    State is copied while runs go on; the next run that finds the copies near takes over. May be ended and
+    repeated: it goes on where it was.
+    """
+    from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
+
+    settings = application_settings(application_id, setting)
+    found = cluster(bootstrap_server, config_file, settings)
+    options = CatchUpOptions(rate=rate, parallel=parallel, follow=not no_wait)
+    with ProcessorExpansion(found, settings, subtopology=subtopology, count=to) as tool:
+        plan = tool.plan()
+        if not dry_run and plan.after is not None:
+            with _progress_bar(plan.sources) as progress:
+                plan = tool.run(options, progress)
+    show(_tables(plan), notes=[*_notes(plan, to), "Dry run: nothing was changed." if dry_run else "Done."])
+
+
+def abort(
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
+    setting: ApplicationSetting = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Give up the processors that are on their way, and delete what was copied for them.
+
+    The changelogs keep the partitions that they have gained: empty, and used by a later expansion.
+    """
+    from airflow_kstreams.batch.expand.abort import ExpansionAbort
+
+    settings = application_settings(application_id, setting)
+    with ExpansionAbort(cluster(bootstrap_server, config_file, settings), settings) as tool:
+        plans = tool.plan() if dry_run else tool.run()
+    end = "Dry run: nothing was changed." if dry_run else "Given up."
+    show(
+        [table for plan in plans for table in _tables(plan)],
+        notes=[end if plans else "No processors are on their way."],
+    )
+
+
+def _tables(plan: ProcessorPlan) -> Iterator[Table]:
+    from airflow_kstreams.explore.tables import Table
+
+    after = plan.before if plan.after is None else plan.after.count
+    rows = [
+        ("reads", ", ".join(plan.sub.sources)),
+        ("processors", str(plan.before) if plan.after is None else f"{plan.before} -> {after}"),
+        ("partitions", ", ".join(f"{count} of {topic}" for topic, count in plan.entry.partitions.items())),
+    ]
+    if plan.after is not None:
+        rows.append(("the new ones read", ", ".join(map(str, plan.reads[:_ROWS]))))
+    yield Table(
+        title=f"Subtopology {plan.sub.id} of application {plan.application_id}",
+        columns=("what", "is"),
+        rows=rows,
+    )
+    if plan.sources:
+        yield Table(
+            title="State to copy",
+            columns=("from", "for processors", "copied to (T2)", "ends at (T1)", "entries", "bytes"),
+            rows=[_row(each) for each in plan.sources[:_ROWS]],
+            numbers=4,
+            more=max(0, len(plan.sources) - _ROWS),
+        )
+
+
+def _row(each: CopiedSource) -> tuple[str, ...]:
+    position = "-" if each.position is None else str(each.position)
+    added = ", ".join(map(str, each.added))
+    return str(each.changelog), added, position, str(each.end), str(each.copied), str(each.copied_bytes)
+
+
+def _notes(plan: ProcessorPlan, count: int) -> Iterator[str]:
+    if plan.after is None:
+        yield f"Subtopology {plan.sub.id} has {count} processors."
+    elif any(each.lag or each.position is None for each in plan.sources):
+        yield "A run takes over when what is left to copy is no more than acceptable.recovery.lag."
+    else:
+        yield "All state is copied: the next run takes over, unless partitions wait for their ancestors."
+
+
+@contextmanager
+def _progress_bar(sources: Iterable[CopiedSource]) -> Iterator[Progress]:
+    """Show how far the copies are: records, records per second and what time is left."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    ends = {each.changelog: each.end for each in sources}
+    positions: dict[TopicPartition, int] = {each.changelog: each.position or 0 for each in sources}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=True),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        shown = bar.add_task("copying state", total=sum(ends.values()), completed=sum(positions.values()))
+
+        def progress(found: Mapping[TopicPartition, tuple[int, int]]) -> None:
+            for changelog, (position, end) in found.items():
+                positions[changelog], ends[changelog] = position, end
+            bar.update(shown, total=sum(ends.values()), completed=sum(positions.values()))
+
+        yield progress

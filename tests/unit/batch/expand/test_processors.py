@@ -1,0 +1,319 @@
+"""More processors for state: every key is with its state, once and in order, before, while and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from unittest import mock
+
+import pytest
+
+from airflow_kstreams.batch.expand.abort import ExpansionAbort
+from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
+from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
+from airflow_kstreams.batch.run import takeover
+from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
+from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.partitioning import partition_of_key
+from airflow_kstreams.testing import InMemoryKafka
+from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+
+CHANGELOG = "app-listed-changelog"
+
+
+def expand(scene: Scene, count: int) -> ProcessorPlan:
+    """Copy what is there, as the command does with --no-wait."""
+    with ProcessorExpansion(scene.kafka, scene.app.checked, subtopology=None, count=count) as tool:
+        return tool.run(CatchUpOptions(follow=False))
+
+
+def abort(scene: Scene) -> list[ProcessorPlan]:
+    with ExpansionAbort(scene.kafka, scene.app.checked) as tool:
+        return tool.run()
+
+
+def held(kafka: InMemoryKafka, changelog: str, partition: int) -> set[str]:
+    """Return the keys that a changelog partition holds."""
+    found: dict[bytes, bytes | None] = {}
+    for record in kafka.records(changelog):
+        if record.partition() == partition:
+            found[record.key() or b""] = record.value()
+    return {key.decode() for key, value in found.items() if value is not None}
+
+
+def of_processor(keys: Iterable[str], first: int, processors: int, number: int) -> set[str]:
+    return {key for key in keys if partition_of_key(key.encode(), first, processors) == number}
+
+
+def grown(first: int = 2, count: int = 4, topology: Topology | None = None) -> Scene:
+    """An application whose topic has grown, and all of whose partitions are read."""
+    scene = Scene(first, topology)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(count)
+    scene.send(KEYS, 1)
+    # Each generation of partitions waits a run for the one before it.
+    for _ in range(count.bit_length() + 1):
+        scene.run()
+    return scene
+
+
+def far_behind(scene: Scene) -> None:
+    """Let runs write to the changelogs, and take nothing over meanwhile."""
+    with mock.patch.object(takeover, "under_way", return_value=None):
+        for value in (10, 11):
+            scene.send(KEYS, value)
+            scene.run()
+
+
+def warnings(scene: Scene) -> str:
+    summary = scene.run()
+    return "; ".join(summary.warnings)
+
+
+def test_keys_stay_with_their_state_in_the_specifications_own_story() -> None:
+    scene = Scene(10)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(15)
+    scene.send(KEYS, 1)
+    scene.run()
+    scene.run()
+    scene.send(KEYS, 2)
+    expand(scene, 15)
+    scene.run()
+    assert len(scene.recorded.by_group) == 15
+    scene.send(KEYS, 3)
+    scene.run()
+    scene.grow(18)
+    scene.send(KEYS, 4)
+    scene.run()
+    scene.run()
+    assert scene.listed == scene.sent
+    assert [len(group["in"]) for group in scene.recorded.by_group] == [1] * 5 + [2, 2, 2] + [1] * 7
+    for number in range(15):
+        assert held(scene.kafka, CHANGELOG, number) >= of_processor(KEYS, 10, 15, number)
+    for number in range(10, 15):
+        assert held(scene.kafka, CHANGELOG, number) == of_processor(KEYS, 10, 15, number)
+
+
+def test_keys_stay_with_their_state_when_counts_are_multiples_under_the_default_partitioner() -> None:
+    scene = Scene(2)
+    for value, count in enumerate([2, 4, 12]):
+        if count != scene.count:
+            scene.grow(count)
+        scene.send(KEYS, value, modulo=True)
+        scene.run()
+    for value in (3, 4):
+        scene.send(KEYS, value, modulo=True)
+        scene.run()
+    for value, count in ((5, 3), (6, 7), (7, 12)):
+        expand(scene, count)
+        scene.send(KEYS, value, modulo=True)
+        scene.run()
+        assert len(scene.recorded.by_group) == count
+    assert scene.listed == scene.sent
+    assert held(scene.kafka, CHANGELOG, 11) == {
+        key for key in KEYS if partition_of_key(key.encode(), 12, 12) == 11
+    }
+
+
+def test_several_expansions_follow_each_other_from_processors_that_were_added_before() -> None:
+    scene = grown(1, 8)
+    for value, count in enumerate((2, 3, 5, 8), start=2):
+        expand(scene, count)
+        scene.send(KEYS, value)
+        scene.run()
+        assert len(scene.recorded.by_group) == count
+        assert scene.listed == scene.sent
+
+
+def test_run_goes_on_with_the_old_processors_when_the_copies_are_far_behind() -> None:
+    scene = grown()
+    scene.app.settings = {**scene.app.settings, "acceptable.recovery.lag": 30}
+    expand(scene, 4)
+    scene.send(KEYS, 2)
+    abort(scene)
+    with ProcessorExpansion(scene.kafka, scene.app.checked, subtopology=None, count=4) as tool:
+        tool.plan()
+    expand(scene, 4)
+    far_behind(scene)
+    said = warnings(scene)
+    assert "goes on with 2 processors, not 4 yet: the copy of app-listed-changelog-" in said
+    assert "expand processors --bootstrap-server <broker> --application-id app --subtopology 0 --to 4" in said
+    scene.send(KEYS, 3)
+    expand(scene, 4)
+    scene.run()
+    assert len(scene.recorded.by_group) == 4
+    assert scene.listed == scene.sent
+
+
+def test_begin_copies_what_a_run_has_added_since_the_catch_up() -> None:
+    scene = grown()
+    expand(scene, 4)
+    scene.app.settings = {**scene.app.settings, "acceptable.recovery.lag": 0}
+    scene.send(KEYS, 2)
+    slice_ = scene.app.begin("between")  # nothing is behind: it takes over
+    assert slice_.plan.tasks == {"0": 4}
+
+    scene = grown()
+    expand(scene, 4)
+    scene.send(KEYS, 2)
+    far_behind(scene)
+    assert len(scene.recorded.by_group) == 2
+    scene.send(KEYS, 3)
+    scene.run()
+    assert len(scene.recorded.by_group) == 4
+    assert scene.listed == scene.sent
+    assert held(scene.kafka, CHANGELOG, 2) == of_processor(KEYS, 2, 4, 2)
+
+
+def test_takeover_needs_nothing_new_to_read() -> None:
+    scene = grown()
+    expand(scene, 4)
+    assert scene.run().records_in == 0
+    assert len(scene.recorded.by_group) == 4
+    scene.send(KEYS, 2)
+    scene.run()
+    assert scene.listed == scene.sent
+
+
+def test_takeover_waits_until_the_new_processors_partitions_wait_for_none() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.send(KEYS, 1)  # what the new partitions wait for
+    scene.grow(4)
+    scene.send(KEYS, 2)
+    scene.run()
+    assert scene.recorded.boundaries
+    expand(scene, 4)
+    # In this begin the ancestors are read as far as they must be: by the old processors.
+    scene.run()
+    assert len(scene.recorded.by_group) == 4
+    scene.send(KEYS, 3)
+    scene.run()
+    assert scene.listed == scene.sent
+
+
+def test_takeover_waits_for_partitions_that_have_just_come() -> None:
+    scene = grown(2, 4)
+    expand(scene, 4)
+    scene.send(KEYS, 2)
+    scene.grow(8)
+    scene.send(KEYS, 3)
+    assert "in-6, in-7 must not be read before" in warnings(scene)
+    assert len(scene.recorded.by_group) == 2
+    scene.run()
+    assert len(scene.recorded.by_group) == 4
+    assert scene.listed == scene.sent
+
+
+def test_catch_up_that_follows_ends_when_a_run_has_taken_over() -> None:
+    scene = grown()
+    expand(scene, 4)
+    scene.run()
+    plan = expand(scene, 4)
+    assert plan.after is None
+    assert plan.before == 4
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (1, "has 2 processors: 1 are no more, and it never has fewer"),
+        (5, "cannot have 5 processors: each reads a partition of its own of every topic, and in has 4"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused_before_anything_changes(count: int, expected: str) -> None:
+    scene = grown()
+    with pytest.raises(TopologyError, match=expected):
+        expand(scene, count)
+    assert len(scene.kafka.partitions(CHANGELOG)) == 2
+
+
+def test_expansion_waits_while_no_key_has_told_how_the_topic_grows() -> None:
+    scene = Scene(2)
+    scene.send(["k1"], 0)
+    scene.run()
+    scene.grow(6)
+    stays = next(key for key in KEYS if partition_of_key(key.encode(), 6, 6) < 2)
+    scene.send([stays], 1, modulo=True)
+    scene.run()
+    with pytest.raises(TopologyError, match="no key that was read has told it"):
+        expand(scene, 6)
+    scene.send(KEYS, 1)
+    scene.run()
+    expand(scene, 6)
+    scene.send(KEYS, 2)
+    scene.run()
+    assert len(scene.recorded.by_group) == 6
+    assert scene.listed == scene.sent
+
+
+class Remember(Processor):
+    def init(self, context: object) -> None:
+        self.store = context.state_store("seen")  # type: ignore[attr-defined]
+
+    def process(self, record: object) -> None:
+        self.store.put("all", record.value)  # type: ignore[attr-defined]
+
+
+def by_processor() -> Topology:
+    seen = StoreSpec(name="seen", key_serde=serdes.string(), value_serde=serdes.json())
+    builder = TopologyBuilder().add_source(
+        "source", "in", key_serde=serdes.string(), value_serde=serdes.json()
+    )
+    return builder.add_processor("remember", Remember, "source").add_state_store(seen, "remember").build()
+
+
+def by_json() -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.json(), default_value_serde=serdes.json())
+    builder.stream("in", key_serde=serdes.json()).group_by_key().count(store="counts")
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("topology", "expected"),
+    [
+        (by_processor, "store 'seen' .* processor 'remember' writes it, under keys of its own choice"),
+        (by_json, "store 'counts' .* in the format json, which may write a key that was read in other bytes"),
+    ],
+)
+def test_stores_that_cannot_follow_their_keys_are_refused_by_name(
+    topology: Callable[[], Topology], expected: str
+) -> None:
+    scene = Scene(2, topology())
+    for count in (2, 4):
+        scene.grow(count)
+        at = partition_of_key(b'"k"', 2, count)
+        scene.kafka.append("in", b"1", b'"k"', partition=at, timestamp_ms=0)
+        scene.run()
+    with pytest.raises(TopologyError, match=expected):
+        expand(scene, 4)
+
+
+def test_given_up_expansion_leaves_nothing_and_a_later_one_begins_anew() -> None:
+    scene = grown()
+    expand(scene, 3)
+    assert [plan.after.count for plan in abort(scene) if plan.after] == [3]
+    assert abort(scene) == []
+    assert held(scene.kafka, CHANGELOG, 2) == set()
+    scene.send(KEYS, 2)
+    scene.run()
+    assert len(scene.recorded.by_group) == 2
+    expand(scene, 4)
+    scene.send(KEYS, 3)
+    scene.run()
+    assert len(scene.recorded.by_group) == 4
+    assert scene.listed == scene.sent
+
+
+def test_record_of_a_producer_with_an_old_count_fails_before_state_is_touched() -> None:
+    scene = grown()
+    expand(scene, 4)
+    scene.run()
+    moved = next(key for key in KEYS if partition_of_key(key.encode(), 2, 4) == 2)
+    scene.kafka.append("in", b"9", moved.encode(), partition=0, timestamp_ms=0)
+    with pytest.raises(KStreamsError, match="has its state with task 0_2 since processors were added"):
+        scene.run()
+    assert scene.listed == scene.sent
