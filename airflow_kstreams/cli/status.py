@@ -75,6 +75,7 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
             ],
             numbers=5,
         )
+    yield from _growth(found)
     if tasks := found.tasks:
         yield _speed(found, tasks)
         yield from _calls(found, tasks)
@@ -101,6 +102,37 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
             numbers=3,
         )
         yield from _counts(shown)
+
+
+def _growth(found: RunStatus) -> Iterator[Table]:
+    """Yield what state stands on: partition counts, which task reads which partition, and what waits."""
+    from airflow_kstreams.batch.report.growth import growth_rows, reading_rows, waiting_rows
+    from airflow_kstreams.explore.tables import Table
+
+    if found.grouped:
+        yield Table(
+            title="Partitions under state",
+            columns=("subtopology", "topic", "partition counts", "kinds of growth", "N0", "Q", "P"),
+            rows=list(growth_rows(found.grouped, found.counts)),
+            numbers=3,
+        )
+    reading = list(reading_rows(found.grouped))
+    if reading:
+        yield Table(
+            title="Tasks of topics that have grown",
+            columns=("task", "topic", "partitions, each behind the one that its keys come from"),
+            rows=reading[:_TASKS],
+            more=max(0, len(reading) - _TASKS),
+        )
+    waiting = list(waiting_rows(found.waiting))
+    if waiting:
+        yield Table(
+            title="Partitions that wait for what their keys came from",
+            columns=("partition", "task", "waits for", "offsets to go"),
+            rows=waiting[:_TASKS],
+            numbers=1,
+            more=max(0, len(waiting) - _TASKS),
+        )
 
 
 def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:

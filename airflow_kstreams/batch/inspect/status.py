@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import read_ledger
@@ -22,6 +23,7 @@ from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.run.finish import task_metadata
 from airflow_kstreams.batch.run.parked import parked_left, parking_partitions
 from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -52,6 +54,8 @@ class RunStatus:
         offset, else what the ledger remembers.
     :param ends: last stable offset of those partitions that exist.
     :param parked: what the tasks have parked as of their last commits, so far as none is open.
+    :param grouped: partition groups that state depends on, by subtopology id, as the last begin found them.
+    :param counts: partition count of the topics in question that exist.
     """
 
     application_id: str
@@ -68,6 +72,13 @@ class RunStatus:
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     parked: Parked = field(default_factory=dict)
+    grouped: Mapping[int, GroupedPartitions] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> list[WaitingPartition]:
+        """Partitions that wait for their ancestors, or that the next run reads because they do no longer."""
+        return waiting_partitions(self.grouped, self.positions.get)
 
     @property
     def tasks(self) -> tuple[TaskReport, ...]:
@@ -128,7 +139,8 @@ def read_status(
             committed = {tp: offset for tp, offset in told.items() if tp in partitions}
             parked = parked_left(ledger, told, application_id, begun_since=begun_since)
             positions |= {tp: offset.offset for tp, offset in committed.items()}
-        ends = _ends(admin, positions)
+        counts, ends = _counts_and_ends(admin, positions)
+        recorded = {} if ledger.assignment is None else ledger.assignment.subtopologies
     return RunStatus(
         application_id=application_id,
         state=folded.state,
@@ -144,14 +156,19 @@ def read_status(
         positions=positions,
         ends=ends,
         parked=parked,
+        grouped={int(sub): entry for sub, entry in recorded.items() if entry.changelogs},
+        counts=counts,
     )
 
 
-def _ends(admin: AdminPort, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the last stable offsets of the partitions that exist."""
+def _counts_and_ends(
+    admin: AdminPort, partitions: Collection[TopicPartition]
+) -> tuple[dict[str, int], dict[TopicPartition, int]]:
+    """Return how many partitions topics have, and the last stable offsets of those that exist."""
     found = admin.describe_topics({tp.topic for tp in partitions})
-    there = [tp for tp in partitions if tp.topic in found and tp.partition < found[tp.topic].partitions]
-    return admin.end_offsets(there, isolation="read_committed") if there else {}
+    counts = {topic: description.partitions for topic, description in found.items()}
+    there = [tp for tp in partitions if tp.partition < counts.get(tp.topic, 0)]
+    return counts, admin.end_offsets(there, isolation="read_committed") if there else {}
 
 
 def _line(record: Record) -> str:

@@ -21,6 +21,7 @@ CHECKS = (
     "broker_checks",
     "topic_checks",
     "key_checks",
+    "waiting_checks",
     "run_checks",
 )
 
