@@ -156,9 +156,9 @@ def test_call_left_behind_goes_away_with_its_loop_without_a_word_of_asyncio(
     caller.close()
     del caller, call, at
     gc.collect()
-    # At DEBUG asyncio says which selector it takes; an earlier test may have left the root logger there.
+    # It says at DEBUG which selector it takes, where an earlier test has left the root logger at that level.
     heard = [each for each in caplog.records if each.name == "asyncio" and each.levelno > logging.DEBUG]
-    assert [each.getMessage() for each in heard] == []
+    assert [record.getMessage() for record in heard] == []
 
 
 def test_everything_is_closed_when_closing_a_resource_fails(caplog: pytest.LogCaptureFixture) -> None:
@@ -197,9 +197,11 @@ def test_everything_is_closed_when_closing_a_resource_fails(caplog: pytest.LogCa
     assert closed == ["plain"]
     logged = [record for record in caplog.records if record.name.startswith("airflow_kstreams.")]
     assert [record.getMessage() for record in logged] == [
-        "task 0_0: closing the event loop or a resource on it failed",
-        "task 0_0: closing a resource failed",
+        "task 0_0: closing the resource of node 'ask' failed",
+        "task 0_0: closing the resource of node 'ask' failed",
     ]
+    errors = [str(record.exc_info[1]) for record in logged if record.exc_info]
+    assert errors == ["reset, too", "reset at close"]
     assert not [t for t in threading.enumerate() if t.name.startswith("kstreams-task-")]
 
 
