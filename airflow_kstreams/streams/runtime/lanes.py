@@ -156,9 +156,14 @@ class Lanes:
             self._await_call(min(1.0, self._caller.patience_seconds))
             self._advance(sys.maxsize, halting=False)
 
-    def load(self) -> None:
-        """Take in what is parked, once the stores are restored."""
-        self.parked = self._retries.load()
+    def load(self) -> NodeCallbacks:
+        """Take in what is parked, once the stores are restored.
+
+        :return: what the nodes have to do with it in the first step.
+        """
+        sooner = self._retries.load()
+        self.parked = self._retries.parked
+        return sooner
 
     def stays(self) -> bool:
         """Say whether the task is to stay though its inputs are at their stop."""

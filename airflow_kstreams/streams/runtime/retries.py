@@ -9,6 +9,7 @@ meanwhile but the last one, when the task leaves: it alone may cover the stop of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.runtime.in_place import InPlace
@@ -20,7 +21,7 @@ class Retries:
 
     :param parkings: those with a retry topic.
     :param in_place: the others.
-    :param now_ms: the wall clock, epoch milliseconds.
+    :param now_ms: epoch milliseconds, of a clock that nobody sets.
     :param pause: waits for some seconds.
     :param budget_ms: how long the task stays.
     """
@@ -44,10 +45,17 @@ class Retries:
         #: Calls that are made before that in any case.
         self._owed = 0
 
-    def load(self) -> dict[str, int]:
-        """Take in what the stores were restored with, and return how much is parked, by node."""
-        for parking in self._parkings:
-            parking.load()
+    def load(self) -> list[tuple[str, Callable[[], None]]]:
+        """Take in what the stores were restored with.
+
+        :return: what the nodes have to keep of it otherwise than it was.
+        """
+        found = [(parking, parking.load()) for parking in self._parkings]
+        return [(parking.node, partial(parking.keep, sooner)) for parking, sooner in found if sooner]
+
+    @property
+    def parked(self) -> dict[str, int]:
+        """How much is parked, by node, that of lives included that are not released."""
         return {parking.node: parking.count for parking in self._parkings}
 
     @property

@@ -228,9 +228,9 @@ class StreamTask:
             self._guarded(lambda: self._bound.open(self._latest_ms()))
         else:
             lanes, caller, time_ms = self._lanes, self._caller, max(self._latest_ms(), 0)
-            lanes.load()
+            sooner = lanes.load()
             self._guarded(caller.open)
-            self._guarded(lambda: lanes.step(self._bound.opens, timestamp_ms=time_ms))
+            self._guarded(lambda: lanes.step(sooner, self._bound.opens, timestamp_ms=time_ms))
             lanes.commit_requested = False
         self._bound.commit_requested = False  # every attempt opens: emission must not depend on their number
         return counters.output + counters.dead_lettered > before

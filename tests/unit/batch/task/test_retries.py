@@ -4,12 +4,15 @@ of them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, Topology, serdes
+from airflow_kstreams.streams.ports import Clock
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
@@ -31,6 +34,29 @@ class Service:
         if self.failures[value] >= 0:
             raise ConnectionError
         return value
+
+
+@dataclass
+class WrongClock:
+    """A machine's clock.
+
+    :param ahead_ms: how far it is ahead of another one.
+    :param set_by_ms: by how much it is set after two seconds.
+    """
+
+    right: Clock
+    ahead_ms: int = 0
+    set_by_ms: int = 0
+
+    def now_ms(self) -> int:
+        set_by_ms = self.set_by_ms if self.monotonic_seconds() > 2 else 0
+        return self.right.now_ms() + self.ahead_ms + set_by_ms
+
+    def monotonic_seconds(self) -> float:
+        return self.right.monotonic_seconds()
+
+    def sleep(self, seconds: float) -> None:
+        self.right.sleep(seconds)
 
 
 @pytest.fixture
@@ -96,6 +122,42 @@ def test_a_task_leaves_when_its_budget_is_used_up(kafka: InMemoryKafka) -> None:
     application(kafka, topology, retry_run_budget_ms=5_000).run("run-1")
     assert 4_000 <= kafka.clock.now_ms() - began_ms <= 5_000
     assert len(service.called) == 5
+
+
+@pytest.mark.parametrize(("budget_ms", "run"), [(60_000, "run-2"), (10_000, "run-3")])
+def test_a_parked_record_waits_for_its_back_off_only_when_it_was_parked_by_a_clock_far_ahead(
+    kafka: InMemoryKafka, budget_ms: int, run: str
+) -> None:
+    arrive(kafka, "a1", "a2")
+    service = Service(a1=1)
+    right = application(
+        kafka, calling(service, backoff_ms=20_000), retry_run_budget_ms=budget_ms, run_stall_timeout_ms=90_000
+    )
+    ahead = dataclasses.replace(right, clock=WrongClock(kafka.clock, 8 * 3_600_000))
+    if budget_ms > 20_000:
+        ahead = dataclasses.replace(ahead, settings={**right.settings, "retry.run.budget.ms": 1})
+    ahead.run("run-1")
+    assert written(kafka) == []
+    for number in (2, 3):
+        kafka.clock.sleep(20)
+        right.run(f"run-{number}")
+        if f"run-{number}" == run:
+            break
+    assert written(kafka) == [b"a1", b"a2"]
+
+
+@pytest.mark.parametrize("set_by_ms", [-3_000, 3_600_000])
+def test_a_task_stays_for_its_budget_when_its_clock_is_set_meanwhile(
+    kafka: InMemoryKafka, set_by_ms: int
+) -> None:
+    arrive(kafka, "a1")
+    service = Service(a1=1_000)
+    topology = calling(service, attempts=1_000, backoff_ms=1_000, multiplier=1)
+    app = application(kafka, topology, retry_run_budget_ms=5_500)
+    began = kafka.clock.monotonic_seconds()
+    dataclasses.replace(app, clock=WrongClock(kafka.clock, set_by_ms=set_by_ms)).run("run-1")
+    assert 4.9 <= kafka.clock.monotonic_seconds() - began <= 6
+    assert len(service.called) == 6
 
 
 def test_a_run_has_a_dead_letter_topic_when_records_may_be_given_up(kafka: InMemoryKafka) -> None:
