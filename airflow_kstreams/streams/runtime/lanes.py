@@ -69,6 +69,8 @@ class Lanes:
         self._last = topology.stages.last
         self._caller = caller
         self._running = 0
+        #: Lives under way in which parked records are called again.
+        self._again = 0
         self._retries = topology.retries
         self.parked: dict[str, int] = {}
         self._room = room
@@ -166,8 +168,12 @@ class Lanes:
         return sooner
 
     def stays(self) -> bool:
-        """Say whether the task is to stay though its inputs are at their stop."""
-        return not self.idle or self._retries.stays()
+        """Say whether the task is to stay though its inputs are at their stop.
+
+        What timers have brought about may be under way: that is waited for when the task closes, or timers
+        would keep it for ever.
+        """
+        return self._again > 0 or self._retries.stays()
 
     def step(self, *callbacks: NodeCallbacks, timestamp_ms: int | None = None) -> None:
         """Let nodes do something between two records, and wait until all that follows from it is done.
@@ -301,6 +307,7 @@ class Lanes:
         begun = self._repeat_in_place()
         while self._room.left and (call := self._retries.next_parked()) is not None:
             self._room.enter(call.owner)
+            self._again += 1
             self._start(call)
             begun += 1
         self._moves += begun
@@ -343,6 +350,7 @@ class Lanes:
         for node, change in life.parked.items():
             self.parked[node] += change
         self._ticked = self._ticked or life.again
+        self._again -= life.again
         if life.taken is None:
             self.at_point = False
         else:

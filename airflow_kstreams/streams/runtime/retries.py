@@ -94,7 +94,7 @@ class Retries:
             self._pause(min(seconds, max(0, due_ms - self._now_ms()) / 1000))
 
     def stays(self) -> bool:
-        """Say whether a task whose inputs are at their stop, and which has nothing under way, is to stay."""
+        """Say whether a task whose inputs are at their stop, and which calls nothing again, is to stay."""
         if not self._parkings:
             return False
         now_ms = self._now_ms()
