@@ -2,8 +2,8 @@
 
 Rule: what is due is called before further records are chosen. Once the inputs are at their stop, the task
 stays for ``retry.run.budget.ms``, as long as something will be due within it, and in any case for as many
-calls of what is due then as may run at once; what is left stays parked until the next run. No commit comes
-meanwhile but the last one, when the task leaves: it alone may cover the stop offsets (``batch/task/end.py``).
+calls of what is due then as may run at once; what is left stays parked until the next run. Meanwhile its host
+commits what has become of them (``batch/task/end.py``), so no transaction stays open as long as the task.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ class Retries:
     def parked(self) -> dict[str, int]:
         """How much is parked, by node, that of lives included that are not released."""
         return {parking.node: parking.count for parking in self._parkings}
+
+    @property
+    def parks(self) -> bool:
+        """Whether there are retry topics."""
+        return bool(self._parkings)
 
     @property
     def full(self) -> bool:

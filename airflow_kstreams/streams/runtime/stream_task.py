@@ -296,6 +296,11 @@ class StreamTask:
         return self._lanes is not None and self._lanes.sated and not self.group.complete
 
     @property
+    def held_up(self) -> bool:
+        """Whether only parked records bring it on: it is at its stop offsets, or may choose no more."""
+        return self._lanes is not None and self._lanes.held_up
+
+    @property
     def at_cut(self) -> bool:
         """Whether a commit may come now: no result of a record released is held back by a later record."""
         return self._lanes is None or self._lanes.at_cut

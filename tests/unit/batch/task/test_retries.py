@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +23,17 @@ class Service:
     """Fails so many times for each value.
 
     :ivar failures: value -> how often it fails for it still.
+    :ivar look: is told what is asked for.
     """
 
     def __init__(self, **failures: int) -> None:
         self.failures = defaultdict(int, failures)
         self.called: list[str] = []
+        self.look: Callable[[str], None] = lambda value: None
 
     async def ask(self, value: str) -> str:
         self.called.append(value)
+        self.look(value)
         self.failures[value] -= 1
         if self.failures[value] >= 0:
             raise ConnectionError
@@ -76,10 +80,14 @@ def written(kafka: InMemoryKafka) -> list[bytes]:
     return [value or b"" for value in kafka.values("out")]
 
 
-def calling(service: Service, **policy: Any) -> Topology:
+def calling(service: Service, *, counted: bool = False, **policy: Any) -> Topology:
+    """Return a topology that sends what the service answers, or how many answers there were of each key."""
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
     retry = RetryPolicy(**{"jitter": 0, **policy})
     stream = builder.stream("in").map_values_async(service.ask, order="key", retry=retry, name="ask")
+    if counted:
+        counts = stream.group_by_key().count(store="counts").to_stream()
+        stream = counts.map(lambda key, count: (key, f"{key}{count}"))
     stream.send_to("out")
     return builder.build()
 
@@ -112,6 +120,36 @@ def test_a_task_leaves_when_nothing_is_due_within_the_budget(kafka: InMemoryKafk
     application(kafka, topology).run("run-2")
     assert [value for value in written(kafka) if value[:1] == b"a"] == [b"a1", b"a2", b"a3"]
     assert [value for value in service.called if value[0] == "a"] == ["a1", "a1", "a2", "a3"]
+
+
+@pytest.mark.parametrize("counted", [False, True], ids=["at once", "at commit points"])
+def test_a_task_commits_meanwhile_when_it_stays_longer_than_its_transaction_may(
+    kafka: InMemoryKafka, counted: bool
+) -> None:
+    arrive(kafka, "a1", "b1", "c1")
+    service, seen = Service(a1=5, b1=2), list[tuple[str, list[bytes]]]()
+    service.look = lambda value: seen.append((value, written(kafka)))
+    topology = calling(service, counted=counted, backoff_ms=4_000, multiplier=1, attempts=9)
+    settings = {"transaction_timeout_ms": 10_000, "commit_interval_ms": 1_000, "lease_ms": 60_000}
+    application(kafka, topology, **settings).run("run-1")
+    assert written(kafka) == [b"c1", b"b1", b"a1"]
+    assert seen[-1] == ("a1", [b"c1", b"b1"])
+    assert [values for value, values in seen if value == "a1"][1] == [b"c1"]
+
+
+@pytest.mark.parametrize("counted", [False, True], ids=["at once", "at commit points"])
+def test_a_task_commits_meanwhile_when_so_much_is_parked_that_it_chooses_no_more(
+    kafka: InMemoryKafka, counted: bool
+) -> None:
+    arrive(kafka, "c1", "a1", "b1")
+    service, seen = Service(a1=5), list[tuple[str, list[bytes]]]()
+    service.look = lambda value: seen.append((value, written(kafka)))
+    topology = calling(service, counted=counted, max_parked=1, backoff_ms=4_000, multiplier=1, attempts=9)
+    settings = {"transaction_timeout_ms": 10_000, "commit_interval_ms": 1_000, "lease_ms": 60_000}
+    application(kafka, topology, max_waiting_results=1, **settings).run("run-1")
+    assert sorted(written(kafka)) == [b"a1", b"b1", b"c1"]
+    assert [value for value, _ in seen].index("b1") == 7, "it is chosen when nothing is parked any more"
+    assert seen[3] == ("a1", [b"c1"])
 
 
 def test_a_task_leaves_when_its_budget_is_used_up(kafka: InMemoryKafka) -> None:
