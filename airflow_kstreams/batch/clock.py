@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+
+from airflow_kstreams.streams.ports import Clock
 
 
 class SystemClock:
@@ -21,3 +24,9 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
+
+
+def steady_ms(clock: Clock) -> Callable[[], int]:
+    """Return what gives epoch milliseconds from now on, whoever sets the clock meanwhile."""
+    began_ms, began = clock.now_ms(), clock.monotonic_seconds()
+    return lambda: began_ms + round((clock.monotonic_seconds() - began) * 1000)

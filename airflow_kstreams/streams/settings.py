@@ -138,10 +138,8 @@ class ApplicationSettings:
         30_000,
         doc="Milliseconds that a task stays once its inputs are at their stop, to call records again that "
         "are parked in its retry topics; what is left stays parked until the next run. Also for how long a "
-        "call of order partition is repeated where its record is. The transaction that ends the task's slice "
-        "stays open meanwhile, so this and a call's timeout_ms together must be less than 80 % of "
-        "transaction.timeout.ms in exactly_once. Half a minute outlasts a service that restarts. 0 = a task "
-        "calls once what is due when it gets there, and leaves.",
+        "call of order partition is repeated where its record is. Half a minute outlasts a service that "
+        "restarts. 0 = a task calls once what is due when it gets there, and leaves.",
     )
     max_timestamp_ahead_ms: int = _setting(
         86_400_000,

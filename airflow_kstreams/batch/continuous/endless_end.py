@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from airflow_kstreams.batch.task.end import Unread
+from airflow_kstreams.batch.task.end import Unread, cut
 from airflow_kstreams.streams.ports import AdminPort, Fetched, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 
@@ -57,12 +57,7 @@ class EndlessEnd:
             return True
         if since_seconds >= _REFRESH_SECONDS and self._task.at_cut:
             return True
-        if not (interval_elapsed and self.anything_to_commit(opened=opened)):
-            return False
-        if not self._task.at_cut:
-            self._task.ask_for_cut()
-            return False
-        return True
+        return interval_elapsed and self.anything_to_commit(opened=opened) and cut(self._task)
 
     def anything_to_commit(self, *, opened: bool) -> bool:
         """Say whether something was written, or read past without writing."""

@@ -5,16 +5,20 @@ task, in the transaction that releases it. So a run finishes with records parked
 which tasks have some, though there is nothing else to read.
 
 Rule: every commit of a task says beside its offsets what the task has parked, node by node. Begin says it
-again beside the offsets that it commits, and finish writes it into the ledger. A task that has parked records
-owes the run its last commit: neither its driver nor finish takes it for done before, wherever its offsets
-are: begin commits them at the stops of a task with nothing to read.
+again beside the offsets that it commits, and finish writes it into the ledger. A task owes the run its last
+commit if it had records parked when the run began, or has retry topics and has committed in the run: neither
+its driver nor finish takes it for done before, wherever its offsets are. Begin commits them at the stops of a
+task with nothing to read; and a task that stays at its stops for parked records commits there meanwhile.
 
 Invariant: what stands beside a task's offsets is as of the commit that wrote them, because it is written with
 them. So it is newer than the ledger, which knows what the last finished run left, or a reset.
 
 Crash argument: the numbers and the records they count are in one transaction. Where they cannot be known,
 because there was no room for them or a person set the offsets of a run that was not finished, the task counts
-as one that may have some: it runs, finds none, and says so.
+as one that may have some: it runs, finds none, and says so. A task that dies between a commit at its stops
+and its last one owes that still, whether anything was left parked by then: the attempt that follows restores
+what was, stays for it, and closes its processors. What they give in close is in the last commit alone, with
+the done notification. So it comes once, and readers of intermediate topics wait for it.
 """
 
 from __future__ import annotations
@@ -57,9 +61,10 @@ def owes_last_commit(run_id: str, told: Iterable[OffsetMetadata], sub: Subtopolo
     :param sub: its subtopology.
     """
     ours = [each for each in told if each.run_id == run_id]
-    if any(each.complete for each in ours):
+    if not may_park(sub) or any(each.complete for each in ours):
         return False
-    return any(may_park(sub) if each.parked is None else each.parked for each in ours)
+    # Only a task names itself; None: not known.
+    return any(each.task_id or each.parked is None or each.parked for each in ours)
 
 
 def parked_total(parked: Parked) -> dict[str, int | None]:

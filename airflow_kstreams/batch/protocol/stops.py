@@ -198,8 +198,8 @@ def all_stops(folded: Folded, slice_: Slice) -> dict[TopicPartition, int]:
 
 
 def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, reader: ReaderPort) -> list[int]:
-    """Return the groups of a subtopology whose tasks are not at their stop, have not notified, or have parked
-    records and did not look at them yet.
+    """Return the groups of a subtopology whose tasks are not at their stop, have not notified, or owe the
+    last commit of a task with retry topics.
 
     :param reader: of the application's group.
     :raises UpstreamNotDoneError: a subtopology before this one is not done.

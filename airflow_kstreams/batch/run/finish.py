@@ -4,8 +4,8 @@ Rule: finished means that the committed offset of every input and intermediate p
 that every topic is still the one the run began with. The stop of an intermediate partition is the one that
 was frozen when all tasks that write it had notified; a committed offset beyond it (outsiders' records,
 markers passed by an earlier finish) is its own stop. So is one that a person set beyond an input's stop,
-because everything up to there is gone. A task that has parked records must have made its last commit, too
-(:mod:`airflow_kstreams.batch.protocol.parked`).
+because everything up to there is gone. A task with retry topics that has anything to do must have made its
+last commit, too (:mod:`airflow_kstreams.batch.protocol.parked`).
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def _refuse_unfinished(
 
 
 def _refuse_owing(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Refuse a run some of whose tasks have parked records and have not looked at them."""
+    """Refuse a run some of whose tasks have retry topics and have still to make their last commit."""
     owing: list[str] = []
     for sub in slice_.plan.topology.subtopologies:
         for group in range(slice_.plan.tasks[str(sub.id)]):
@@ -250,8 +250,8 @@ def _refuse_owing(slice_: Slice, committed: Mapping[TopicPartition, CommittedOff
     if owing:
         more = f" and {len(owing) - _NAMED} more" if len(owing) > _NAMED else ""
         raise RunError(
-            f"run {slice_.run_id!r} is not finished: task {', '.join(owing[:_NAMED])}{more} has parked "
-            "records and has not made its last commit, with which it says what is left of them",
+            f"run {slice_.run_id!r} is not finished: task {', '.join(owing[:_NAMED])}{more} has retry topics "
+            "and has not made its last commit, with which it says what is left parked",
             fix="run the topology again: it resumes with the same stop offsets",
             run_id=slice_.run_id,
         )

@@ -12,6 +12,7 @@ from typing import Self
 
 import msgspec
 
+from airflow_kstreams.batch.clock import steady_ms
 from airflow_kstreams.batch.metrics.meter import TaskMeter
 from airflow_kstreams.batch.moving.homes import Homes
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
@@ -286,6 +287,7 @@ class TaskAttempt:
             ),
             environment=TaskEnvironment(
                 now_ms=self._clock.now_ms,
+                steady_ms=steady_ms(self._clock),
                 partition_count=_partition_count(slice_, admin),
                 placements={topic: first for topic, (first, _) in slice_.plan.placements.items()},
                 latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),

@@ -1,7 +1,10 @@
 """Where a task's reading ends, and all that depends on it: one loop has a bounded or an endless end.
 
-The bounded end is that of a batch: every partition has a stop offset, the last commit covers them, and no
-other one may. The endless one is in :mod:`airflow_kstreams.batch.continuous.endless_end`.
+The bounded end is that of a batch: every partition has a stop offset, and the last commit covers them. No
+other one may, but of a task with retry topics, which stays at its stops, or waits for room in such a topic,
+and commits meanwhile what has become of parked records: a commit at the stops does not say that it is done
+(:mod:`airflow_kstreams.batch.protocol.parked`). The endless end is in
+:mod:`airflow_kstreams.batch.continuous.endless_end`.
 """
 
 from __future__ import annotations
@@ -62,6 +65,14 @@ class End(Protocol):
         ...
 
 
+def cut(task: StreamTask) -> bool:
+    """Say whether a commit may come now; if not, have one possible soon."""
+    if task.at_cut:
+        return True
+    task.ask_for_cut()
+    return False
+
+
 class BoundedEnd:
     """The stop offsets of a slice.
 
@@ -83,20 +94,25 @@ class BoundedEnd:
     def at_stop(self) -> bool:
         """Say whether only the last commit is left to do.
 
-        No other may cover the stop offsets: a task that dies behind one would count as done, and what its
-        processors give in close would never come.
+        No other may cover the stop offsets of a task without retry topics: if it dies behind one, it counts
+        as done, and what its processors give in close never comes.
         """
         return self._task.complete
 
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
     ) -> bool:
-        """Say whether the task is at a commit point that is due. A task that stays at its stop offsets, to
-        call parked records again, commits when it leaves.
+        """Say whether the task is at a commit point that is due, or waits for parked records with a
+        transaction open.
         """
-        if self._task.group.complete:
-            return False
-        return self._task.commit_due(interval_elapsed=interval_elapsed, processed=processed)
+        task = self._task
+        if not task.held_up:
+            return not task.group.complete and task.commit_due(
+                interval_elapsed=interval_elapsed, processed=processed
+            )
+        if task.commit_due(interval_elapsed=False, processed=processed):
+            return True
+        return opened and interval_elapsed and cut(task)
 
     def anything_to_commit(self, *, opened: bool) -> bool:
         """Say whether something was written."""

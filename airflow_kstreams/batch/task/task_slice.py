@@ -1,11 +1,11 @@
 """What one task has to do for a slice, worked out from the share that its driver shipped and the committed
 offsets.
 
-Rule: a task's last commit, and no other, commits the stops of all of its partitions, says so beside them, and
-carries its done notification if its driver found none. So the next attempt, of Spark or of a driver,
-processes and closes nothing again. Offsets at the stops alone do not say it: begin commits them there for a
-task with nothing to read. Of one that has parked records only that it says so does
-(:mod:`airflow_kstreams.batch.protocol.parked`).
+Rule: a task's last commit commits the stops of all of its partitions, says so beside them, and carries its
+done notification if its driver found none. So the next attempt, of Spark or of a driver, processes and closes
+nothing again. No other commit covers all stops, but of a task with retry topics. Offsets at the stops alone
+do not say it: begin commits them there for a task with nothing to read. Of one that has retry topics, or has
+parked records, only that it says so does (:mod:`airflow_kstreams.batch.protocol.parked`).
 
 Begin commits every partition's start under the run's id. An offset that another run has committed therefore
 means that this one is over.

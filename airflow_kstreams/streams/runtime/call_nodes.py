@@ -12,9 +12,6 @@ from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
 from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: Of a transaction's timeout, the share for which a task that stays may keep it open.
-_OPEN_SHARE = 0.8
-
 
 def delivery(
     node: str,
@@ -80,12 +77,12 @@ def refuse_long_calls(node: str, spec: CallSpec, settings: ApplicationSettings, 
 def _refuse_long_retries(
     node: str, options: CallOptions, retry: RetryPolicy, settings: ApplicationSettings, task_id: str
 ) -> None:
-    """Refuse what could look like a standstill, or outlast a transaction.
+    """Refuse what could look like a standstill.
 
     :raises ConfigError: it could.
     """
     where, budget_ms = f"task {task_id}: node {node!r}", settings.retry_run_budget_ms
-    stall_ms, transaction_ms = settings.run_stall_timeout_ms, settings.transaction_timeout_ms
+    stall_ms = settings.run_stall_timeout_ms
     for name, longest_ms in (
         ("backoff_max_ms", retry.backoff_max_ms),
         ("retry.run.budget.ms", budget_ms if options.parks else 0),
@@ -96,11 +93,3 @@ def _refuse_long_retries(
                 f"for run.stall.timeout.ms={stall_ms} fails",
                 fix=f"lower {name}, or raise run.stall.timeout.ms",
             )
-    ends_ms = budget_ms + options.timeout_ms
-    if options.parks and settings.exactly_once and ends_ms >= _OPEN_SHARE * transaction_ms:
-        raise ConfigError(
-            f"{where} has a retry topic, and its task may stay for retry.run.budget.ms={budget_ms} and wait "
-            f"for a last call for timeout_ms={options.timeout_ms}, with its transaction open; that must be "
-            f"less than 80 % of transaction.timeout.ms={transaction_ms}",
-            fix="lower retry.run.budget.ms or timeout_ms, or raise transaction.timeout.ms",
-        )

@@ -69,6 +69,8 @@ class Lanes:
         self._last = topology.stages.last
         self._caller = caller
         self._running = 0
+        #: Lives under way in which parked records are called again.
+        self._again = 0
         self._retries = topology.retries
         self.parked: dict[str, int] = {}
         self._room = room
@@ -77,7 +79,7 @@ class Lanes:
         self._read = read
         self._queues: list[deque[Life]] = [deque() for _ in range(self._last)]
         self._ticking: set[int] = set()
-        self._ticked = self._point_asked = False
+        self._ticked = self._point_asked = self._point_comes = False
         self._moves = self._moves_seen = 0
         self._changes = ReleasedChanges([name for stores in topology.early_stores for name in stores])
         self.commit_requested = False
@@ -101,6 +103,13 @@ class Lanes:
     def sated(self) -> bool:
         """Whether there was no room for another record when one was to be chosen last."""
         return not self.hungry and not self._may_choose()
+
+    @property
+    def held_up(self) -> bool:
+        """Whether only parked records bring the task on: all else is processed, or so much is parked that no
+        more is chosen.
+        """
+        return self._retries.parks and (self._retries.full or self._group.complete)
 
     @property
     def parked_due_ms(self) -> int | None:
@@ -156,13 +165,22 @@ class Lanes:
             self._await_call(min(1.0, self._caller.patience_seconds))
             self._advance(sys.maxsize, halting=False)
 
-    def load(self) -> None:
-        """Take in what is parked, once the stores are restored."""
-        self.parked = self._retries.load()
+    def load(self) -> NodeCallbacks:
+        """Take in what is parked, once the stores are restored.
+
+        :return: what the nodes have to do with it in the first step.
+        """
+        sooner = self._retries.load()
+        self.parked = self._retries.parked
+        return sooner
 
     def stays(self) -> bool:
-        """Say whether the task is to stay though its inputs are at their stop."""
-        return not self.idle or self._retries.stays()
+        """Say whether the task is to stay though its inputs are at their stop.
+
+        What timers have brought about may be under way: that is waited for when the task closes, or timers
+        would keep it for ever.
+        """
+        return self._again > 0 or self._retries.stays()
 
     def step(self, *callbacks: NodeCallbacks, timestamp_ms: int | None = None) -> None:
         """Let nodes do something between two records, and wait until all that follows from it is done.
@@ -193,8 +211,14 @@ class Lanes:
             self.at_point = at_point
 
     def ask_for_point(self) -> None:
-        """Make the next record chosen a commit point."""
-        self._point_asked = True
+        """Make the next record chosen a commit point; if none will be, have one behind what is under way."""
+        if not self.held_up:
+            self._point_asked = True
+        elif not self._point_comes:
+            self._point_comes = True
+            life = Life(None)
+            life.point, life.timestamp_ms = True, self._context.timestamp_ms
+            self._enter(life)
 
     def tick(self) -> bool:
         """Let the wall-clock timers fire that are due, each in its stage, behind what is under way.
@@ -296,6 +320,7 @@ class Lanes:
         begun = self._repeat_in_place()
         while self._room.left and (call := self._retries.next_parked()) is not None:
             self._room.enter(call.owner)
+            self._again += 1
             self._start(call)
             begun += 1
         self._moves += begun
@@ -338,12 +363,13 @@ class Lanes:
         for node, change in life.parked.items():
             self.parked[node] += change
         self._ticked = self._ticked or life.again
+        self._again -= life.again
+        self.at_point = life.point
         if life.taken is None:
-            self.at_point = False
+            self._point_comes = self._point_comes and not life.point
         else:
             self._group.release(life.taken)
             self._read[life.topic] += 1
-            self.at_point = life.point
 
     def _fire(self, stage: int) -> None:
         self._ticking.discard(stage)

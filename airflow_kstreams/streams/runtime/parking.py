@@ -14,6 +14,11 @@ Invariant: of each key, the entries in the order of their numbers, then the live
 are the records of the key that are not done, in input order; where one call of a key may run at a time, it is
 that of the first of them.
 
+A back-off is measured with the clock of the process that waits; what an entry says of the moment is for
+processes that come later. Their clocks differ from it, and one that finds a moment further away than the
+entry's back-off moves it up, in its store, too. So a record waits for its back-off once more at most, by
+whatever clock it was parked.
+
 A function is given key and value as the serdes give them back, by the first call as by any later one, so that
 it cannot tell the two apart.
 """
@@ -115,16 +120,31 @@ class Parking:
         due = sum(due_ms <= now_ms for due_ms, _, _ in self._due)
         return min(due, self._repeating.station.max_in_flight)
 
-    def load(self) -> None:
-        """Take in what the store was restored with."""
+    def load(self) -> Sequence[Parked]:
+        """Take in what the store was restored with.
+
+        :return: the entries that are due sooner than they say, to be kept so.
+        """
         found = sorted(self._store.all(), key=lambda entry: entry[0].number)
+        now_ms, sooner = self._repeating.now_ms(), list[Parked]()
         for (key, number), record in found:
             turn = self._turn(key, self._decoded(self._keys, key))
-            self._entries.setdefault(turn, deque()).append(Parked(number, record))
+            entry = Parked(number, record)
+            due_ms = now_ms + self._delay_ms(record, record.failures)
+            if record.not_before_ms > due_ms:
+                entry.record = msgspec.structs.replace(record, not_before_ms=due_ms)
+                sooner.append(entry)
+            self._entries.setdefault(turn, deque()).append(entry)
             self._next = number + 1
         self.count = len(found)
         for turn in self._entries:
             self._await_turn(turn)
+        return sooner
+
+    def keep(self, entries: Sequence[Parked]) -> None:
+        """Put entries that have changed into the store."""
+        for entry in entries:
+            self._store.put(ParkedKey(entry.record.key, entry.number), entry.record)
 
     def forward(self) -> Forward:
         """Return what the node does with a key and a value: call, wait, or be parked behind others."""
@@ -237,14 +257,13 @@ class Parking:
     def _park(self, call: Call) -> None:
         again = call.again
         record = to_park(self._context, again.key, again.value, ordinal=again.ordinal)
-        due_ms, failures = self._repeating.now_ms(), int(again.failed)
-        if failures:
-            due_ms += self._repeating.delay_ms(failures, origin_of_parked(record), record.ordinal)
+        failures = int(again.failed)
+        due_ms = self._repeating.now_ms() + self._delay_ms(record, failures)
         entry = Parked(self._next, msgspec.structs.replace(record, failures=failures, not_before_ms=due_ms))
         self._next += 1
         queue = self._entries.setdefault(call.turn, deque())
         queue.append(entry)
-        self._keep(entry)
+        self.keep((entry,))
         self._counted(1)
         if len(queue) == 1:
             self._await_turn(call.turn)
@@ -254,11 +273,9 @@ class Parking:
         failures = record.failures + 1
         repeatable = self._repeating.fails_for_now(call)
         if repeatable and failures < self._policy.attempts:
-            due_ms = self._repeating.now_ms() + self._repeating.delay_ms(
-                failures, origin_of_parked(record), record.ordinal
-            )
+            due_ms = self._repeating.now_ms() + self._delay_ms(record, failures)
             entry.record = msgspec.structs.replace(record, failures=failures, not_before_ms=due_ms)
-            self._keep(entry)
+            self.keep((entry,))
             self._await_turn(call.turn)
             return
         queue.popleft()
@@ -282,8 +299,11 @@ class Parking:
         first = self._entries[turn][0]
         heapq.heappush(self._due, (first.record.not_before_ms, first.number, turn))
 
-    def _keep(self, entry: Parked) -> None:
-        self._store.put(ParkedKey(entry.record.key, entry.number), entry.record)
+    def _delay_ms(self, record: ParkedRecord, failures: int) -> int:
+        """Return how long a record waits once so many calls of it have failed."""
+        if not failures:
+            return 0
+        return self._repeating.delay_ms(failures, origin_of_parked(record), record.ordinal)
 
     def _turn(self, key_bytes: bytes | None, key: Any) -> Any:
         """Return what equal keys have in common. Without order, their bytes will do."""

@@ -90,6 +90,7 @@ class ProcessorTopology:
         self._places = KeyPlaces(environment)
         self._latest_allowed = environment.latest_allowed
         self._pause = environment.pause
+        self._steady_ms = environment.steady_ms or environment.now_ms
         self.record_context = TaskRecordContext()
         if settings.num_threads_per_task > 1:
             subtopology = dataclasses.replace(
@@ -246,7 +247,7 @@ class ProcessorTopology:
             retries=Retries(
                 self._parkings,
                 self._in_place,
-                now_ms=self.wall_clock.now_ms,
+                now_ms=self._steady_ms,
                 pause=self._pause,
                 budget_ms=self._settings.retry_run_budget_ms,
             ),
@@ -298,7 +299,7 @@ class ProcessorTopology:
             station,
             policy,
             stage=self.stages.gives_in[node],
-            now_ms=self.wall_clock.now_ms,
+            now_ms=self._steady_ms,
             context=context,
             delivered=delivered,
             letter=lambda error: self.errors.dead_letter(error, node),

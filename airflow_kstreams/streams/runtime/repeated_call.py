@@ -64,7 +64,7 @@ class Repeating:
     :param station: the node.
     :param policy: of the node.
     :param stage: in which it gives.
-    :param now_ms: the wall clock, epoch milliseconds.
+    :param now_ms: epoch milliseconds, of a clock that nobody sets.
     :param delivered: takes a call that has ended as one that is never repeated.
     :param letter: sends the record being processed to the dead-letter topic, with an error.
     """

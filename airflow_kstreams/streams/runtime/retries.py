@@ -2,13 +2,14 @@
 
 Rule: what is due is called before further records are chosen. Once the inputs are at their stop, the task
 stays for ``retry.run.budget.ms``, as long as something will be due within it, and in any case for as many
-calls of what is due then as may run at once; what is left stays parked until the next run. No commit comes
-meanwhile but the last one, when the task leaves: it alone may cover the stop offsets (``batch/task/end.py``).
+calls of what is due then as may run at once; what is left stays parked until the next run. Meanwhile its host
+commits what has become of them (``batch/task/end.py``), so no transaction stays open as long as the task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.runtime.in_place import InPlace
@@ -20,7 +21,7 @@ class Retries:
 
     :param parkings: those with a retry topic.
     :param in_place: the others.
-    :param now_ms: the wall clock, epoch milliseconds.
+    :param now_ms: epoch milliseconds, of a clock that nobody sets.
     :param pause: waits for some seconds.
     :param budget_ms: how long the task stays.
     """
@@ -44,11 +45,23 @@ class Retries:
         #: Calls that are made before that in any case.
         self._owed = 0
 
-    def load(self) -> dict[str, int]:
-        """Take in what the stores were restored with, and return how much is parked, by node."""
-        for parking in self._parkings:
-            parking.load()
+    def load(self) -> list[tuple[str, Callable[[], None]]]:
+        """Take in what the stores were restored with.
+
+        :return: what the nodes have to keep of it otherwise than it was.
+        """
+        found = [(parking, parking.load()) for parking in self._parkings]
+        return [(parking.node, partial(parking.keep, sooner)) for parking, sooner in found if sooner]
+
+    @property
+    def parked(self) -> dict[str, int]:
+        """How much is parked, by node, that of lives included that are not released."""
         return {parking.node: parking.count for parking in self._parkings}
+
+    @property
+    def parks(self) -> bool:
+        """Whether there are retry topics."""
+        return bool(self._parkings)
 
     @property
     def full(self) -> bool:
@@ -86,7 +99,7 @@ class Retries:
             self._pause(min(seconds, max(0, due_ms - self._now_ms()) / 1000))
 
     def stays(self) -> bool:
-        """Say whether a task whose inputs are at their stop, and which has nothing under way, is to stay."""
+        """Say whether a task whose inputs are at their stop, and which calls nothing again, is to stay."""
         if not self._parkings:
             return False
         now_ms = self._now_ms()

@@ -234,9 +234,9 @@ class StreamTask:
             self._guarded(lambda: self._bound.open(self._latest_ms()))
         else:
             lanes, caller, time_ms = self._lanes, self._caller, max(self._latest_ms(), 0)
-            lanes.load()
+            sooner = lanes.load()
             self._guarded(caller.open)
-            self._guarded(lambda: lanes.step(self._bound.opens, timestamp_ms=time_ms))
+            self._guarded(lambda: lanes.step(sooner, self._bound.opens, timestamp_ms=time_ms))
             lanes.commit_requested = False
         self._bound.commit_requested = False  # every attempt opens: emission must not depend on their number
         return counters.output + counters.dead_lettered > before
@@ -300,6 +300,11 @@ class StreamTask:
     def sated(self) -> bool:
         """Whether no more records need to be fetched before some are released, or parked ones are done."""
         return self._lanes is not None and self._lanes.sated and not self.group.complete
+
+    @property
+    def held_up(self) -> bool:
+        """Whether only parked records bring it on: it is at its stop offsets, or may choose no more."""
+        return self._lanes is not None and self._lanes.held_up
 
     @property
     def at_cut(self) -> bool:

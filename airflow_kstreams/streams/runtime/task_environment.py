@@ -28,6 +28,8 @@ class TaskEnvironment:
     """The host's answers.
 
     :param now_ms: wall clock, epoch milliseconds.
+    :param steady_ms: the same, though somebody sets it: what a back-off and the budget for it are measured
+        with; ``now_ms`` unless given.
     :param partition_count: how many partitions a topic has, real name; asked where the client does not place
         a key: where not all of its bytes decide, and for the topics of ``placements``.
     :param placements: topic that has grown, real name -> how many partitions it had before: its keys are
@@ -43,6 +45,7 @@ class TaskEnvironment:
     """
 
     now_ms: Callable[[], int] = system_clock_ms
+    steady_ms: Callable[[], int] | None = None
     partition_count: Callable[[str], int] = _one_partition
     latest_allowed: Callable[[str], LatestAllowed] = _unbounded
     dead_letter_bytes: int = BROKER_MAX_BYTES

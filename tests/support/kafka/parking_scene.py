@@ -26,6 +26,7 @@ from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorRecord, StoreSpec, Topology
+from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.ports import ClusterPort, TopicPartition
 from airflow_kstreams.streams.protocol_topics import RETRY_ENDING, ProtocolTopics
@@ -72,6 +73,7 @@ class ParkingScene:
     """The application ``app``: ``in`` -> a call of the service -> ``out``.
 
     :param settings: of the application, by dotted name.
+    :param make_caller: runs the calls of asynchronous nodes; a loop and threads unless given.
     :ivar down: values for which the service fails.
     :ivar launched: the tasks that were launched since the last run began.
     """
@@ -81,6 +83,7 @@ class ParkingScene:
     kafka: InMemoryKafka = field(default_factory=lambda: InMemoryKafka(clock=ManualClock(now_ms=10**12)))
     launched: list[str] = field(default_factory=list)
     settings: Mapping[str, object] = field(default_factory=dict)
+    make_caller: MakeCaller | None = None
 
     def __post_init__(self) -> None:
         for topic in ("in", "other", "mid", "out"):
@@ -143,6 +146,7 @@ class ParkingScene:
             settings={"lease.ms": 3_600_000, **self.settings, **settings},
             on=self.kafka,
             clock=self.kafka.clock,
+            make_caller=self.make_caller,
         )
 
     def run(

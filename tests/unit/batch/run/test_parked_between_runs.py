@@ -104,7 +104,7 @@ def test_run_is_not_finished_before_tasks_with_parked_records_have_run(scene: Pa
     left_parked(scene)
     application = scene.application()
     application.begin("r2")
-    with pytest.raises(RunError, match="task 0_1 has parked records and has not made its last commit"):
+    with pytest.raises(RunError, match="task 0_1 has retry topics and has not made its last commit"):
         application.finish("r2")
     scene.down = set()
     assert scene.run("r2").parked == {}, "the run goes on, and finishes"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorRecord, Topology, serdes
 from airflow_kstreams.streams.errors import CallsStuckError, ConfigError
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
@@ -91,6 +91,39 @@ def test_records_before_are_committed_while_a_call_runs(kafka: InMemoryKafka, he
     thread.join()
     assert seen, "nothing was committed while the call ran"
     assert kafka.values("out") == [b"%d" % number for number in range(5)]
+
+
+class Ticking(Processor):
+    """Passes records on, and forwards something every second."""
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        context.schedule(1_000, clock="wall_clock", callback=lambda _: context.forward("k", -1))
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value)
+
+
+def test_task_comes_to_its_end_when_each_call_for_a_timer_takes_longer_than_its_interval(
+    kafka: InMemoryKafka,
+) -> None:
+    ticks: list[int] = []
+
+    async def slow(value: int) -> int:
+        if value == -1:
+            assert len(ticks) < 20, "the task waits for calls of timers, and is never done"
+            ticks.append(value)
+        kafka.clock.sleep(2)
+        await asyncio.sleep(0.15)
+        return value
+
+    made = builder()
+    called = made.stream("in").process(Ticking).map_values_async(slow, name="slow")
+    called.send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
+    application(kafka, made.build(), kafka.clock, commit_interval_ms=1).run("run-1")
+    values = kafka.values("out")
+    assert [value for value in values if value != b"-1"] == [b"%d" % number for number in range(5)]
+    assert values.count(b"-1") == len(ticks) > 0
 
 
 def test_task_fails_and_names_the_call_when_nothing_is_released_for_too_long(

@@ -417,11 +417,6 @@ def test_retry_is_refused_without_name_or_serde() -> None:
     [
         ({"run_stall_timeout_ms": 31_000, "retry_run_budget_ms": 31_000}, {}, "run.stall.timeout.ms"),
         ({"run_stall_timeout_ms": 60_000}, {"backoff_max_ms": 60_000}, "backoff_max_ms=60000"),
-        (
-            {"processing_guarantee": "exactly_once", "retry_run_budget_ms": 70_000},
-            {},
-            "transaction.timeout.ms=120000",
-        ),
     ],
 )
 def test_waiting_is_refused_that_would_look_like_a_standstill(

@@ -12,6 +12,7 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    RetryPolicy,
     Topology,
     TopologyError,
     serdes,
@@ -50,9 +51,9 @@ class HandCaller:
     def hurry(self) -> None:
         """Nothing waits for more."""
 
-    def end(self, value: Any, result: Any = None) -> None:
-        call = self.started[value]
-        call.result = value if result is None else result
+    def end(self, value: Any, result: Any = None, *, error: Exception | None = None) -> None:
+        call = self.started.pop(value) if error else self.started[value]
+        call.result, call.error = (value if result is None else result), error
         self._ended.append(call)
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:
@@ -212,3 +213,31 @@ def test_task_chooses_no_more_when_what_calls_are_given_takes_up_too_much() -> N
     scene = Scene(made.build(), max_waiting_bytes=1_000_000)
     assert scene.task.process(1_000) == 0
     assert len(scene.caller.started) == 10
+
+
+def test_a_commit_is_possible_when_a_parked_record_is_called_again_and_a_table_holds_results_back() -> None:
+    made = builder()
+    retry = RetryPolicy(backoff_ms=0)
+    asked = made.stream("in").map_values_async(never_run, order="key", retry=retry, name="ask")
+    asked.group_by_key().count(store="counts").to_stream().send_to("out", value_serde=serdes.int64())
+    scene = Scene(made.build(), records=2)
+    task, caller = scene.task, scene.caller
+    task.process(100)
+    caller.end(0)
+    task.process(100)
+    caller.end(1, error=ConnectionError())
+    task.process(100)
+    assert (scene.position, task.complete, task.progress.parked) == (2, False, {"ask": 1})
+    assert 1 in caller.started
+    cuts = [task.at_cut]
+    task.ask_for_cut()
+    task.ask_for_cut()
+    task.process(100)
+    assert [*cuts, task.at_cut] == [False, True]
+    task.flush()
+    assert len(scene.out) == 1
+    caller.end(1)
+    task.process(100)
+    assert task.complete
+    task.close()
+    assert len(scene.out) == 2
