@@ -24,6 +24,7 @@ from dev.benchmarks import (
     results,
     scale,
 )
+from dev.benchmarks.calls import command as calls
 from dev.benchmarks.inputs import Inputs
 from dev.benchmarks.results import Result
 from dev.benchmarks.suite import Suite
@@ -43,6 +44,8 @@ def main() -> int:
     """Run what the command line names; the exit code is 1 if something failed or a bar was missed."""
     if sys.argv[1:2] == ["scale"]:
         return scale.main(sys.argv[2:])
+    if sys.argv[1:2] == ["async"]:
+        return calls.main(sys.argv[2:])
     options = _options()
     if options.bars:
         return _bars()

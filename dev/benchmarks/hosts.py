@@ -152,6 +152,10 @@ def _airflow(folder: Path) -> list[str]:
     return [sys.executable, "-m", "dev.benchmarks.empty_host", str(folder)]
 
 
+def _calls(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "dev.benchmarks.calls.task_host", str(folder)]
+
+
 def _earlier(command: Sequence[str]) -> list[str]:
     """Let a host of ours run another checkout's code."""
     return ["env", f"PYTHONPATH={os.environ[EARLIER_VARIABLE]}", *command]
@@ -269,6 +273,7 @@ HOSTS = {
     "engine-earlier": lambda folder: _earlier(_spark("engine", folder)),
     "connector": lambda folder: _spark("connector", folder),
     "airflow": _airflow,
+    "calls": _calls,
     "airflow-earlier": lambda folder: _earlier(_airflow(folder)),
     "kafka-streams": _kafka_streams,
     "kafka-streams-plain": _kafka_streams,

@@ -1,0 +1,115 @@
+"""``dev/bench async``: calls side by side, ours and the peers', and every bar."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from dev.benchmarks import machine
+from dev.benchmarks.calls import bars, measured
+from dev.benchmarks.calls.cases import GROUPS, SYSTEMS
+from dev.benchmarks.calls.measured import Measured, Results
+from dev.benchmarks.calls.rounds import Rounds
+from dev.servers.embedded import Broker, free_port
+
+#: Characters of a printed line, so that no figure is cut where there is no terminal.
+WIDTH = 170
+_ROUNDS, _SECONDS = 5, 5.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print, and store unless only a part was asked for; 1 if a bar was missed."""
+    console = Console(soft_wrap=True, highlight=False, width=WIDTH)
+    options = _parser().parse_args(arguments)
+    if options.stored:
+        return _show(console, measured.read())
+    groups = [
+        chosen
+        for group in GROUPS
+        if (chosen := [case for case in group if all(word in case.label for word in options.only)])
+    ]
+    cases: list[Measured] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="kstreams-calls-") as folder,
+        Broker(port=free_port(), folder=Path(folder) / "broker", heap="1g") as broker,
+    ):
+        rounds = Rounds(
+            bootstrap=broker.bootstrap,
+            folder=Path(folder),
+            say=lambda line: console.print(line, markup=False),
+            seconds=options.seconds,
+            lock=options.lock,
+        )
+        try:
+            for group in groups:
+                cases += rounds.measure(group, options.rounds)
+        finally:
+            rounds.close()
+    results = Results(
+        machine=machine.describe(),
+        measured=datetime.now(tz=UTC).date().isoformat(),
+        cases=cases,
+        left_out=[*rounds.left_out.values()],
+    )
+    if not options.only and (options.rounds, options.seconds) == (_ROUNDS, _SECONDS):
+        measured.write(results)
+    return _show(console, results)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="dev/bench async", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of each case; others are only shown")
+    parser.add_argument(
+        "--seconds", type=float, default=_SECONDS, help="that one run takes, about; others are only shown"
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="WORD", help="only cases with these words; only shown"
+    )
+    parser.add_argument(
+        "--lock", type=Path, help="file to lock while something is measured: what locks it, too, waits"
+    )
+    parser.add_argument("--stored", action="store_true", help="show what is stored, measure nothing")
+    return parser
+
+
+def _show(console: Console, results: Results) -> int:
+    console.print(table_of(results))
+    for left_out in results.left_out:
+        console.print(f"left out: {left_out}", markup=False)
+    found = bars.bars_of(results)
+    for bar in found:
+        console.print(str(bar), markup=False)
+    console.print(f"{results.measured}, {results.machine}", markup=False)
+    console.print(bars.ratios(results), markup=False)
+    return 0 if all(bar.met for bar in found) else 1
+
+
+def table_of(results: Results) -> Table:
+    """Return the figures, a case a line."""
+    table = Table(title="Calls side by side")
+    for column in ("system", "guarantee", "order", "keys"):
+        table.add_column(column)
+    for column in (
+        "in flight",
+        "sleep, ms",
+        "in the call, ms",
+        "records/s",
+        "of in flight / latency",
+        "MB",
+        "others",
+    ):
+        table.add_column(column, justify="right")
+    for each in results.cases:
+        case, system = each.case, SYSTEMS[each.case.system]
+        table.add_row(
+            system.title, system.guarantee, case.order, case.keys, str(case.in_flight), str(case.latency_ms),
+            f"{each.latency_ms:.2f}", f"{each.rate:,.0f}", f"{each.share:.2f}" if case.latency_ms else "-",
+            f"{max(made.peak_memory_mb for made in each.rounds):,.0f}", f"{each.others:.0%}",
+        )  # fmt: skip
+    return table

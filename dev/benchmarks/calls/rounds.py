@@ -1,0 +1,191 @@
+"""Runs cases in turn, round after round, on one broker."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from airflow_kstreams.streams.errors import KStreamsError
+from dev.benchmarks import outputs
+from dev.benchmarks.calls.cases import SYSTEMS, Case
+from dev.benchmarks.calls.inputs import Input, Inputs, beginning_of, hottest_share
+from dev.benchmarks.calls.measured import Measured, Round
+from dev.benchmarks.hosts import Answer, Host, HostError
+from dev.benchmarks.publish import create_topics
+
+
+class WrongOutputError(Exception):
+    """What a system wrote is not what it was to write: its figure does not count."""
+
+
+@dataclass(kw_only=True)
+class Rounds:
+    """Measures cases.
+
+    :param folder: for all that systems write.
+    :param say: prints a line.
+    :param seconds: that one run of a case takes, about.
+    :param lock: file that is locked while something is measured, so that other programs which lock it, too,
+        do not run meanwhile; none if it is None.
+    :ivar left_out: systems that cannot be measured here, with the reason.
+    """
+
+    bootstrap: str
+    folder: Path
+    say: Callable[[str], None]
+    seconds: float
+    lock: Path | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+    _inputs: Inputs = field(init=False)
+    _hosts: dict[str, Host] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._inputs = Inputs(bootstrap=self.bootstrap)
+
+    def close(self) -> None:
+        """End all hosts."""
+        for host in self._hosts.values():
+            host.close()
+        self._hosts.clear()
+
+    def measure(self, group: Sequence[Case], rounds: int) -> list[Measured]:
+        """Measure cases that are compared with each other: in turn, and the other way round in every second
+        round.
+        """
+        found: dict[Case, list[Round]] = {case: [] for case in group}
+        for number in range(rounds):
+            for case in reversed(group) if number % 2 else group:
+                if case.system not in self.left_out:
+                    self._try(case, number, found[case])
+        return [
+            Measured(
+                case=case,
+                records=self._input(case).records,
+                hottest_records=self._input(case).hottest_records,
+                rounds=made,
+            )
+            for case, made in found.items()
+            if made
+        ]
+
+    def _try(self, case: Case, number: int, made: list[Round]) -> None:
+        try:
+            measured = self._run(case)
+        except (HostError, WrongOutputError, KafkaException, KStreamsError) as error:
+            self.left_out[case.system] = f"{case.label}: {error}"
+            self.say(f"  FAILED {case.label}: {error}")
+            return
+        made.append(measured)
+        rate = self._input(case).records / measured.seconds
+        self.say(
+            f"  round {number + 1}: {case.label:<75} {rate:>9,.0f}/s, "
+            f"{measured.latency_ms:.2f} ms in the call, {measured.others:.0%} of the machine for others"
+        )
+
+    def _input(self, case: Case) -> Input:
+        return self._inputs.of(case.keys, case.records(self.seconds, hottest_share(case.keys)))
+
+    def _run(self, case: Case) -> Round:
+        source, host = self._input(case), self._host(SYSTEMS[case.system].host)
+        name = f"bench-calls-{uuid.uuid4().hex[:8]}"
+        create_topics(self.bootstrap, {f"{name}-output": 1})
+        try:
+            host.wait_until_ready()
+            with _locked(self.lock), _Others() as others:
+                answer = host.run(self._request(case, source, name))
+            self._check(source, f"{name}-output")
+        except HostError:
+            self._hosts.pop(host.kind).close()
+            raise
+        finally:
+            self._delete(name)
+        return _round(answer, others.share)
+
+    def _host(self, kind: str) -> Host:
+        if kind not in self._hosts:
+            Host.prepare(kind)
+            self._hosts[kind] = Host(kind, self.folder)
+        return self._hosts[kind]
+
+    def _request(self, case: Case, source: Input, name: str) -> dict[str, str | float]:
+        return {
+            "bootstrap": self.bootstrap,
+            "application_id": name,
+            "input": source.topic,
+            "output": f"{name}-output",
+            "records": source.records,
+            "hottest": beginning_of(source.hottest).decode(),
+            "system": case.system,
+            "latency_ms": case.latency_ms,
+            "order": case.order,
+            "in_flight": case.in_flight,
+        }
+
+    def _check(self, source: Input, output: str) -> None:
+        found = outputs.digest(outputs.read(self.bootstrap, output), table=False)
+        if difference := outputs.differences(source.expected, found):
+            raise WrongOutputError(difference)
+
+    def _delete(self, name: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+        names = [topic for topic in admin.list_topics(timeout=30).topics if name in topic]
+        for deleted in admin.delete_topics(names).values():
+            deleted.result(30)
+
+
+def _round(answer: Answer, others: float) -> Round:
+    return Round(
+        seconds=round(answer.seconds, 4),
+        latency_ms=round(answer.details["latency_ms"], 4),
+        hottest_ms=round(answer.details.get("hottest_ms", 0.0), 4),
+        peak_memory_mb=round(answer.peak_memory_mb, 1),
+        others=round(others, 3),
+    )
+
+
+@contextmanager
+def _locked(file: Path | None) -> Iterator[None]:
+    if file is None:
+        yield
+        return
+    with file.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+class _Others:
+    """Which share of the machine's processor time had programs that are no children of this one.
+
+    :ivar share: of the block's time.
+    """
+
+    share = 0.0
+
+    def __enter__(self) -> _Others:
+        self._started, self._busy, self._own = time.monotonic(), _busy_seconds(), _own_seconds()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        all_of_it = (time.monotonic() - self._started) * (os.cpu_count() or 1)
+        busy, own = _busy_seconds() - self._busy, _own_seconds() - self._own
+        self.share = min(1.0, max(0.0, busy - own) / all_of_it)
+
+
+def _busy_seconds() -> float:
+    times = psutil.cpu_times()
+    return times.user + times.nice + times.system
+
+
+def _own_seconds() -> float:
+    this = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in (this, *this.children(recursive=True)))

@@ -1,0 +1,178 @@
+"""``dev/bench async``: what it measures is what it says, and its bars are judged."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from airflow_kstreams.testing import TopologyTestDriver
+from dev.benchmarks.calls import bars, command, inputs
+from dev.benchmarks.calls.cases import CASES, KEYS, SYSTEMS, Case, Keys, Order
+from dev.benchmarks.calls.measured import Measured, Results, Round, ratio
+from dev.benchmarks.calls.task_host import Clocked, topology
+from dev.benchmarks.hosts import HOSTS
+
+
+def measured(
+    case: Case,
+    *rates: float,
+    latency_ms: float | None = None,
+    records: int = 1_000,
+    hottest_records: int = 100,
+) -> Measured:
+    """Return a case with a round for each rate."""
+    in_call = case.latency_ms if latency_ms is None else latency_ms
+    return Measured(
+        case=case,
+        records=records,
+        hottest_records=hottest_records,
+        rounds=[
+            Round(
+                seconds=records / rate,
+                latency_ms=in_call,
+                hottest_ms=in_call,
+                peak_memory_mb=100.0,
+                others=0.0,
+            )
+            for rate in rates
+        ],
+    )
+
+
+def results(*cases: Measured) -> Results:
+    return Results(machine="a machine", measured="2026-11-25", cases=cases)
+
+
+def figures(*cases: Measured) -> dict[str, float]:
+    return {bar.short: round(bar.figure, 3) for bar in bars.bars_of(results(*cases))}
+
+
+# == cases and records
+
+
+def test_every_case_stands_once_and_has_a_system_and_a_host() -> None:
+    assert len(set(CASES)) == len(CASES)
+    assert {case.system for case in CASES} == set(SYSTEMS)
+    assert {system.host for system in SYSTEMS.values()} <= set(HOSTS)
+
+
+@pytest.mark.parametrize(
+    ("case", "records"),
+    [
+        (bars.asyncio(in_flight=1), 500),
+        (bars.threads(64), 32_000),
+        (bars.asyncio(), 128_000),
+        (bars.asyncio(1), 150_000),
+        (bars.by_key(), 5_000),
+        (bars.by_key(1), 50_000),
+    ],
+)
+def test_case_has_as_many_records_as_it_gets_through_in_the_time(case: Case, records: int) -> None:
+    assert case.records(5.0, hottest_share=0.1) == records
+
+
+def test_keys_are_as_frequent_as_zipf_says_when_they_are_drawn_so() -> None:
+    drawn = Counter(inputs.drawn_keys("zipf", 100_000))
+
+    assert drawn[0] / 100_000 == pytest.approx(inputs.hottest_share("zipf"), rel=0.05)
+    assert drawn[0] / drawn[1] == pytest.approx(2, rel=0.05)
+    assert drawn[0] / drawn[9] == pytest.approx(10, rel=0.1)
+
+
+def test_keys_are_as_frequent_as_each_other_when_they_are_uniform() -> None:
+    drawn = Counter(inputs.drawn_keys("uniform", 100 * KEYS))
+
+    assert len(drawn) == KEYS
+    assert max(drawn.values()) < 2 * 100
+
+
+def test_values_begin_as_their_key_says_and_differ_when_records_are_made() -> None:
+    made = list(inputs.messages("t", "zipf", 500))
+
+    assert made == list(inputs.messages("t", "zipf", 500))
+    assert len({message.value for message in made}) == 500
+    assert {len(message.value) for message in made} == {100}
+    for message in made:
+        assert message.value.startswith(inputs.beginning_of(int(message.key.removeprefix(b"key-"))))
+
+
+# == what our side does
+
+
+@pytest.mark.parametrize("system", ["plain", "asyncio", "threads"])
+@pytest.mark.parametrize("order", ["partition", "key", "unordered"])
+def test_node_gives_back_each_value_in_order_and_measures_each_call(system: str, order: Order) -> None:
+    clocked = Clocked(latency_ms=0, hottest=inputs.beginning_of(0))
+    request = {"system": system, "order": order, "in_flight": 4, "input": "in", "output": "out"}
+    records = [(message.key, message.value, 0) for message in inputs.messages("in", "zipf", 50)]
+
+    with TopologyTestDriver(topology(request, clocked), application_id="demo", async_seed=7) as driver:
+        driver.pipe_records("in", records)
+        given_back = [(record.key, record.value) for record in driver.read_output("out")]
+
+    assert given_back == [(key, value) for key, value, _ in records]
+    assert len(clocked.began) == len(clocked.ended) == len(clocked.took) == 50
+    assert len(clocked.took_hottest) == sum(key == b"key-00000" for key, _, _ in records) > 0
+
+
+# == bars
+
+
+def test_asyncio_is_held_to_the_lower_of_places_and_the_plain_path() -> None:
+    by_places = [measured(bars.asyncio(), 20_000, latency_ms=10.24), measured(bars.plain(0), 100_000)]
+    by_plain_path = [measured(bars.asyncio(), 20_000, latency_ms=10.24), measured(bars.plain(0), 20_000)]
+
+    assert figures(*by_places) == {"asyncio 256 in flight": 0.8}
+    assert figures(*by_plain_path) == {"asyncio 256 in flight": 1.0}
+
+
+def test_threads_are_held_to_their_number_and_the_latency_in_the_call() -> None:
+    assert figures(measured(bars.threads(64), 5_000, latency_ms=12.8)) == {"64 threads": 1.0}
+
+
+def test_one_in_flight_is_compared_round_by_round_with_the_plain_node() -> None:
+    one = measured(bars.asyncio(10, in_flight=1), 90.0, 50.0, 99.0)
+    plain = measured(bars.plain(10), 100.0, 50.0, 100.0)
+
+    assert figures(one, plain) == {"one in flight at 10 ms": 0.99}
+
+
+def test_order_by_key_is_held_to_the_calls_of_the_most_frequent_key() -> None:
+    # 100 of 1,000 records follow each other, 10 ms each: a second.
+    assert figures(measured(bars.by_key(), 950)) == {"key under Zipf": 0.95}
+
+
+def test_bar_is_missed_when_its_figure_as_printed_is_less() -> None:
+    [missed] = bars.bars_of(results(measured(bars.threads(8), 710)))
+    [met] = bars.bars_of(results(measured(bars.threads(8), 717)))
+
+    assert str(missed) == "8 threads, 10 ms, against threads / latency of a call: 0.89 (at least 0.9): missed"
+    assert str(met) == "8 threads, 10 ms, against threads / latency of a call: 0.90 (at least 0.9)"
+
+
+def test_last_line_names_every_ratio_and_what_was_missed() -> None:
+    line = bars.ratios(results(measured(bars.threads(8), 400), measured(bars.by_key(), 950)))
+
+    assert line == "ratios: 8 threads 0.50 (missed), key under Zipf 0.95"
+    assert bars.ratios(results()) == "ratios: none"
+
+
+def test_ratio_is_the_median_over_the_rounds_that_both_had() -> None:
+    ours, theirs = measured(bars.asyncio(), 10, 30, 100), measured(bars.plain(0), 10, 10)
+
+    assert ratio(ours, theirs) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("keys", ["uniform", "zipf"])
+def test_table_has_a_line_for_each_case_and_no_cut_figures(keys: Keys) -> None:
+    console = Console(width=command.WIDTH, record=True, file=io.StringIO())
+    chosen = [case for case in CASES if case.keys == keys]
+
+    console.print(command.table_of(results(*(measured(case, 12_345.6) for case in chosen))))
+
+    printed = console.export_text()
+    assert printed.count("12,346") == len(chosen)
+    assert "…" not in printed
