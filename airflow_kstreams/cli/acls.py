@@ -35,6 +35,7 @@ class Purpose(StrEnum):
     CONTINUOUS = "continuous"
     RESET = "reset"
     REPLAY = "replay"
+    EXPAND = "expand"
     DOCTOR = "doctor"
     WATCH = "watch"
 
@@ -89,6 +90,7 @@ def permissions(
         Purpose.CONTINUOUS: lambda: of.continuous_permissions(plan.application_id),
         Purpose.RESET: lambda: of.reset_permissions(plan),
         Purpose.REPLAY: lambda: of.replay_permissions(plan, settings),
+        Purpose.EXPAND: lambda: of.expand_permissions(plan),
         Purpose.DOCTOR: lambda: of.doctor_permissions(),
         Purpose.WATCH: lambda: of.watch_permissions(plan),
     }

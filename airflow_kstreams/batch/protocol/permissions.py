@@ -98,6 +98,25 @@ def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tup
     )
 
 
+def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    """Return what growing the topics of an application needs; its user need not be that of the runs."""
+    own = ProtocolTopics(plan.application_id)
+    growing = [topic for topic in plan.sources if topic not in plan.repartition_topics]
+    others = [*plan.repartition_topics, *plan.outputs, *sorted(plan.changelogs)]
+    return (
+        _topic(own.ledger, "what state depends on", Operation.READ),
+        _topic(own.metadata, "topology of the last run", Operation.READ),
+        *(_topic(topic, "looked at before a topic grows", Operation.DESCRIBE) for topic in others),
+        Permission(
+            operation=Operation.DESCRIBE,
+            resource=Resource.GROUP,
+            name=plan.application_id,
+            reason="committed offsets",
+        ),
+        *(_topic(topic, "given more partitions; others need Describe", Operation.ALTER) for topic in growing),
+    )
+
+
 def continuous_permissions(application_id: str) -> tuple[Permission, ...]:
     """Return what continuous mode needs besides :func:`run_permissions`."""
     return (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.expand.partitions import PartitionExpansion
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
@@ -16,6 +17,7 @@ from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.permissions import (
     continuous_permissions,
     doctor_permissions,
+    expand_permissions,
     replay_permissions,
     run_permissions,
     watch_permissions,
@@ -142,6 +144,27 @@ def test_watching_needs_exactly_its_list(
         allow([each])
         given.append(each)
     watch_all(cluster, application_id)
+
+
+def test_growing_a_topic_needs_exactly_its_list(
+    finished_and_waiting: Application, cluster: KafkaCluster, application_id: str, allow: Allow
+) -> None:
+    topic, settings = f"in-{application_id}", finished_and_waiting.checked
+
+    def grow() -> None:
+        with PartitionExpansion(cluster, settings, topic=topic, count=3) as tool:
+            tool.run()
+
+    listed = expand_permissions(finished_and_waiting.topology.plan(application_id))
+    for each in listed:
+        with pytest.raises(AccessDeniedError) as refused:
+            grow()
+        missing = refused.value.permission
+        assert any(one.covers(missing.operation, missing.resource, missing.name) for one in listed), missing
+        allow([each])
+    grow()
+    with PartitionExpansion(cluster, settings, topic=topic, count=3) as tool:
+        assert tool.plan().done
 
 
 def test_replay_of_dead_letters_needs_exactly_its_list(

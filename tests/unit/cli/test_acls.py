@@ -104,6 +104,16 @@ def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> No
         ("Read", "group", "letters-dead-letter-replay"),
         ("Write", "transactional-id", "letters-dead-letter-replay"),
     }
+    assert rows(acls(application, "--for", "expand")) == {
+        ("Read", "topic", "letters-metadata"),
+        ("Read", "topic", "letters-runs"),
+        ("Describe", "topic", "letters-letters-repartition"),
+        ("Describe", "topic", "letters-counts-changelog"),
+        ("Describe", "topic", "letter-counts"),
+        ("Describe", "group", "letters"),
+        ("Alter", "topic", "words"),
+        ("Alter", "topic", "checked-words"),
+    }
     assert rows(acls(application, "--for", "continuous")) == {("Delete", "topic", "letters-metadata")}
     assert ("DescribeConfigs", "cluster") in {row[:2] for row in rows(acls(application, "--for", "doctor"))}
 
