@@ -117,7 +117,7 @@ def dead_letter_headers(record: Record | None, error: Exception, node: str) -> H
 def _facts(record: Record | None, error: Exception, node: str) -> Headers:
     facts = {
         "exception": _start(f"{type(error).__module__}.{type(error).__qualname__}"),
-        "message": _start(str(error)),
+        "message": _start(text_of(error)),
         "stacktrace": _end("".join(traceback.format_exception(error))),
         "topic": b"" if record is None else record.topic().encode(),
         "partition": b"-1" if record is None else b"%d" % record.partition(),
@@ -125,6 +125,14 @@ def _facts(record: Record | None, error: Exception, node: str) -> Headers:
         "node": _start(node),
     }
     return [(f"{_PREFIX}{name}", text) for name, text in facts.items()]
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says; a class of the user's may fail at that, too."""
+    try:
+        return str(error)
+    except Exception as failed:
+        return f"(no text: its __str__ raises {type(failed).__name__})"
 
 
 def _start(text: str) -> bytes:

@@ -21,7 +21,7 @@ from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.graph.nodes import Forward, Node, SinkNode, SourceNode
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.record_counts import Counters
-from airflow_kstreams.streams.records.dead_letters import DeadLetters
+from airflow_kstreams.streams.records.dead_letters import DeadLetters, text_of
 from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError, as_consumed
@@ -151,8 +151,9 @@ class ErrorHandling:
             what, fix = "processing failed for", "mend the function at that node"
         site = self._site_of(name)
         place = failing_place(error)
-        log.debug("task %s: %s: %s", self._task_id, type(error).__name__, error)
-        text = " ".join(str(error).split())
+        text = text_of(error)
+        log.debug("task %s: %s: %s", self._task_id, type(error).__name__, text)
+        text = " ".join(text.split())
         if not isinstance(error, UnfitKeyError):
             text = without_values(text, self._context.record, own=program_text(error))
         where = self._context.where()

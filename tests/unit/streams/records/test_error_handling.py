@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -278,3 +279,28 @@ def test_keys_stay_out_of_errors_when_a_function_fails() -> None:
     ):
         driver.pipe_input("in", key="canary", value={}, timestamp_ms=0)
     assert "canary" not in caught.value.cause
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("settings", [{}, SKIP, DEAD])
+def test_error_is_handled_when_it_cannot_say_what_it_is(
+    settings: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(value: int) -> int:
+        raise Mute
+
+    driver = driver_of(lambda stream: stream.map_values(fail).send_to("out"), settings)
+    said = "Mute: (no text: its __str__ raises ValueError)"
+    if not settings:
+        with pytest.raises(RecordError, match=re.escape(said)):
+            driver.pipe_input("in", key="a", value=1, timestamp_ms=0)
+        return
+    driver.pipe_input("in", key="a", value=1, timestamp_ms=0)
+    assert said in caplog.text
+    if settings is DEAD:
+        (letter,) = driver.read_output("app-dead-letter")
+        assert dict(letter.headers)["__streams.errors.message"] == b"(no text: its __str__ raises ValueError)"
