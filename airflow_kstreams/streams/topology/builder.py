@@ -324,6 +324,10 @@ class TopologyBuilder:
         return topology
 
     def _add(self, node: Node) -> Self:
+        if not isinstance(node.name, str) or not node.name:
+            raise TopologyError(
+                f"the node at {node.site} has the name {node.name!r}", fix="give it a text of its own"
+            )
         known = self._nodes.get(node.name)
         if known is not None:
             raise TopologyError(

@@ -69,6 +69,8 @@ REFUSED: list[tuple[str, Mistake, str]] = [
         r"topology without sink",
     ),
     ("name taken", lambda b: b.add_sink("in", "b", "in"), r"'in' is given to two nodes"),
+    ("empty name", lambda b: b.add_sink("", "b", "in"), r"has the name ''"),
+    ("number for a name", lambda b: b.add_processor(5, Silent, "in"), r"has the name 5"),  # type: ignore[arg-type]
     ("unknown parent", lambda b: b.add_processor("p", Silent, "inn"), r"unknown parent 'inn'"),
     ("no parent", lambda b: b.add_sink("out", "b"), r"'out' .* has no parent"),
     ("parent twice", lambda b: b.add_sink("out", "b", "in", "in"), r"names a parent twice"),
