@@ -3,8 +3,9 @@
 Rule: when the task waits, the event loop runs until a call has ended, or until all that run have; a draw
 decides. Then one of those that have ended, a drawn one, is handed over. A coroutine that sleeps takes no
 time: when nothing else is to do, the loop's clock jumps to the next moment that something waits for. Only for
-what comes from outside, a socket or a thread, it really waits. Plain functions run at a drawn moment, one by
-one.
+what comes from outside it really waits: for a socket, and for a function on a thread (``asyncio.to_thread``),
+for which the clock stands. It knows of no thread of the user's own and of no child process. Plain functions
+run at a drawn moment, one by one.
 
 So any order in which calls may end in production can be drawn, and a seed always draws the same.
 """
@@ -12,26 +13,39 @@ So any order in which calls may end in production can be drawn, and a seed alway
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
 import selectors
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence, Sized
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from airflow_kstreams.streams.call_figures import ThreadState
-from airflow_kstreams.streams.calls.call import Call, Station, as_error
+from airflow_kstreams.streams.calls.call import Call, Station, answered, as_error, end_if_forked
 from airflow_kstreams.streams.calls.loop_calls import LoopCalls
-from airflow_kstreams.streams.calls.resources import closing, is_asynchronous, open_resources
+from airflow_kstreams.streams.calls.resources import Resources, closing, open_resources
 from airflow_kstreams.streams.calls.starting_loop import StartingLoop
 from airflow_kstreams.streams.calls.turnstile import Turnstile
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 #: For how long a call is held up before it begins, at most, in virtual seconds.
 _HELD_UP_SECONDS = 0.01
 #: Share of the calls that are held up, and of the times when the task waits for all that run.
 _HELD_UP, _ALL_OF_THEM = 0.5, 0.3
+_CLOSE_SECONDS = 5.0
 #: How often a socket is looked at.
 _LOOK_SECONDS = 0.02
+#: For how long the clock stands while functions run on threads; behind that, time passes as it does.
+_THREAD_SECONDS = 1.0
+#: After so many rounds in which a coroutine did not let the loop rest, each of them takes a moment.
+_RESTLESS_ROUNDS, _ROUND_SECONDS = 10_000, 0.001
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 
 class SeededCaller:
@@ -52,8 +66,9 @@ class SeededCaller:
         self._running: tuple[_VirtualLoop, LoopCalls] | None = None
         self._ended: list[Call] = []
         self._turnstiles = {station: Turnstile(station) for station in stations if station.options.threads}
-        self._resources = AsyncExitStack()
+        self._resources = Resources()
         self._under_way = 0
+        self._process = os.getpid()
         #: How many ended calls the task waits for, and the future that says that they have.
         self._wanted: tuple[int, asyncio.Future[None]] | None = None
 
@@ -64,7 +79,7 @@ class SeededCaller:
         for station in self._stations:
             station.now = loop.time
         self._running = loop, LoopCalls(loop, on_loop, self._announce, begin=self._hold_up)
-        open_resources(self._stations, self._entered)
+        open_resources(self._stations, lambda station: self._run(self._resources.enter(station)))
 
     def start(self, call: Call) -> None:
         """Let a call run as soon as its node's options allow."""
@@ -110,8 +125,7 @@ class SeededCaller:
         task_id = next((station.task_id for station in self._stations), "")
         with closing("what runs the calls", task_id):
             self._run(calls.stop())
-        with closing("a resource", task_id):
-            self._run(self._resources.aclose())
+        self._run(self._resources.close(_CLOSE_SECONDS))
         loop.close()
         self._running = None
 
@@ -120,11 +134,6 @@ class SeededCaller:
             raise RuntimeError("a call before the task is open, or behind its end")
         return self._running
 
-    def _entered(self, manager: Any, seconds: float) -> Any:
-        if is_asynchronous(manager):
-            return self._run(asyncio.wait_for(self._resources.enter_async_context(manager), seconds))
-        return self._resources.enter_context(manager)
-
     def _announce(self, call: Call) -> None:
         self._ended.append(call)
         if self._wanted is not None and len(self._ended) >= self._wanted[0] and not self._wanted[1].done():
@@ -132,66 +141,144 @@ class SeededCaller:
 
     def _hold_up(self, call: Call) -> asyncio.Future[Any] | None:
         if self._rng.random() < _HELD_UP:
-            return self._opened()[0].create_task(asyncio.sleep(self._drawn_delay()))
+            return self._opened()[0].create_task(asyncio.sleep(self._drawn_delay(call)))
         return None
 
-    def _drawn_delay(self) -> float:
-        return self._rng.random() * _HELD_UP_SECONDS
+    def _drawn_delay(self, call: Call) -> float:
+        # A call that is held up must not be late by that alone.
+        return self._rng.random() * min(_HELD_UP_SECONDS, call.station.timeout_seconds / 10)
 
     def _run(self, future: Any) -> Any:
         loop = self._opened()[0]
+        awaited = asyncio.ensure_future(future, loop=loop)
+        awaited.add_done_callback(lambda _: loop.stop())
         # Around it may be the loop of a notebook or of a test, on the same thread.
-        outer = asyncio._get_running_loop()
-        asyncio._set_running_loop(None)
-        try:
-            return loop.run_until_complete(future)
-        finally:
-            asyncio._set_running_loop(outer)
+        with _no_running_loop():
+            while not awaited.done():
+                # As in a task, a call that stops the loop or exits ends nothing but itself.
+                with contextlib.suppress(SystemExit):
+                    loop.run_forever()
+        return awaited.result()
 
     def _fill(self, turnstile: Turnstile) -> None:
         while (call := turnstile.next()) is not None:
-            self._opened()[0].call_later(self._drawn_delay(), self._invoke, call)
+            self._opened()[0].call_later(self._drawn_delay(call), self._invoke, call)
 
     def _invoke(self, call: Call) -> None:
         call.started = call.station.now()
         call.station.begun()
         try:
-            call.result = call.invoke()
-        except (Exception, SystemExit) as error:
+            # On a thread of its own there would be none, and the function may run one.
+            with _no_running_loop():
+                call.result = answered(call.invoke())
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a wish to exit is an outcome, too
             call.error = as_error(error)
+        end_if_forked(self._process)
         turnstile = self._turnstiles[call.station]
         for each in (call, *turnstile.ended(call)):
             self._announce(each)
         self._fill(turnstile)
 
 
+@contextlib.contextmanager
+def _no_running_loop() -> Iterator[None]:
+    """Let this thread have no running event loop for a while."""
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(outer)
+
+
 class _VirtualLoop(StartingLoop):
     """An event loop whose clock jumps."""
 
     def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
+        #: Functions that run on threads, each with what its coroutine waits for.
+        self._threads: deque[tuple[asyncio.Future[Any], asyncio.Future[Any]]] = deque()
+        self._jumping = _JumpingSelector(self._threads, self._hand_back)
         super().__init__(self._jumping)
 
     def time(self) -> float:
         """Return the virtual time, in seconds."""
         return self._jumping.now
 
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[_Ts]], _T], *args: *_Ts
+    ) -> asyncio.Future[_T]:
+        """Run a function on a thread, as ``asyncio.to_thread`` and the look-up of a host's name do. They come
+        back in the order in which they began, unless one takes too long.
+        """
+        at_work = super().run_in_executor(executor, func, *args)
+        back: asyncio.Future[_T] = self.create_future()
+        self._threads.append((at_work, back))
+        for each in (at_work, back):
+            each.add_done_callback(lambda _: self._hand_back())
+        return back
+
+    def _hand_back(self) -> None:
+        for at_work, back in [*self._threads]:
+            if not (at_work.done() or back.done()):
+                if self._jumping.patient:
+                    return
+                continue
+            self._threads.remove((at_work, back))
+            if back.done():
+                at_work.cancel()  # the call was given up
+            elif at_work.cancelled():
+                back.cancel()
+            elif (error := at_work.exception()) is not None:
+                back.set_exception(error)
+            else:
+                back.set_result(at_work.result())
+
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Waits for what comes from outside only; else it lets the time pass that it should wait."""
+    """Waits for what comes from outside only; else it lets the time pass that it should wait.
+
+    :param threads: not empty while functions run on threads.
+    :param impatient: called when they take long.
+    """
 
     now = 0.0
+    _waited_seconds = 0.0
+    _restless = 0
+
+    def __init__(self, threads: Sized, impatient: Callable[[], None]) -> None:
+        super().__init__()
+        self._threads = threads
+        self._impatient = impatient
+
+    @property
+    def patient(self) -> bool:
+        """Whether the clock stands while functions run on threads."""
+        return self._waited_seconds <= _THREAD_SECONDS
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return what is ready."""
         found = super().select(0)
         if found or timeout == 0:
+            self._restless += 1
+            if self._restless > _RESTLESS_ROUNDS:
+                self.now += _ROUND_SECONDS
             return found
+        self._restless = 0
         # The loop's own pipe is always there: a thread wakes it by that.
-        if timeout is None or len(self.get_map()) > 1:
-            began = time.monotonic()
-            found = super().select(_LOOK_SECONDS if timeout is None else min(timeout, _LOOK_SECONDS))
-            self.now += time.monotonic() - began
-            return found
-        self.now += timeout
-        return []
+        outside = len(self.get_map()) > 1
+        if not self._threads:
+            self._waited_seconds = 0.0
+            if timeout is not None and not outside:
+                self.now += timeout
+                return []
+        began = time.monotonic()
+        found = super().select(_LOOK_SECONDS if timeout is None else min(timeout, _LOOK_SECONDS))
+        waited = time.monotonic() - began
+        self._waited_seconds += waited
+        if outside or not self.patient:
+            self.now += waited
+        if not self.patient:
+            self._impatient()
+        return found

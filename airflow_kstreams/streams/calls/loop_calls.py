@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from airflow_kstreams.streams.calls import abandoned
-from airflow_kstreams.streams.calls.call import Call, Station, as_error
+from airflow_kstreams.streams.calls.call import Call, Station, answered, as_error, end_if_forked
 from airflow_kstreams.streams.calls.starting_loop import StartingLoop
 from airflow_kstreams.streams.calls.turnstile import Turnstile
 
@@ -144,7 +144,7 @@ class LoopCalls:
         try:
             if self._begin is not None and (waiting := self._begin(call)) is not None:
                 await waiting
-            result = await call.invoke()
+            result = answered(await call.invoke())
         except BaseException as error:  # exits and cancellations are outcomes, too
             if call.given_up:
                 call.error = call.timed_out()
@@ -155,10 +155,7 @@ class LoopCalls:
                 call.error = call.timed_out()
             else:
                 call.result = result
-        if os.getpid() != self._process:
-            os._exit(
-                70
-            )  # a child that the call forked: it has the parent's connections, and no part in its work
+        end_if_forked(self._process)
         self._end(call)
 
     def _end(self, call: Call) -> None:

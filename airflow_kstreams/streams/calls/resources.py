@@ -1,23 +1,80 @@
-"""What the calls of a task share: opened once before its first record."""
+"""What the calls of a task share: opened once before its first record, and left at its end.
+
+Rule: a resource is made, entered and left on the event loop, whose thread it may belong to: an HTTP session
+asks for the running loop when it is made. Each step is bounded, and whatever it raises is an error of the
+node; a wish to exit is one, too.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import CallTimeoutError, Station
+from airflow_kstreams.streams.calls.call import CallTimeoutError, Station, as_error
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.calls import ResourceFactory
 
 log = logging.getLogger(__name__)
 
 
-def open_resources(stations: Sequence[Station], enter: Callable[[Any, float], Any]) -> None:
+class Resources:
+    """What is open; everything here runs on the loop's thread."""
+
+    def __init__(self) -> None:
+        #: Node -> what leaves its resource.
+        self._open: dict[Station, AsyncExitStack] = {}
+
+    async def enter(self, station: Station) -> Any:
+        """Make a node's resource, and enter it in the time that a call of the node may take.
+
+        :raises CallTimeoutError: it takes longer.
+        :raises TopologyError: what was made is no context manager.
+        :raises Exception: whatever it raised.
+        """
+        late = "the resource was not entered within the node's timeout_ms"
+        return await _bounded(self._enter(station), station.timeout_seconds, late)
+
+    async def close(self, seconds: float) -> None:
+        """Leave what was entered, the last first, each as if no other one failed. What they raise is logged.
+
+        :param seconds: for all of them.
+        """
+        now = asyncio.get_running_loop().time
+        ends = now() + seconds
+        late = f"it was not left within {seconds:g} s"
+        while self._open:
+            station, stack = self._open.popitem()
+            with closing(f"the resource of node {station.node!r}", station.task_id):
+                await _bounded(_left(stack), max(0.0, ends - now()), late)
+
+    async def _enter(self, station: Station) -> Any:
+        factory = station.options.resource
+        if factory is None:
+            return None
+        with _as_errors():
+            manager, stack = factory(), AsyncExitStack()
+            if hasattr(type(manager), "__aenter__"):
+                entered = await stack.enter_async_context(manager)
+                self._open[station] = stack
+                return entered
+            if hasattr(type(manager), "__enter__"):
+                entered = stack.enter_context(manager)
+                self._open[station] = stack
+                return entered
+        raise TopologyError(
+            f"task {station.task_id}: resource= of node {station.node!r} made an object of type "
+            f"{type(manager).__name__}, expected a context manager",
+            fix="pass what makes one, e.g. aiohttp.ClientSession, or a function with @asynccontextmanager",
+        )
+
+
+def open_resources(stations: Sequence[Station], enter: Callable[[Station], Any]) -> None:
     """Give each asynchronous node what its resource makes; nodes that name the same one share it.
 
-    :param enter: enters a context manager, asynchronous or not, within so many seconds: those that a call of
-        the node may take.
+    :param enter: makes and enters a node's resource, see :meth:`Resources.enter`.
     :raises Exception: whatever a resource raised; its node is on the traceback.
     """
     opened: list[tuple[ResourceFactory, Any]] = []
@@ -28,7 +85,7 @@ def open_resources(stations: Sequence[Station], enter: Callable[[Any, float], An
         # Compared, not hashed: a factory may be any object.
         found = next((at for at, (known, _) in enumerate(opened) if known is factory or known == factory), -1)
         if found < 0:
-            opened.append((factory, _entered(station, factory, enter, _node=station.node)))
+            opened.append((factory, _entered(station, enter, _node=station.node)))
         station.resource = opened[found][1]
 
 
@@ -44,17 +101,38 @@ def closing(what: str, task_id: str) -> Iterator[None]:
         log.warning("task %s: closing %s failed", task_id, what, exc_info=True)
 
 
-def is_asynchronous(manager: Any) -> bool:
-    """Say whether a context manager is entered on an event loop."""
-    return hasattr(type(manager), "__aenter__")
+def _entered(station: Station, enter: Callable[[Station], Any], _node: str) -> Any:
+    return enter(station)
 
 
-def _entered(
-    station: Station, factory: ResourceFactory, enter: Callable[[Any, float], Any], _node: str
-) -> Any:
+async def _left(stack: AsyncExitStack) -> None:
+    with _as_errors():
+        await stack.aclose()
+
+
+@contextmanager
+def _as_errors() -> Iterator[None]:
+    """Let a wish to exit, and a cancellation that the step itself brought about, be errors as others are."""
     try:
-        return enter(factory(), station.timeout_seconds)
-    except TimeoutError as error:
-        raise CallTimeoutError(
-            f"the resource was not entered within timeout_ms={station.options.timeout_ms}"
-        ) from error
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        raise as_error(error) from error
+
+
+async def _bounded(step: Awaitable[Any], seconds: float, late: str) -> Any:
+    """Return what a step gives.
+
+    :param late: says that it took too long.
+    :raises CallTimeoutError: it did, and is cancelled.
+    """
+    task = asyncio.ensure_future(step)
+    ended, _ = await asyncio.wait((task,), timeout=seconds)
+    if not ended:
+        task.cancel()
+        raise CallTimeoutError(late)
+    return task.result()

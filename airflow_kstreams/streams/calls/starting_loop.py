@@ -6,6 +6,10 @@ makes nothing: with many short calls that end together, some hundredths of all t
 Rule: the task has the loop's current task, and its context, to itself while it steps; whatever stood there
 before, a task in whose last step the new one begins for example, stands there again behind the step.
 
+Python has that from 3.12 on (``eager_start``). In 3.11 the step is caught on its way into the loop's next
+round, and two functions of asyncio that are not public change the current task. Where a Python has neither,
+a task begins in the next round: nothing but the gain is lost.
+
 Python's selector for Linux waits for whole milliseconds, rounded up, so a call that waits for 1 ms would take
 up to 2. This loop's waits as long as it is to.
 """
@@ -15,12 +19,19 @@ from __future__ import annotations
 import asyncio
 import select
 import selectors
+import sys
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVarTuple, Unpack
 
 _Ts = TypeVarTuple("_Ts")
 
+
+#: How a task is made that takes its first step at once, where Python can.
+_EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+#: What lets another task be the current one for a while.
+_leave_task: Callable[..., None] | None = getattr(asyncio.tasks, "_leave_task", None)
+_enter_task: Callable[..., None] | None = getattr(asyncio.tasks, "_enter_task", None)
 
 #: A file with a higher number cannot be waited for by ``select``.
 _MOST_FILES = 1024
@@ -34,6 +45,7 @@ class StartingLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         super().__init__(selector or punctual_selector())
+        self.set_exception_handler(_pass_over_left_behind)
 
     #: Whether what is to be called soon is a task's first step, and the step.
     _catching = False
@@ -54,8 +66,11 @@ class StartingLoop(asyncio.SelectorEventLoop):
 
         :param context: of the task alone.
         """
+        if _EAGER:
+            return asyncio.Task(coroutine, loop=self, context=context, **_EAGER)
+        if _leave_task is None or _enter_task is None:
+            return asyncio.Task(coroutine, loop=self, context=context)
         outer = asyncio.current_task(self)
-        # A task asks its loop to call its first step soon, and there is no other way to it in Python 3.11.
         self._catching = True
         try:
             task = asyncio.Task(coroutine, loop=self, context=context)
@@ -67,12 +82,20 @@ class StartingLoop(asyncio.SelectorEventLoop):
         if outer is None:
             context.run(step)
             return task
-        asyncio.tasks._leave_task(self, outer)
+        _leave_task(self, outer)
         try:
             context.run(step)
         finally:
-            asyncio.tasks._enter_task(self, outer)
+            _enter_task(self, outer)
         return task
+
+
+def _pass_over_left_behind(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what went wrong on a loop as asyncio does, but that a call is dropped with it: that one swallowed
+    its cancellation, which was said when it was left behind.
+    """
+    if context.get("message") != "Task was destroyed but it is pending!":
+        loop.default_exception_handler(context)
 
 
 def punctual_selector() -> selectors.BaseSelector:

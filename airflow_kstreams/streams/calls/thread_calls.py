@@ -16,7 +16,14 @@ from queue import Empty, SimpleQueue
 
 from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls import abandoned
-from airflow_kstreams.streams.calls.call import Call, CallEndedError, Station, as_error
+from airflow_kstreams.streams.calls.call import (
+    Call,
+    CallEndedError,
+    Station,
+    answered,
+    as_error,
+    end_if_forked,
+)
 from airflow_kstreams.streams.calls.turnstile import Turnstile
 
 
@@ -151,11 +158,10 @@ class ThreadCalls:
                 worker.call = call
             result, error = None, None
             try:
-                result = call.invoke()
+                result = answered(call.invoke())
             except BaseException as failure:  # a wish to exit is an outcome, too
                 error = as_error(failure)
-            if os.getpid() != self._process:
-                os._exit(70)  # a child that the call forked
+            end_if_forked(self._process)
             with self._lock:
                 worker.call = None
                 if call.given_up:

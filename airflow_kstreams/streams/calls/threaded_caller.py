@@ -19,15 +19,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls import abandoned
-from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.call import Call, CallTimeoutError, Station
 from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, LoopCalls
-from airflow_kstreams.streams.calls.resources import closing, is_asynchronous, open_resources
+from airflow_kstreams.streams.calls.resources import Resources, closing, open_resources
 from airflow_kstreams.streams.calls.starting_loop import StartingLoop
 from airflow_kstreams.streams.calls.thread_calls import ThreadCalls
 from airflow_kstreams.streams.errors import CallsStuckError
@@ -56,7 +55,6 @@ class ThreadedCaller:
         self._back: SimpleQueue[Sequence[Call]] = SimpleQueue()
         self._loop: _LoopThread | None = None
         self._pool: ThreadCalls | None = None
-        self._resources = ExitStack()
         self._opened = self._closed = False
         self._under_way = 0
 
@@ -74,7 +72,7 @@ class ThreadedCaller:
                 lambda call: self._back.put((call,)),
                 name=f"kstreams-task-{self._task_id}-thread",
             )
-        open_resources(self._stations, self._entered)
+        open_resources(self._stations, lambda station: self._on_loop(()).enter(station))
 
     def start(self, call: Call) -> None:
         """Let a call run as soon as its node's options allow."""
@@ -111,7 +109,7 @@ class ThreadedCaller:
         if self._closed:
             return ()
         on_loop = [station for station in self._stations if not station.options.threads]
-        loop = [] if self._loop is None else [self._loop.state(on_loop)]
+        loop = [] if self._loop is None or not on_loop else [self._loop.state(on_loop)]
         return [*loop, *(() if self._pool is None else self._pool.states())]
 
     @property
@@ -127,12 +125,10 @@ class ThreadedCaller:
         if self._pool is not None:
             self._pool.close()
         if self._loop is not None:
-            with closing("the event loop or a resource on it", self._task_id):
+            with closing("the event loop", self._task_id):
                 self._loop.close()
         if self._pool is not None:
             self._pool.join(GRACE_SECONDS)
-        with closing("a resource", self._task_id):
-            self._resources.close()
 
     def _on_loop(self, stations: Sequence[Station]) -> _LoopThread:
         """Return the event loop, started for the nodes that need it, or for resources alone."""
@@ -140,25 +136,12 @@ class ThreadedCaller:
             self._loop = _LoopThread(stations, self._back.put, task_id=self._task_id)
         return self._loop
 
-    def _entered(self, manager: Any, seconds: float) -> Any:
-        if is_asynchronous(manager):
-            return self._on_loop(()).enter(manager, seconds)
-        return self._resources.enter_context(manager)
-
     def _look(self) -> None:
         if self._pool is not None:
             self._pool.look()
         if self._loop is not None:
             self._loop.refuse_blocked()
         abandoned.refuse_too_many(task_id=self._task_id)
-
-
-def _pass_over_left_behind(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what went wrong on a loop as asyncio does, but that a call is dropped with it: that one swallowed
-    its cancellation, which was said when it was left behind.
-    """
-    if context.get("message") != "Task was destroyed but it is pending!":
-        loop.default_exception_handler(context)
 
 
 class _LoopThread:
@@ -169,7 +152,6 @@ class _LoopThread:
     ) -> None:
         self._task_id = task_id
         self._loop = StartingLoop()
-        self._loop.set_exception_handler(_pass_over_left_behind)
         self._calls = LoopCalls(self._loop, stations, self._announce)
         #: Calls to run.
         self.inbox = self._calls.inbox
@@ -177,7 +159,8 @@ class _LoopThread:
         self._give_back = give_back
         #: What has ended in this round of the loop.
         self._ended: list[Call] = []
-        self._resources = AsyncExitStack()
+        self._resources = Resources()
+        self._ending = False
         #: How often the loop has said that it goes on, and what was seen of that.
         self._beats = self._seen_beats = 0
         self._looked_at = time.monotonic()
@@ -194,13 +177,20 @@ class _LoopThread:
             self._woken = True
             self._loop.call_soon_threadsafe(self._take)
 
-    def enter(self, manager: Any, seconds: float) -> Any:
-        """Enter an asynchronous context manager on the loop.
+    def enter(self, station: Station) -> Any:
+        """Make a node's resource on the loop, and enter it.
 
-        :raises TimeoutError: it was not entered in so many seconds.
+        :raises Exception: as :meth:`Resources.enter`; also where that blocks the loop.
         """
-        entering = asyncio.run_coroutine_threadsafe(self._resources.enter_async_context(manager), self._loop)
-        return entering.result(seconds)
+        entering = asyncio.run_coroutine_threadsafe(self._resources.enter(station), self._loop)
+        try:
+            return entering.result(station.timeout_seconds + GRACE_SECONDS)
+        except TimeoutError as error:
+            if entering.done():
+                raise
+            raise CallTimeoutError(
+                "entering the resource blocks the event loop for longer than the node's timeout_ms"
+            ) from error
 
     def state(self, stations: Sequence[Station]) -> ThreadState:
         """Return what the loop's thread is at.
@@ -255,12 +245,9 @@ class _LoopThread:
             log.warning("%s; it must await what takes time", what)
 
     def close(self) -> None:
-        """Stop the loop.
-
-        :raises Exception: what a resource raised.
-        """
+        """Leave the resources, and stop the loop."""
         stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
-        self._thread.join(_CLOSE_SECONDS)
+        self._thread.join(_CLOSE_SECONDS + 2 * GRACE_SECONDS)
         if self._thread.is_alive():
             abandoned.add(self._thread.is_alive, f"the event loop of task {self._task_id}")
         elif stopping.done() and not stopping.cancelled() and (error := stopping.exception()) is not None:
@@ -270,7 +257,10 @@ class _LoopThread:
         asyncio.set_event_loop(self._loop)
         self._loop.call_soon(self._beat)
         try:
-            self._loop.run_forever()
+            while not self._ending:
+                # What a call stops or exits goes on: another call's work is on this loop, too.
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                    self._loop.run_forever()
         finally:
             self._loop.close()
 
@@ -294,6 +284,7 @@ class _LoopThread:
     async def _stop(self) -> None:
         try:
             await self._calls.stop()
-            await self._resources.aclose()
+            await self._resources.close(_CLOSE_SECONDS)
         finally:
+            self._ending = True
             self._loop.call_soon(self._loop.stop)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socketserver
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, RecordError, Topology, serdes
-from airflow_kstreams.testing import TopologyTestDriver
+from airflow_kstreams.testing import TopologyTestDriver, seeded_caller
 
 RECORDS = [("k", number, number) for number in range(12)]
 
@@ -133,3 +135,143 @@ def test_coroutine_waits_for_what_comes_from_outside() -> None:
             ]
         server.shutdown()
         thread.join()
+
+
+def test_coroutine_waits_for_its_threads_and_the_clock_stands_meanwhile() -> None:
+    def slow(value: int) -> int:
+        time.sleep(0.05 if value % 2 else 0)
+        return 2 * value
+
+    async def ask(value: int) -> list[Any]:
+        began = asyncio.get_running_loop().time()
+        host = await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+        answer = await asyncio.to_thread(slow, value)
+        return [answer, bool(host), asyncio.get_running_loop().time() - began]
+
+    def driven() -> list[Any]:
+        with TopologyTestDriver(topology(ask, timeout_ms=1), application_id="app", async_seed=5) as driver:
+            driver.pipe_records("in", RECORDS)
+            return [record.value for record in driver.read_output("out")]
+
+    assert [found[:2] for found in driven()] == [[2 * value, True] for _, value, _ in RECORDS]
+    assert {found[2] for found in driven()} == {0}
+
+
+def test_order_in_which_calls_end_is_the_seeds_when_they_wait_for_threads() -> None:
+    def ended(*slow: int) -> list[int]:
+        order: list[int] = []
+
+        async def ask(value: int) -> int:
+            await asyncio.to_thread(time.sleep, 0.01 if value in slow else 0)
+            order.append(value)
+            return value
+
+        with TopologyTestDriver(topology(ask), application_id="app", async_seed=5) as driver:
+            driver.pipe_records("in", RECORDS)
+        return order
+
+    assert ended(1, 2, 5) == ended(0, 3, 7) != sorted(ended())
+
+
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError])
+def test_error_on_a_thread_is_that_of_its_call(error: type[BaseException]) -> None:
+    def fails() -> None:
+        raise error("on the thread")
+
+    async def ask(value: int) -> int:
+        if value == 3:
+            await asyncio.to_thread(fails)
+        return value
+
+    with (
+        TopologyTestDriver(topology(ask), application_id="app") as driver,
+        pytest.raises(RecordError, match="in-0@3"),
+    ):
+        driver.pipe_records("in", RECORDS)
+
+
+def test_thread_that_hangs_holds_up_no_other_when_its_call_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(seeded_caller, "_THREAD_SECONDS", 0.01)
+    held = threading.Event()
+
+    async def ask(value: int) -> int:
+        await asyncio.to_thread(held.wait if value == 3 else int)
+        return value
+
+    try:
+        with TopologyTestDriver(
+            topology(ask, timeout_ms=200),
+            application_id="app",
+            settings={"processing.exception.handler": "skip"},
+        ) as driver:
+            driver.pipe_records("in", RECORDS)
+            assert [record.value for record in driver.read_output("out")] == [
+                value for _, value, _ in RECORDS if value != 3
+            ]
+    finally:
+        held.set()
+
+
+async def never_rests(value: int) -> int:
+    while value == 3:
+        await asyncio.sleep(0)
+    return value
+
+
+async def stops_the_loop(value: int) -> int:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0.001)
+    return value
+
+
+async def has_a_task_that_exits(value: int) -> int:
+    async def exits() -> None:
+        sys.exit(3)
+
+    if value == 3:
+        await asyncio.create_task(exits())
+    return value
+
+
+def cancels_itself(value: int) -> int:
+    if value == 3:
+        raise asyncio.CancelledError
+    return value
+
+
+def runs_a_loop(value: int) -> int:
+    return asyncio.run(same(value))
+
+
+async def same(value: int) -> int:
+    return value
+
+
+def forgets_to_await(value: int) -> Any:
+    return same(value) if value == 3 else value
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (never_rests, "CallTimeoutError"),
+        (stops_the_loop, None),
+        (has_a_task_that_exits, "CallEndedError"),
+        (cancels_itself, "CallEndedError"),
+        (runs_a_loop, None),
+        (forgets_to_await, "returned a coroutine"),
+    ],
+)
+def test_call_has_the_outcome_that_a_run_gives_it(
+    function: Any, found: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = topology(function, threads=not inspect.iscoroutinefunction(function))
+    settings = {"processing.exception.handler": "skip"}
+    with TopologyTestDriver(made, application_id="app", settings=settings) as driver:
+        driver.pipe_records("in", RECORDS)
+        assert [record.value for record in driver.read_output("out")] == [
+            value for _, value, _ in RECORDS if found is None or value != 3
+        ]
+    assert found is None or found in caplog.text

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -11,10 +12,19 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams import CallContext, KStreamBuilder, RecordError, Topology, TopologyError, serdes
+from airflow_kstreams.streams import (
+    CallContext,
+    KStreamBuilder,
+    KStreamsError,
+    RecordError,
+    Topology,
+    TopologyError,
+    serdes,
+)
+from airflow_kstreams.streams.calls import abandoned, threaded_caller
 from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.testing import TopologyTestDriver
+from airflow_kstreams.testing import TopologyTestDriver, seeded_caller
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 
@@ -187,8 +197,114 @@ def test_task_fails_when_a_resource_takes_too_long_to_open(make_caller: MakeCall
 
     made = builder()
     made.stream("in").map_values_async(ask, resource=hangs, name="ask", timeout_ms=50).send_to("out")
-    with pytest.raises(RecordError, match=r"at node 'ask' .* not entered within timeout_ms=50"):
+    with pytest.raises(RecordError, match=r"at node 'ask' .* not entered within the node's timeout_ms"):
         task(made.build(), make_caller=make_caller).run()
+
+
+class ExitsAtTheDoor:
+    async def __aenter__(self) -> str:
+        sys.exit(3)
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing was entered."""
+
+
+class CancelsItself(ExitsAtTheDoor):
+    async def __aenter__(self) -> str:
+        raise asyncio.CancelledError
+
+
+def exits() -> Any:
+    sys.exit(3)
+
+
+@pytest.mark.parametrize("make_caller", SEEDED, ids=["threads", "seeded"])
+@pytest.mark.parametrize("threads", [False, True], ids=["coroutine", "thread"])
+@pytest.mark.parametrize(
+    ("factory", "found"),
+    [
+        (ExitsAtTheDoor, "CallEndedError: the call ended by SystemExit"),
+        (exits, "CallEndedError: the call ended by SystemExit"),
+        (CancelsItself, "CallEndedError: the call ended by CancelledError"),
+        (object, "resource= of node 'ask' made an object of type object, expected a context manager"),
+    ],
+)
+def test_task_fails_and_names_the_node_when_a_resource_exits_or_is_none(
+    factory: Any, found: str, threads: bool, make_caller: MakeCaller | None
+) -> None:
+    made = builder()
+    function = ask_on_thread if threads else ask
+    made.stream("in").map_values_async(function, threads=threads, resource=factory, name="ask").send_to("out")
+    with pytest.raises(KStreamsError, match=f"node 'ask'.*{found}|{found}"):
+        task(made.build(), make_caller=make_caller).run()
+
+
+@pytest.mark.parametrize("make_caller", SEEDED, ids=["threads", "seeded"])
+@pytest.mark.parametrize("threads", [False, True], ids=["coroutine", "thread"])
+def test_resource_is_made_where_a_loop_runs_as_an_http_session_asks_for(
+    make_caller: MakeCaller | None, threads: bool
+) -> None:
+    class Session:
+        def __init__(self) -> None:
+            self.loop = asyncio.get_running_loop()
+
+        async def __aenter__(self) -> str:
+            assert asyncio.get_running_loop() is self.loop
+            return "session"
+
+        async def __aexit__(self, *_: object) -> None:
+            assert asyncio.get_running_loop() is self.loop
+
+    made = builder()
+    function = ask_on_thread if threads else ask
+    made.stream("in").map_values_async(function, threads=threads, resource=Session).send_to("out")
+    run = task(made.build(), make_caller=make_caller)
+    run.run()
+    assert {record.value for record in run.outputs} == {b'"session"'}
+
+
+def test_task_fails_in_time_when_entering_a_resource_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threaded_caller, "GRACE_SECONDS", 0.01)
+    monkeypatch.setattr(threaded_caller, "_CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(abandoned, "_left", [])
+    go_on = threading.Event()
+
+    @contextmanager
+    def blocks() -> Iterator[None]:
+        go_on.wait()
+        yield
+
+    made = builder()
+    made.stream("in").map_values_async(ask, resource=blocks, name="ask", timeout_ms=20).send_to("out")
+    with pytest.raises(RecordError, match=r"at node 'ask' .* blocks the event loop for longer than"):
+        task(made.build()).run()
+    assert abandoned.count() == 1
+    loops = [t for t in threading.enumerate() if t.name == "kstreams-task-0_0-event-loop"]
+    go_on.set()
+    for thread in loops:
+        thread.join()
+
+
+@pytest.mark.parametrize("make_caller", SEEDED, ids=["threads", "seeded"])
+def test_task_ends_well_when_leaving_a_resource_takes_too_long(
+    make_caller: MakeCaller | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(threaded_caller, "_CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(seeded_caller, "_CLOSE_SECONDS", 0.05)
+
+    @asynccontextmanager
+    async def hangs() -> AsyncIterator[str]:
+        yield "session"
+        await asyncio.Event().wait()
+
+    made = builder()
+    made.stream("in").map_values_async(ask, resource=hangs, name="ask").send_to("out")
+    run = task(made.build(), make_caller=make_caller)
+    run.run()
+    assert len(run.outputs) == 12
+    assert "closing the resource of node 'ask' failed" in caplog.text
+    assert "it was not left within 0.05 s" in caplog.text
+    assert not [t for t in threading.enumerate() if t.name.startswith("kstreams-task-")]
 
 
 def test_context_is_given_when_it_is_a_parameter_behind_the_others() -> None:

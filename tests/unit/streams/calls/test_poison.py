@@ -98,6 +98,20 @@ async def swallows(value: int) -> int:
     return value
 
 
+async def has_a_task_that_exits(value: int) -> int:
+    if value == POISON:
+        await asyncio.create_task(exits(value))
+    return value
+
+
+async def forgets_to_await(value: int) -> Any:
+    return hangs(value) if value == POISON else value
+
+
+def forgets_to_await_on_thread(value: int) -> Any:
+    return hangs(value) if value == POISON else value
+
+
 def raises_on_thread(value: int) -> int:
     if value >= POISON:
         raise ValueError(f"no answer for {value}")
@@ -117,6 +131,9 @@ FAILING: dict[Callable[..., Any], tuple[str, bool]] = {
     cancels_itself: ("CallEndedError", False),
     hangs: ("CallTimeoutError", False),
     swallows: ("CallTimeoutError", False),
+    has_a_task_that_exits: ("CallEndedError", False),
+    forgets_to_await: ("TypeError: the function returned a coroutine", False),
+    forgets_to_await_on_thread: ("TypeError: the function returned a coroutine", True),
     raises_on_thread: ("ValueError", True),
     exits_on_thread: ("CallEndedError", True),
 }
@@ -140,6 +157,38 @@ def test_others_are_processed_when_the_handler_skips_the_record(function: Callab
     assert values(run) == [n for n in range(RECORDS) if n != POISON and (failing == 1 or n < POISON)]
     assert run.progress.records_in == RECORDS
     assert run.progress.records_dropped == failing
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_predicate_keeps_nothing_when_it_gives_a_coroutine(threads: bool) -> None:
+    async def never(key: str, value: int) -> bool:
+        return False
+
+    async def forgets(key: str, value: int) -> Any:
+        return never(key, value)
+
+    def forgets_on_thread(key: str, value: int) -> Any:
+        return never(key, value)
+
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    function: Any = forgets_on_thread if threads else forgets
+    builder.stream("in").filter_async(function, threads=threads).send_to("out")
+    run = task(builder.build(), processing_exception_handler="skip")
+    run.run()
+    assert values(run) == []
+    assert run.progress.records_dropped == RECORDS
+
+
+def test_loop_goes_on_when_a_call_stops_it() -> None:
+    async def stops_the_loop(value: int) -> int:
+        if value == POISON:
+            asyncio.get_running_loop().stop()
+            await asyncio.sleep(0.001)
+        return value
+
+    run = task(topology(stops_the_loop))
+    run.run()
+    assert values(run) == [*range(RECORDS)]
 
 
 def test_dead_letters_hold_the_records_in_input_order_when_calls_fail() -> None:

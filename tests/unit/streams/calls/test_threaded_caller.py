@@ -197,9 +197,11 @@ def test_everything_is_closed_when_closing_a_resource_fails(caplog: pytest.LogCa
     assert closed == ["plain"]
     logged = [record for record in caplog.records if record.name.startswith("airflow_kstreams.")]
     assert [record.getMessage() for record in logged] == [
-        "task 0_0: closing the event loop or a resource on it failed",
-        "task 0_0: closing a resource failed",
+        "task 0_0: closing the resource of node 'ask' failed",
+        "task 0_0: closing the resource of node 'ask' failed",
     ]
+    errors = [str(record.exc_info[1]) for record in logged if record.exc_info]
+    assert errors == ["reset, too", "reset at close"]
     assert not [t for t in threading.enumerate() if t.name.startswith("kstreams-task-")]
 
 
