@@ -1,4 +1,4 @@
-"""Two subtopologies that call a paying service: above a repartition topic, and below a store.
+"""Two subtopologies that call: a service above a repartition topic, a processor that waits below a store.
 
 Input: topic from KSTREAMS_TEST_IN, key text, value JSON {"n": number, "to": new key}. Output: topic from
 KSTREAMS_TEST_OUT, running sum of n per new key. KSTREAMS_TEST_SERVICE is the service's address;
@@ -15,7 +15,16 @@ from typing import Any
 import httpx
 import msgspec
 
-from airflow_kstreams.streams import CallContext, KStreamBuilder, StoreSpec, Topology, serdes
+from airflow_kstreams.streams import (
+    AsyncProcessor,
+    AsyncProcessorContext,
+    CallContext,
+    KStreamBuilder,
+    ProcessorRecord,
+    StoreSpec,
+    Topology,
+    serdes,
+)
 
 
 class Amount(msgspec.Struct):
@@ -54,10 +63,20 @@ def charge_on_thread(amount: Amount, *, context: CallContext, resource: httpx.Cl
     return amount
 
 
-async def late(total: int) -> int:
-    """Pass a sum on after a while, the shorter the larger it is."""
-    await asyncio.sleep(0.02 / (1 + total % 7))
-    return total
+class Late(AsyncProcessor):
+    """Passes a sum on after a while, the shorter the larger it is."""
+
+    def init(self, context: AsyncProcessorContext) -> None:
+        """Keep the context."""
+        self._context = context
+
+    async def process(self, record: ProcessorRecord) -> None:
+        """Pass a sum on, from a thread half of the time."""
+        await asyncio.sleep(0.02 / (1 + record.value % 7))
+        if record.value % 2:
+            await asyncio.to_thread(self._context.forward, record.key, record.value)
+        else:
+            self._context.forward(record.key, record.value)
 
 
 def topology() -> Topology:
@@ -86,7 +105,7 @@ def topology() -> Topology:
         .group_by_key(key_serde=serdes.string(), value_serde=serdes.json(int))
         .reduce(lambda total, n: total + n, store=sums)
         .to_stream()
-        .map_values_async(late, name="late")
+        .process_async(Late, name="late")
         .send_to(os.environ["KSTREAMS_TEST_OUT"], key_serde=serdes.string(), value_serde=serdes.json(int))
     )
     return builder.build()

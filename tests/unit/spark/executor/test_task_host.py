@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyspark import cloudpickle
 from pyspark.core.files import SparkFiles
 
@@ -12,14 +15,16 @@ from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry
 from airflow_kstreams.spark.driver.shipped import shipped
 from airflow_kstreams.spark.executor.local_files import load_client_config, scratch_folder
+from airflow_kstreams.spark.executor.reports import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
+from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.support.kafka.metadata_log import a_slice
 from tests.support.kafka.registries import new_registry
 
 if TYPE_CHECKING:
-    import pytest
+    from airflow_kstreams.kafka.cluster import KafkaCluster
 
 
 def test_drivers_own_file_is_read_when_it_is_there(tmp_path: Path) -> None:
@@ -115,3 +120,63 @@ def test_tasks_are_spread_over_the_executors_scratch_folders_when_there_are_seve
     ]
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
     assert scratch_folder(0) is None
+
+
+def host_of(tasks: int, path: Path, **settings: int) -> TaskHost:
+    path.write_text(json.dumps({"bootstrap.servers": "b:1"}))
+    return TaskHost(
+        source=ApplicationFile(filename="copies_application.py", text=_APPLICATION),
+        settings=ApplicationSettings.parse(
+            "app", {name.replace("_", "."): value for name, value in settings.items()}
+        ),
+        tasks=(tuple(TaskShare(0, group) for group in range(tasks)),),
+        run_id="r",
+        generation=1,
+        slice=without_partitions(a_slice()),
+        client_config_path=str(path),
+    )
+
+
+def test_slot_runs_as_many_tasks_at_once_as_its_threads_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, threads = threading.Barrier(2), {}
+    lock, running, most = threading.Lock(), [0], [0]
+    cluster: KafkaCluster | Any = None
+
+    def run_to_stop(host: TaskHost, _: object, number: int, share: TaskShare, __: object) -> HostReport:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        at_once.wait(timeout=30)
+        with lock:
+            running[0] -= 1
+        threads[share.group] = host._setup(number, share, cluster).settings.num_threads_per_task
+        return HostReport(report=None)
+
+    monkeypatch.setattr(TaskHost, "_run_to_stop", run_to_stop)
+    # Seven threads, three for each task: two tasks at a time, the first of them with the one that is left.
+    host = host_of(4, tmp_path / "client.json", num_stream_threads=7, num_threads_per_task=3)
+    assert len(host.run_partition(0)) == 4
+    assert (most[0], threads) == (2, {0: 4, 1: 3, 2: 3, 3: 3})
+
+
+class Ended(BaseException):
+    pass
+
+
+def test_process_ends_before_it_takes_a_task_when_too_many_calls_do_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave(code: int) -> None:
+        raise Ended(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(TaskHost, "_run_to_stop", lambda *_: HostReport(report=None))
+    monkeypatch.setattr(abandoned, "_left", [lambda: True] * abandoned.MOST)
+    host = host_of(1, tmp_path / "client.json")
+    assert len(host.run_partition(0)) == 1
+    abandoned.add(lambda: True, "another call")
+    with pytest.raises(Ended, match="1"):
+        host.run_partition(0)
+    assert "another call does not end, and is left behind" in caplog.text
