@@ -232,6 +232,20 @@ def test_threads_go_on_when_a_call_hangs_on_one(held: threading.Event) -> None:
     assert came_back()
 
 
+def test_thread_of_a_coroutine_counts_when_its_call_is_given_up(held: threading.Event) -> None:
+    async def hands_to_a_thread(value: int) -> int:
+        await asyncio.to_thread(held.wait if value == POISON else int)
+        return value
+
+    run = task(topology(hands_to_a_thread, timeout_ms=200), processing_exception_handler="skip")
+    run.run()
+    assert values(run) == [n for n in range(RECORDS) if n != POISON]
+    assert abandoned.count() == 1
+    held.set()
+    while abandoned.count():
+        pass
+
+
 def test_task_fails_and_names_the_function_when_it_blocks_the_event_loop(held: threading.Event) -> None:
     async def blocks_the_loop(value: int) -> int:
         if value == POISON:
