@@ -203,6 +203,17 @@ def test_dead_letters_hold_the_records_in_input_order_when_calls_fail() -> None:
     assert run.progress.records_dead_lettered == RECORDS - POISON
 
 
+@pytest.mark.parametrize("function", [exits, exits_on_thread])
+def test_letter_says_where_a_call_wanted_to_exit(function: Callable[..., Any]) -> None:
+    made = topology(function, threads=function is exits_on_thread)
+    run = task(made, processing_exception_handler="dead-letter")
+    run.run()
+    (letter,) = (record for record in run.outputs if record.topic == "app-dead-letter")
+    assert (
+        b"sys.exit(3)" in (dict(letter.headers)["__streams.errors.stacktrace"] or b"").split(b"cause of")[0]
+    )
+
+
 @pytest.mark.parametrize("function", [raises, raises_on_thread])
 def test_error_shows_the_line_of_the_user_when_a_call_raised(function: Callable[..., Any]) -> None:
     run = task(topology(function, threads=function is raises_on_thread))

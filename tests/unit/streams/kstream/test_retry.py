@@ -86,8 +86,10 @@ def test_a_key_waits_and_the_others_go_on_when_a_call_fails(order: str, seed: in
             ("a3!", 5),
         ]
         assert driver.store("ask-retry").approximate_count() == 0
+        driver.read_output("app-ask-retry")
         driver.pipe_input("in", key="a", value="a4", timestamp_ms=6)
         assert values(driver) == ["a4!"]
+        assert driver.read_output("app-ask-retry") == [], "the key is free, and its record was parked"
 
 
 @pytest.mark.parametrize("seed", range(5))
