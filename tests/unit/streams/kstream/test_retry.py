@@ -139,6 +139,14 @@ def test_jitter_is_the_same_for_a_record_and_attempt_and_differs_among_them() ->
     assert delay_after(policy, 3, "in-0@1") != 4 * delay_after(policy, 1, "in-0@1")
 
 
+def test_records_that_fail_together_are_not_called_again_at_the_same_time() -> None:
+    service = Service(*range(6))
+    with driver_of(topology(service, jitter=1)) as driver:
+        driver.pipe_records("in", [(f"k{n}", n, n) for n in range(6)])
+        due_ms = {parked.value.not_before_ms for parked in driver.read_output("app-ask-retry")}
+    assert len(due_ms) == 6
+
+
 @pytest.mark.parametrize("handler", ["fail", "skip", "dead-letter"])
 def test_the_record_is_a_dead_letter_and_its_key_goes_on_when_the_last_call_failed(handler: str) -> None:
     service = Service("x")
