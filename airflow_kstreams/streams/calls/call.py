@@ -224,7 +224,7 @@ def answered(result: Any) -> Any:
     """
     if type(result) is CoroutineType:
         result.close()
-        raise TypeError("the function returned a coroutine, which nobody awaits: await it in an async def")
+        raise TypeError("the function returned a coroutine, which would never run: await it in an async def")
     return result
 
 

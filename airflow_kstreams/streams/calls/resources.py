@@ -67,7 +67,7 @@ class Resources:
         raise TopologyError(
             f"task {station.task_id}: resource= of node {station.node!r} made an object of type "
             f"{type(manager).__name__}, expected a context manager",
-            fix="pass what makes one, e.g. aiohttp.ClientSession, or a function with @asynccontextmanager",
+            fix="pass what makes one, e.g. httpx.AsyncClient, or a function with @asynccontextmanager",
         )
 
 

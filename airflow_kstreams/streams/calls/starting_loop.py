@@ -10,6 +10,9 @@ Python has that from 3.12 on (``eager_start``). In 3.11 the step is caught on it
 round, and two functions of asyncio that are not public change the current task. Where a Python has neither,
 a task begins in the next round: nothing but the gain is lost.
 
+A function that a call runs on a thread (``asyncio.to_thread``) goes on when the call is given up: it is left
+behind like a call on a thread, and counted as one.
+
 Python's selector for Linux waits for whole milliseconds, rounded up, so a call that waits for 1 ms would take
 up to 2. This loop's waits as long as it is to.
 """
@@ -22,10 +25,15 @@ import selectors
 import sys
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
+from airflow_kstreams.streams.calls import abandoned
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+_T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
-
 
 #: How a task is made that takes its first step at once, where Python can.
 _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
@@ -61,6 +69,15 @@ class StartingLoop(asyncio.SelectorEventLoop):
             return None  # type: ignore[return-value] # a task keeps no handle of its steps
         return super().call_soon(callback, *args, context=context)
 
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[_Ts]], _T], *args: *_Ts
+    ) -> asyncio.Future[_T]:
+        """Run a function on a thread, see :mod:`asyncio`."""
+        at_work = _OnThread(lambda: func(*args))
+        back = super().run_in_executor(executor, at_work.run)
+        back.add_done_callback(at_work.let_go)
+        return back
+
     def start(self, coroutine: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
         """Make a task of a coroutine, on the loop's own thread, and let it run until it waits.
 
@@ -88,6 +105,30 @@ class StartingLoop(asyncio.SelectorEventLoop):
         finally:
             _enter_task(self, outer)
         return task
+
+
+class _OnThread:
+    """A function that runs on a thread.
+
+    :param function: without arguments.
+    """
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._goes_on = False
+
+    def run(self) -> Any:
+        """Call it, on its thread."""
+        self._goes_on = True
+        try:
+            return self._function()
+        finally:
+            self._goes_on = False
+
+    def let_go(self, back: asyncio.Future[Any]) -> None:
+        """Take note that nobody waits for it any more."""
+        if back.cancelled() and self._goes_on:
+            abandoned.add(lambda: self._goes_on, "a function that a call runs by asyncio.to_thread")
 
 
 def _pass_over_left_behind(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 Rule: a thread that hangs cannot be killed. Its call is given up at ``timeout_ms``: its record goes on with
 the error, another thread takes the place, and the old one ends when its function returns, if ever; until then
 it counts as abandoned. Threads are daemons, so that a process can end in spite of them. After the close no
-call begins: what waits is dropped under the lock under which a thread takes its call.
+call begins: a thread looks for that under the lock under which it takes its call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls import abandoned
@@ -100,11 +100,6 @@ class ThreadCalls:
             for worker in self._workers:
                 if (call := worker.call) is not None:
                     call.given_up = True
-            try:
-                while True:
-                    self._work.get_nowait()
-            except Empty:
-                pass
         for _ in range(self._made):
             self._work.put(None)
 

@@ -115,6 +115,6 @@ def checked_options(what: str, options: CallOptions, name: str | None) -> CallOp
     if options.resource is not None and not callable(options.resource):
         raise TopologyError(
             f"{where} is given {type(options.resource).__name__} as resource, expected a function",
-            fix="pass what makes the context manager, e.g. aiohttp.ClientSession itself",
+            fix="pass what makes the context manager, e.g. httpx.AsyncClient itself",
         )
     return options

@@ -102,6 +102,19 @@ def test_call_times_out_in_virtual_time_when_it_sleeps_too_long() -> None:
         driver.pipe_records("in", RECORDS)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_each_call_has_its_own_time_when_another_one_began_before(seed: int) -> None:
+    async def ask(value: int) -> int:
+        await asyncio.sleep(60 if value == 0 else 0.6)
+        return value
+
+    made = topology(ask, max_in_flight=2, timeout_ms=1_000)
+    settings = {"processing.exception.handler": "skip"}
+    with TopologyTestDriver(made, application_id="app", settings=settings, async_seed=seed) as driver:
+        driver.pipe_records("in", RECORDS)
+        assert [record.value for record in driver.read_output("out")] == [*range(1, len(RECORDS))]
+
+
 def test_piped_record_is_released_before_the_next_when_each_is_a_slice_of_its_own() -> None:
     asked = Asked(seconds=1.0)
     with TopologyTestDriver(topology(asked), application_id="app", async_seed=3) as driver:

@@ -156,6 +156,25 @@ def test_calls_of_parked_records_count_as_retries_when_the_next_run_makes_them(o
     assert (found["call-total"], found["call-retry-total"], found["records-parked"]) == (1, 1, 0)
 
 
+def test_call_of_a_record_that_was_parked_behind_another_counts_as_no_retry() -> None:
+    service = Service(down={"b"})
+    app = application(
+        service, {"retry.run.budget.ms": 0}, order="key", retry=RetryPolicy(backoff_ms=1_000, jitter=0)
+    )
+    send(app, *"bb")
+    assert asked(ran(app, "one"))["records-parked"] == 2
+    app.finish("one")
+    service.down.clear()
+    assert app.clock is not None
+    app.clock.sleep(2)
+    found = asked(ran(app, "two"))
+    # Without a budget the task calls what is due when it gets there, and leaves the rest.
+    assert (found["call-total"], found["call-retry-total"], found["records-parked"]) == (1, 1, 1)
+    app.finish("two")
+    found = asked(ran(app, "three"))
+    assert (found["call-total"], found["call-retry-total"], found["records-parked"]) == (1, 0, 0)
+
+
 def test_calls_repeated_in_place_count_as_retries() -> None:
     class FirstFails(Service):
         async def __call__(self, value: str) -> str:

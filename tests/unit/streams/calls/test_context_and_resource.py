@@ -116,6 +116,7 @@ class Opened:
         try:
             yield "session"
         finally:
+            await asyncio.sleep(0.001)  # says goodbye
             self.left += 1
             self.threads.add(threading.current_thread().name)
 
@@ -140,9 +141,9 @@ SEEDED: list[MakeCaller | None] = [None, lambda stations: SeededCaller(stations,
 @pytest.mark.parametrize("make_caller", SEEDED, ids=["threads", "seeded"])
 def test_resource_is_opened_once_for_a_task_and_closed_at_its_end(make_caller: MakeCaller | None) -> None:
     opened, made = Opened(), builder()
-    factory = opened.session
-    stream = made.stream("in").map_values_async(ask, resource=factory)
-    stream.map_values_async(ask, resource=factory).send_to("out")
+    stream = made.stream("in").map_values_async(ask, resource=opened.session)
+    # Another object, and the same resource.
+    stream.map_values_async(ask, resource=opened.session).send_to("out")
     run = task(made.build(), make_caller=make_caller)
     run.run()
     assert {record.value for record in run.outputs} == {b'"session"'}

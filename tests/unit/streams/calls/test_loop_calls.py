@@ -27,6 +27,9 @@ class Scene:
     def __init__(self, at: Station, values: int) -> None:
         self.loop = StartingLoop()
         self.ended: list[Call] = []
+        #: What asyncio found wrong.
+        self.wrong: list[dict[str, Any]] = []
+        self.loop.set_exception_handler(lambda _, context: self.wrong.append(context))
         self.calls = LoopCalls(self.loop, [at], self._announce)
         self._values = values
         for value in range(values):
@@ -41,6 +44,7 @@ class Scene:
         finally:
             self.loop.close()
         assert [call.error for call in self.ended] == [None] * self._values
+        assert self.wrong == []
         return [call.result for call in self.ended]
 
     def _announce(self, call: Call) -> None:

@@ -203,6 +203,17 @@ def test_dead_letters_hold_the_records_in_input_order_when_calls_fail() -> None:
     assert run.progress.records_dead_lettered == RECORDS - POISON
 
 
+@pytest.mark.parametrize("function", [exits, exits_on_thread])
+def test_letter_says_where_a_call_wanted_to_exit(function: Callable[..., Any]) -> None:
+    made = topology(function, threads=function is exits_on_thread)
+    run = task(made, processing_exception_handler="dead-letter")
+    run.run()
+    (letter,) = (record for record in run.outputs if record.topic == "app-dead-letter")
+    assert (
+        b"sys.exit(3)" in (dict(letter.headers)["__streams.errors.stacktrace"] or b"").split(b"cause of")[0]
+    )
+
+
 @pytest.mark.parametrize("function", [raises, raises_on_thread])
 def test_error_shows_the_line_of_the_user_when_a_call_raised(function: Callable[..., Any]) -> None:
     run = task(topology(function, threads=function is raises_on_thread))
@@ -230,6 +241,20 @@ def test_threads_go_on_when_a_call_hangs_on_one(held: threading.Event) -> None:
     assert abandoned.count() == 1
     held.set()
     assert came_back()
+
+
+def test_thread_of_a_coroutine_counts_when_its_call_is_given_up(held: threading.Event) -> None:
+    async def hands_to_a_thread(value: int) -> int:
+        await asyncio.to_thread(held.wait if value == POISON else int)
+        return value
+
+    run = task(topology(hands_to_a_thread, timeout_ms=200), processing_exception_handler="skip")
+    run.run()
+    assert values(run) == [n for n in range(RECORDS) if n != POISON]
+    assert abandoned.count() == 1
+    held.set()
+    while abandoned.count():
+        pass
 
 
 def test_task_fails_and_names_the_function_when_it_blocks_the_event_loop(held: threading.Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 from types import SimpleNamespace
@@ -52,3 +53,14 @@ def test_loop_of_calls_has_it() -> None:
     with punctual_selector() as selector:
         assert type(loop._selector) is type(selector)  # type: ignore[attr-defined]
     loop.close()
+
+
+def test_what_goes_wrong_on_the_loop_is_logged_but_that_a_call_left_behind_goes_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = StartingLoop()
+    loop.call_exception_handler({"message": "Task was destroyed but it is pending!"})
+    loop.call_exception_handler({"message": "a task of the user's own has failed"})
+    loop.close()
+    heard = [each for each in caplog.records if each.name == "asyncio" and each.levelno > logging.DEBUG]
+    assert [each.getMessage() for each in heard] == ["a task of the user's own has failed"]

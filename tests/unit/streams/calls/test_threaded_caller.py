@@ -69,6 +69,61 @@ def test_no_call_begins_on_a_thread_behind_the_close() -> None:
     assert began == [0]
 
 
+def test_no_call_begins_on_the_loop_behind_the_close() -> None:
+    began, inside = [], threading.Event()
+
+    async def waits(value: int) -> None:
+        began.append(value)
+        inside.set()
+        await asyncio.Event().wait()
+
+    at = station(waits, max_in_flight=1)
+    caller = opened(at)
+    for number in range(5):
+        start(caller, at, number)
+    caller.hurry()
+    inside.wait()
+    caller.close()
+    assert began == [0]
+
+
+def test_calls_time_out_one_after_the_other_when_each_hangs() -> None:
+    async def hangs(value: int) -> None:
+        await asyncio.Event().wait()
+
+    at = station(hangs, max_in_flight=1, timeout_ms=10)
+    caller = opened(at)
+    calls = [start(caller, at, number) for number in range(3)]
+    ended: list[Call] = []
+    while len(ended) < len(calls):
+        ended += caller.ended(0.05)
+    assert ended == calls
+    caller.close()
+
+
+def test_waiting_call_takes_the_place_of_one_that_hangs_on_a_thread() -> None:
+    go_on = threading.Event()
+
+    def holds(value: int) -> int:
+        if value == 0:
+            go_on.wait()
+        return value
+
+    at = station(holds, threads=True, max_in_flight=1, timeout_ms=20)
+    caller = opened(at)
+    threads = [t for t in threading.enumerate() if t.name.startswith("kstreams-task-0_0-thread")]
+    assert all(thread.daemon for thread in threads), "a process could not end in spite of them"
+    hanging, waiting = start(caller, at, 0), start(caller, at, 1)
+    ended: list[Call] = []
+    while waiting not in ended:
+        ended += caller.ended(0.05)
+    assert ended == [hanging, waiting]
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    caller.close()
+
+
 def test_call_begins_unasked_when_a_place_comes_free() -> None:
     go_on, began = threading.Event(), [threading.Event(), threading.Event()]
 
@@ -235,6 +290,24 @@ def test_loop_is_not_taken_to_be_blocked_when_the_process_stood_still(
     finally:
         hold.set()
         caller.close()
+
+
+def test_loop_is_not_taken_to_be_blocked_while_it_goes_on_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threaded_caller, "_BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(threaded_caller, "_BLOCKED_SECONDS", 0.01)
+    passed = [0.0]
+    at = station(asyncio.sleep)
+    caller = opened(at)
+    loop, now = caller._loop, time.monotonic
+    assert loop is not None
+    monkeypatch.setattr(time, "monotonic", lambda: now() + passed[0])
+    for _ in range(200):
+        beats, gives_up = loop._beats, now() + 30
+        while loop._beats == beats:
+            assert now() < gives_up, "the loop says no more that it goes on"
+        passed[0] += 0.001
+        loop.refuse_blocked()
+    caller.close()
 
 
 def states(caller: ThreadedCaller) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.call import Call, CallEndedError, Station
 from airflow_kstreams.streams.calls.turnstile import Turnstile
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 
@@ -92,6 +92,8 @@ def test_call_waits_when_one_of_an_equal_key_runs(one: Any, other: Any) -> None:
         (Point(1), [1]),
         (Struct([1]), Struct([2])),
         (Named("a"), Named("b")),
+        ({1}, {2}),
+        (frozenset(), None),
     ],
 )
 def test_calls_run_together_when_their_keys_differ(one: Any, other: Any) -> None:
@@ -115,6 +117,18 @@ def test_next_call_of_a_key_comes_when_the_function_has_changed_its_key(key: Any
     assert made.next() is calls[1]
     made.ended(calls[1])
     assert (made.next(), made.running) == (None, 0)
+
+
+def test_calls_behind_one_that_ends_the_task_are_not_made() -> None:
+    made, calls = turnstile("a", "a", "b")
+    calls[0].station.failure_ends_task = True
+    assert [made.next(), made.next()] == [calls[0], calls[2]]
+    calls[0].error = ValueError("the first one's own")
+    assert [*made.ended(calls[0])] == [calls[1]]
+    assert isinstance(calls[1].error, CallEndedError)
+    with pytest.raises(CallEndedError, match="one of its key before it has failed"):
+        made.add(Call(calls[0].station, None, "a", None, None))
+    assert (made.next(), made.running) == (None, 1)
 
 
 class Alone:

@@ -86,8 +86,10 @@ def test_a_key_waits_and_the_others_go_on_when_a_call_fails(order: str, seed: in
             ("a3!", 5),
         ]
         assert driver.store("ask-retry").approximate_count() == 0
+        driver.read_output("app-ask-retry")
         driver.pipe_input("in", key="a", value="a4", timestamp_ms=6)
         assert values(driver) == ["a4!"]
+        assert driver.read_output("app-ask-retry") == [], "the key is free, and its record was parked"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -135,6 +137,14 @@ def test_jitter_is_the_same_for_a_record_and_attempt_and_differs_among_them() ->
     assert len(drawn) > 30
     assert delay_after(policy, 3, "in-0@1") == delay_after(policy, 3, "in-0@1")
     assert delay_after(policy, 3, "in-0@1") != 4 * delay_after(policy, 1, "in-0@1")
+
+
+def test_records_that_fail_together_are_not_called_again_at_the_same_time() -> None:
+    service = Service(*range(6))
+    with driver_of(topology(service, jitter=1)) as driver:
+        driver.pipe_records("in", [(f"k{n}", n, n) for n in range(6)])
+        due_ms = {parked.value.not_before_ms for parked in driver.read_output("app-ask-retry")}
+    assert len(due_ms) == 6
 
 
 @pytest.mark.parametrize("handler", ["fail", "skip", "dead-letter"])

@@ -139,7 +139,8 @@ def failing(topology: Topology, **settings: Any) -> str:
     with pytest.raises(KStreamsError) as caught:  # noqa: SIM117
         with contextlib.closing(TopologyTestDriver(topology, application_id="app", settings=named)) as driver:
             driver.pipe_input("in", key="k", value=1, timestamp_ms=7)
-    return f"{type(caught.value).__name__}: {caught.value}"
+    # Not the traceback: it shows the lines of this file, and so what a test expects.
+    return f"{type(caught.value).__name__}: {caught.value.cause}\n{caught.value.fix}"
 
 
 @pytest.fixture(scope="module")
@@ -471,6 +472,22 @@ def test_what_belongs_to_calls_is_refused_in_init(act: Act, found: str) -> None:
     assert found in failing(topology)
 
 
+def test_there_is_no_record_in_init_and_no_call_once_it_is_over() -> None:
+    seen: list[Any] = []
+    kept: list[AsyncProcessorContext] = []
+
+    def look(context: AsyncProcessorContext, record: ProcessorRecord) -> None:
+        kept.append(context)
+        seen.append((context.topic, context.partition, context.offset, context.headers, context.timestamp_ms))
+
+    made = functools.partial(AsksInInit, look)
+    topology = low_level(lambda b: b.add_processor_async("p", made, "in"))
+    with TopologyTestDriver(topology, application_id="app"):
+        assert seen == [(None, -1, -1, [], 0)]
+        with pytest.raises(TopologyError, match="'p' forwards outside of its calls"):
+            kept[0].forward("k", 1)
+
+
 # What cannot be built.
 
 
@@ -538,6 +555,13 @@ def test_a_function_that_makes_no_such_processor_is_refused_in_its_task() -> Non
         made: Any = definition
         topology = low_level(lambda b, made=made: b.add_processor_async("p", made, "in"))  # type: ignore[misc]
         assert found in failing(topology)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_function_that_makes_a_processor_that_cannot_be_is_refused_in_its_task(threads: int) -> None:
+    topology = low_level(lambda b: b.add_processor("p", lambda: Punctuating(), "in"))
+    error = failing(topology, num_threads_per_task=threads, num_stream_threads=threads)
+    assert "declares threads = True and has a punctuate method" in error
 
 
 @pytest.mark.parametrize(
