@@ -24,6 +24,7 @@ _QUIX_REQUIREMENTS = _FOLDER / "quix-requirements.txt"
 #: What this repository's own tests set for Spark's JVMs is not what users have.
 _OWN_OPTIONS = frozenset({"SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"})
 _STREAMS_HOST = _FOLDER / "KafkaStreamsHost.java"
+_PARALLEL_HOST = _FOLDER / "calls" / "ParallelConsumerHost.java"
 #: Names the checkout of an earlier revision, see :mod:`dev.benchmarks.against`.
 EARLIER_VARIABLE = "KSTREAMS_BENCH_EARLIER"
 _JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseG1GC", "-Dlog4j2.level=ERROR")
@@ -162,14 +163,15 @@ def _earlier(command: Sequence[str]) -> list[str]:
 
 
 def _kafka_streams(_folder: Path) -> list[str]:
-    classes = kafka_streams_classes()
-    return [
-        str(_java()),
-        *_JAVA_OPTIONS,
-        "-cp",
-        f"{classes}:{_kafka_streams_libraries()}",
-        _STREAMS_HOST.stem,
-    ]
+    return _java_host(_STREAMS_HOST, kafka_streams_classes(), _kafka_streams_libraries())
+
+
+def _parallel_consumer(_folder: Path) -> list[str]:
+    return _java_host(_PARALLEL_HOST, parallel_consumer_classes(), _parallel_consumer_libraries())
+
+
+def _java_host(source: Path, classes: Path, libraries: str) -> list[str]:
+    return [str(_java()), *_JAVA_OPTIONS, "-cp", f"{classes}:{libraries}", source.stem]
 
 
 def _quix(_folder: Path) -> list[str]:
@@ -186,21 +188,37 @@ def _kafka_streams_libraries() -> str:
     return f"{embedded.kafka_streams_libraries()}/*:{embedded.rocksdb_libraries()}/*"
 
 
+def _parallel_consumer_libraries() -> str:
+    return f"{embedded.parallel_consumer_libraries()}/*"
+
+
 def kafka_streams_classes() -> Path:
     """Return the folder with the compiled host of Kafka Streams, which is made at its first use.
 
     :raises HostError: it cannot be made.
     """
-    folder = _ROOT / ".setup" / "bench-kafka-streams"
+    return _compiled(_STREAMS_HOST, _kafka_streams_libraries(), "bench-kafka-streams")
+
+
+def parallel_consumer_classes() -> Path:
+    """Return the folder with the compiled host of Parallel Consumer, which is made at its first use.
+
+    :raises HostError: it cannot be made.
+    """
+    return _compiled(_PARALLEL_HOST, _parallel_consumer_libraries(), "bench-parallel-consumer")
+
+
+def _compiled(source: Path, libraries: str, name: str) -> Path:
+    folder = _ROOT / ".setup" / name
     ready = folder / "ready"
-    wanted = f"{_java()} {_kafka_streams_libraries()}\n{_STREAMS_HOST.read_text(encoding='utf-8')}"
+    wanted = f"{_java()} {libraries}\n{source.read_text(encoding='utf-8')}"
     if ready.exists() and ready.read_text(encoding="utf-8") == wanted:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     compiler = str(_java().with_name("javac"))
-    command = [compiler, "-d", str(folder), "-cp", _kafka_streams_libraries(), str(_STREAMS_HOST)]
+    command = [compiler, "-d", str(folder), "-cp", libraries, str(source)]
     if failure := _failure(command):
-        raise HostError(f"the host of Kafka Streams cannot be compiled: {failure}")
+        raise HostError(f"{source.name} cannot be compiled: {failure}")
     ready.write_text(wanted, encoding="utf-8")
     return folder
 
@@ -253,7 +271,7 @@ def _java() -> Path:
         if (home / "bin" / "javac").exists():
             return home / "bin" / "java"
     raise HostError(
-        "Kafka Streams as a peer needs Java's compiler: install openjdk-17-jdk-headless (Debian, Ubuntu) or "
+        "A peer in Java needs its compiler: install openjdk-17-jdk-headless (Debian, Ubuntu) or "
         "java-17-openjdk-devel (Fedora, RHEL), or set JAVA_HOME to a JDK of 17 or newer"
     )
 
@@ -277,6 +295,7 @@ HOSTS = {
     "airflow-earlier": lambda folder: _earlier(_airflow(folder)),
     "kafka-streams": _kafka_streams,
     "kafka-streams-plain": _kafka_streams,
+    "parallel-consumer": _parallel_consumer,
     "quix-streams": _quix,
 }
 #: What a host needs once, by kind: no run is to pay for making it.
@@ -284,5 +303,6 @@ _PREPARATIONS: Mapping[str, Callable[[], object]] = {
     "engine-prepared": _spark_classes,
     "kafka-streams": kafka_streams_classes,
     "kafka-streams-plain": kafka_streams_classes,
+    "parallel-consumer": parallel_consumer_classes,
     "quix-streams": quix_python,
 }

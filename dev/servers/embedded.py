@@ -370,6 +370,16 @@ def rocksdb_libraries() -> Path:
     return _libraries("KSTREAMS_DEV_ROCKSDB_LIBS", "rocksdb", setup="dev/setup --rocksdb")
 
 
+def parallel_consumer_libraries() -> Path:
+    """Return the folder of the jars of Confluent's Parallel Consumer and its Kafka client.
+
+    :raises BrokerError: ``dev/setup --parallel-consumer`` has not fetched them.
+    """
+    return _libraries(
+        "KSTREAMS_DEV_PARALLEL_CONSUMER_LIBS", "parallel-consumer", setup="dev/setup --parallel-consumer"
+    )
+
+
 def libraries_version(folder: Path) -> str:
     """Return the version that the name of a folder of jars ends with."""
     return folder.name.rpartition("-")[2]

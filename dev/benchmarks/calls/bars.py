@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from statistics import median
 from typing import NamedTuple
 
-from dev.benchmarks.calls.cases import BAR_MS, IN_FLIGHT, LATENCIES_MS, THREADS, Case
+from dev.benchmarks.calls.cases import (
+    BAR_MS,
+    IN_FLIGHT,
+    LATENCIES_MS,
+    PARALLEL_UNWAITED,
+    SYSTEMS,
+    THREADS,
+    Case,
+    Keys,
+    Order,
+    beside,
+)
 from dev.benchmarks.calls.measured import Results, ratio
 
 
@@ -58,7 +70,13 @@ def by_key(latency_ms: int = BAR_MS) -> Case:
 
 def bars_of(results: Results) -> list[Bar]:
     """Return every bar that there are figures for."""
-    return [*_in_flight(results), *_on_threads(results), *_one_in_flight(results), *_hottest_key(results)]
+    return [
+        *_in_flight(results),
+        *_on_threads(results),
+        *_one_in_flight(results),
+        *_hottest_key(results),
+        *_parallel_consumer(results),
+    ]
 
 
 def _in_flight(results: Results) -> Iterator[Bar]:
@@ -107,6 +125,22 @@ def _hottest_key(results: Results) -> Iterator[Bar]:
             median(rate / bound for rate, bound in pairs),
             0.9,
         )
+
+
+def _parallel_consumer(results: Results) -> Iterator[Bar]:
+    orders: tuple[Order, ...] = ("key", "unordered")
+    drawn: tuple[Keys, ...] = ("uniform", "zipf")
+    for order, keys in product(orders, drawn):
+        first, *peers = beside(order, keys, BAR_MS)
+        for peer in peers:
+            ours, theirs, system = results.of(first), results.of(peer), SYSTEMS[peer.system]
+            if ours is not None and theirs is not None and system != PARALLEL_UNWAITED:
+                yield Bar(
+                    f"{system.title} {order.upper()} {keys}",
+                    f"order {order}, {keys}, {BAR_MS} ms, against {system.title} ({system.guarantee})",
+                    ratio(ours, theirs),
+                    0.95,
+                )
 
 
 def ratios(results: Results) -> str:

@@ -32,6 +32,7 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     :param host: the process that runs it, see :mod:`dev.benchmarks.hosts`.
     :param guarantee: for the results in the output topic.
     :param most_per_second: records that it gets through about, so that no round takes minutes.
+    :param warmed: whether it runs once before it is measured, as compilers of JVMs need it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     guarantee: str
     most_per_second: int = _MOST_PER_SECOND
+    warmed: bool = False
 
 
 #: A plain node, which calls while its task waits.
@@ -52,8 +54,34 @@ PLAIN = System(
 ASYNCIO = System(name="asyncio", title="airflow_kstreams, asyncio", host="calls", guarantee="exactly once")
 ON_THREADS = System(name="threads", title="airflow_kstreams, threads", host="calls", guarantee="exactly once")
 
+#: Confluent's Parallel Consumer; its worker waits until the broker has acknowledged the result.
+PARALLEL = System(
+    name="parallel-consumer",
+    title="Parallel Consumer",
+    host="parallel-consumer",
+    guarantee="at least once",
+    warmed=True,
+)
+#: Results and offsets in transactions.
+PARALLEL_TRANSACTIONAL = System(
+    name="parallel-consumer-transactional",
+    title="Parallel Consumer, transactions",
+    host="parallel-consumer",
+    guarantee="exactly once",
+    warmed=True,
+)
+#: The function sends the result itself and waits for nothing, so that offsets may be committed without it.
+PARALLEL_UNWAITED = System(
+    name="parallel-consumer-unwaited",
+    title="Parallel Consumer, sends unwaited",
+    host="parallel-consumer",
+    guarantee="none",
+    warmed=True,
+)
+
 OURS = (PLAIN, ASYNCIO, ON_THREADS)
-SYSTEMS = {system.name: system for system in OURS}
+PARALLELS = (PARALLEL, PARALLEL_TRANSACTIONAL, PARALLEL_UNWAITED)
+SYSTEMS = {system.name: system for system in (*OURS, *PARALLELS)}
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +112,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         per_second: float = SYSTEMS[self.system].most_per_second
         if self.latency_ms:
             side_by_side: float = self.in_flight
+            if self.order == "partition" and SYSTEMS[self.system] in PARALLELS:
+                side_by_side = 1  # there is one partition
             if self.order == "key":
                 side_by_side = min(side_by_side, 1 / hottest_share)
             per_second = min(per_second, side_by_side * 1_000 / self.latency_ms)
@@ -111,21 +141,22 @@ def _ours() -> Iterator[tuple[Case, ...]]:
             )
 
 
+def beside(order: Order, keys: Keys, latency_ms: int) -> tuple[Case, ...]:
+    """Return this engine's case and those of the peers that do the same work with the same order."""
+    first = Case(system="asyncio", latency_ms=latency_ms, keys=keys, order=order, in_flight=IN_FLIGHT)
+    peers = [PARALLEL]
+    if latency_ms == BAR_MS and keys == "uniform" and order != "partition":
+        peers += [PARALLEL_TRANSACTIONAL, PARALLEL_UNWAITED]
+    return (first, *(msgspec.structs.replace(first, system=peer.name) for peer in peers))
+
+
 def _side_by_side() -> Iterator[tuple[Case, ...]]:
     keys: tuple[Keys, ...] = ("uniform", "zipf")
     orders: tuple[Order, ...] = ("partition", "key", "unordered")
     for latency_ms in LATENCIES_MS:
         for drawn in keys:
             for order in orders:
-                yield (
-                    Case(
-                        system="asyncio",
-                        latency_ms=latency_ms,
-                        keys=drawn,
-                        order=order,
-                        in_flight=IN_FLIGHT,
-                    ),
-                )
+                yield beside(order, drawn, latency_ms)
 
 
 #: In groups: what is compared is measured one after the other, round by round.

@@ -19,7 +19,7 @@ from dev.benchmarks.calls.rounds import Rounds
 from dev.servers.embedded import Broker, free_port
 
 #: Characters of a printed line, so that no figure is cut where there is no terminal.
-WIDTH = 170
+WIDTH = 180
 _ROUNDS, _SECONDS = 5, 5.0
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -48,6 +49,7 @@ class Rounds:
     left_out: dict[str, str] = field(default_factory=dict)
     _inputs: Inputs = field(init=False)
     _hosts: dict[str, Host] = field(default_factory=dict)
+    _warmed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._inputs = Inputs(bootstrap=self.bootstrap)
@@ -62,6 +64,7 @@ class Rounds:
         """Measure cases that are compared with each other: in turn, and the other way round in every second
         round.
         """
+        self._warm_up(group)
         found: dict[Case, list[Round]] = {case: [] for case in group}
         for number in range(rounds):
             for case in reversed(group) if number % 2 else group:
@@ -78,6 +81,14 @@ class Rounds:
             if made
         ]
 
+    def _warm_up(self, group: Sequence[Case]) -> None:
+        for case in group:
+            system = SYSTEMS[case.system]
+            if system.warmed and system.name not in self._warmed:
+                self._warmed.add(system.name)
+                quick = msgspec.structs.replace(case, latency_ms=1, order="unordered", keys="uniform")
+                self._try(quick, -1, [])
+
     def _try(self, case: Case, number: int, made: list[Round]) -> None:
         try:
             measured = self._run(case)
@@ -87,8 +98,9 @@ class Rounds:
             return
         made.append(measured)
         rate = self._input(case).records / measured.seconds
+        what = f"round {number + 1}" if number >= 0 else "warm-up"
         self.say(
-            f"  round {number + 1}: {case.label:<75} {rate:>9,.0f}/s, "
+            f"  {what}: {case.label:<75} {rate:>9,.0f}/s, "
             f"{measured.latency_ms:.2f} ms in the call, {measured.others:.0%} of the machine for others"
         )
 

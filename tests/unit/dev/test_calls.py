@@ -10,7 +10,7 @@ from rich.console import Console
 
 from airflow_kstreams.testing import TopologyTestDriver
 from dev.benchmarks.calls import bars, command, inputs
-from dev.benchmarks.calls.cases import CASES, KEYS, SYSTEMS, Case, Keys, Order
+from dev.benchmarks.calls.cases import CASES, KEYS, SYSTEMS, Case, Keys, Order, beside
 from dev.benchmarks.calls.measured import Measured, Results, Round, ratio
 from dev.benchmarks.calls.task_host import Clocked, topology
 from dev.benchmarks.hosts import HOSTS
@@ -68,6 +68,8 @@ def test_every_case_stands_once_and_has_a_system_and_a_host() -> None:
         (bars.asyncio(1), 150_000),
         (bars.by_key(), 5_000),
         (bars.by_key(1), 50_000),
+        (beside("partition", "zipf", 10)[1], 500),
+        (beside("unordered", "zipf", 10)[1], 128_000),
     ],
 )
 def test_case_has_as_many_records_as_it_gets_through_in_the_time(case: Case, records: int) -> None:
@@ -143,6 +145,19 @@ def test_one_in_flight_is_compared_round_by_round_with_the_plain_node() -> None:
 def test_order_by_key_is_held_to_the_calls_of_the_most_frequent_key() -> None:
     # 100 of 1,000 records follow each other, 10 ms each: a second.
     assert figures(measured(bars.by_key(), 950)) == {"key under Zipf": 0.95}
+
+
+def test_peers_are_compared_at_the_same_order_and_keys_and_none_that_may_lose_results() -> None:
+    cases = beside("key", "uniform", 10)
+    ours, parallel, transactional, unwaited = (
+        measured(case, rate) for case, rate in zip(cases, (190, 200, 100, 500), strict=True)
+    )
+
+    assert figures(ours, parallel, transactional, unwaited) == {
+        "Parallel Consumer KEY uniform": 0.95,
+        "Parallel Consumer, transactions KEY uniform": 1.9,
+    }
+    assert figures(ours, measured(beside("unordered", "uniform", 10)[1], 1)) == {}
 
 
 def test_bar_is_missed_when_its_figure_as_printed_is_less() -> None:
