@@ -15,15 +15,20 @@ from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topol
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.in_process import Application
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
 
 CHANGELOG = "app-listed-changelog"
 
 
-def expand(scene: Scene, count: int) -> ProcessorPlan:
+def catch_up(kafka: InMemoryKafka, app: Application, count: int) -> ProcessorPlan:
     """Copy what is there, as the command does with --no-wait."""
-    with ProcessorExpansion(scene.kafka, scene.app.checked, subtopology=None, count=count) as tool:
+    with ProcessorExpansion(kafka, app.checked, subtopology=None, count=count) as tool:
         return tool.run(CatchUpOptions(follow=False))
+
+
+def expand(scene: Scene, count: int) -> ProcessorPlan:
+    return catch_up(scene.kafka, scene.app, count)
 
 
 def abort(scene: Scene) -> list[ProcessorPlan]:
