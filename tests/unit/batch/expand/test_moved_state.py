@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from airflow_kstreams.batch.run import takeover
 from airflow_kstreams.streams import (
     KStreamBuilder,
     SessionWindow,
@@ -21,6 +23,8 @@ from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.unit.batch.expand.test_processors import catch_up
+from tests.unit.batch.run.test_partition_expansion import Scene
+from tests.unit.batch.run.test_retries_over_runs import Service
 
 FIRST, GROWN = 2, 4
 KEYS = [f"k{number}" for number in range(24)]
@@ -88,15 +92,20 @@ class Played:
         )
         self.number, self.count = 0, FIRST
 
-    def run(self, *rounds: int, deleted: tuple[str, ...] = ()) -> None:
-        """Feed both topics with a value of each key for each round, and run."""
+    def run(self, *rounds: int, deleted: tuple[str, ...] = (), without: bool = False) -> None:
+        """Feed both topics with a value of each key for each round, and run.
+
+        :param deleted: keys that get no other value, but its deletion.
+        :param without: whether nothing comes from the other topic.
+        """
         for value in rounds:
             for key in KEYS:
                 at = partition_of_key(key.encode(), FIRST, self.count)
                 other = None if key in deleted else b"%d" % (100 + value)
                 # Times rise over all partitions, so that nothing is late by either way of grouping.
                 time_ms = 1_000 * value + 10 * KEYS.index(key)
-                self.kafka.append("others", other, key.encode(), partition=at, timestamp_ms=time_ms)
+                if not without:
+                    self.kafka.append("others", other, key.encode(), partition=at, timestamp_ms=time_ms)
                 self.kafka.append("in", b"%d" % value, key.encode(), partition=at, timestamp_ms=time_ms + 5)
         self.number += 1
         self.app.run(f"run-{self.number}")
@@ -123,7 +132,13 @@ def play(topology: Topology, *, grows: bool, settings: dict[str, object]) -> Pla
     played.run(4, deleted=("k4", "k5", "k6", "k7"))
     if grows:
         catch_up(played.kafka, played.app, GROWN)
-    played.run(5, 6)
+        # What is deleted after the copy, before a run takes over, is deleted in the copy, too.
+        with mock.patch.object(takeover, "under_way", return_value=None):
+            played.run(5, deleted=("k8", "k9", "k10", "k11", "k12", "k13"))
+    else:
+        played.run(5, deleted=("k8", "k9", "k10", "k11", "k12", "k13"))
+    played.run()
+    played.run(6, without=True)
     played.run(7, 9)
     played.run(20)
     return played
@@ -148,3 +163,31 @@ def test_results_are_those_of_an_application_that_never_grew(
         coordinator.close()
     assert assignment is not None
     assert [len(entry.by_group) for entry in assignment.subtopologies.values()] == [GROWN]
+
+
+def test_parked_records_follow_their_keys_and_keep_their_order() -> None:
+    service = Service()
+    topology = service.topology(backoff_ms=1, attempts=100)
+    scene = Scene(FIRST, topology, settings={"retry.run.budget.ms": 0})
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(GROWN)
+    scene.send(KEYS, 1)
+    scene.run()
+    scene.run()
+    service.down = {"2"}
+    for value in (2, 3):
+        scene.send(KEYS, value)
+        assert scene.run().state.startswith("completed_with_parked")
+    catch_up(scene.kafka, scene.app, GROWN)
+    assert scene.run().state == f"completed_with_parked({2 * len(KEYS)})"
+    assert len(scene.recorded.by_group) == GROWN
+    service.down = set()
+    scene.send(KEYS, 4)
+    for _ in range(4):
+        left = scene.run()
+    assert left.state == "completed"
+    found: dict[str, list[str]] = {}
+    for record in scene.kafka.records("out"):
+        found.setdefault((record.key() or b"").decode(), []).append((record.value() or b"").decode())
+    assert found == {key: ["0!", "1!", "2!", "3!", "4!"] for key in KEYS}
