@@ -38,7 +38,7 @@ class Rounds:
     :param seconds: that one run of a case takes, about.
     :param lock: file that is locked while something is measured, so that other programs which lock it, too,
         do not run meanwhile; none if it is None.
-    :ivar left_out: systems that cannot be measured here, with the reason.
+    :ivar left_out: cases that could not be measured, with the reason.
     """
 
     bootstrap: str
@@ -46,7 +46,7 @@ class Rounds:
     say: Callable[[str], None]
     seconds: float
     lock: Path | None = None
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[Case, str] = field(default_factory=dict)
     _inputs: Inputs = field(init=False)
     _hosts: dict[str, Host] = field(default_factory=dict)
     _warmed: set[str] = field(default_factory=set)
@@ -68,7 +68,7 @@ class Rounds:
         found: dict[Case, list[Round]] = {case: [] for case in group}
         for number in range(rounds):
             for case in reversed(group) if number % 2 else group:
-                if case.system not in self.left_out:
+                if case not in self.left_out:
                     self._try(case, number, found[case])
         return [
             Measured(
@@ -78,7 +78,7 @@ class Rounds:
                 rounds=made,
             )
             for case, made in found.items()
-            if made
+            if case not in self.left_out
         ]
 
     def _warm_up(self, group: Sequence[Case]) -> None:
@@ -93,7 +93,7 @@ class Rounds:
         try:
             measured = self._run(case)
         except (HostError, WrongOutputError, KafkaException, KStreamsError) as error:
-            self.left_out[case.system] = f"{case.label}: {error}"
+            self.left_out[case] = f"{case.label}: {error}"
             self.say(f"  FAILED {case.label}: {error}")
             return
         made.append(measured)

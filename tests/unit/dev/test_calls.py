@@ -149,12 +149,13 @@ def test_order_by_key_is_held_to_the_calls_of_the_most_frequent_key() -> None:
 
 def test_peers_are_compared_at_the_same_order_and_keys_and_none_that_may_lose_results() -> None:
     cases = beside("key", "uniform", 10)
-    ours, parallel, transactional, unwaited = (
-        measured(case, rate) for case, rate in zip(cases, (190, 200, 100, 500), strict=True)
+    ours, parallel, pyrallel, transactional, unwaited = (
+        measured(case, rate) for case, rate in zip(cases, (190, 200, 50, 100, 500), strict=True)
     )
 
-    assert figures(ours, parallel, transactional, unwaited) == {
+    assert figures(ours, parallel, pyrallel, transactional, unwaited) == {
         "Parallel Consumer KEY uniform": 0.95,
+        "pyrallel-consumer KEY uniform": 3.8,
         "Parallel Consumer, transactions KEY uniform": 1.9,
     }
     assert figures(ours, measured(beside("unordered", "uniform", 10)[1], 1)) == {}
