@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from airflow_kstreams.testing import TopologyTestDriver
-from dev.benchmarks.calls import bars, command, inputs
+from dev.benchmarks.calls import bars, command, inputs, rounds
 from dev.benchmarks.calls.cases import CASES, KEYS, SYSTEMS, Case, Keys, Order, beside
 from dev.benchmarks.calls.measured import Measured, Results, Round, ratio
 from dev.benchmarks.calls.task_host import Clocked, topology
@@ -180,6 +180,30 @@ def test_ratio_is_the_median_over_the_rounds_that_both_had() -> None:
     ours, theirs = measured(bars.asyncio(), 10, 30, 100), measured(bars.plain(0), 10, 10)
 
     assert ratio(ours, theirs) == pytest.approx(2)
+
+
+# == rounds
+
+
+def made(*others: float) -> dict[Case, Round]:
+    """Return a round, of as many cases as there are shares of others."""
+    cases = CASES[: len(others)]
+    return {
+        case: Round(seconds=1, latency_ms=10, hottest_ms=10, peak_memory_mb=1, others=share)
+        for case, share in zip(cases, others, strict=True)
+    }
+
+
+def test_quietest_rounds_are_kept_whole_and_in_their_order() -> None:
+    loud, calm, still, fair = made(0.0, 0.9), made(0.05, 0.1), made(0.0, 0.0), made(0.2, 0.2)
+
+    assert rounds.quietest([loud, calm, still, fair], 2) == [calm, still]
+    assert rounds.quietest([loud, calm], 5) == [loud, calm]
+
+
+def test_rounds_go_on_until_enough_of_them_were_quiet() -> None:
+    assert rounds.quiet([made(0.1, 0.1), made(0.0, 0.5), made(0.0)], 2)
+    assert not rounds.quiet([made(0.1, 0.1), made(0.0, 0.5), made(0.0)], 3)
 
 
 @pytest.mark.parametrize("keys", ["uniform", "zipf"])
