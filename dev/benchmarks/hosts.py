@@ -158,6 +158,10 @@ def _calls(folder: Path) -> list[str]:
     return [sys.executable, "-m", "dev.benchmarks.calls.task_host", str(folder)]
 
 
+def _calls_memory(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "dev.benchmarks.calls.memory_host", str(folder)]
+
+
 def _earlier(command: Sequence[str]) -> list[str]:
     """Let a host of ours run another checkout's code."""
     return ["env", f"PYTHONPATH={os.environ[EARLIER_VARIABLE]}", *command]
@@ -304,6 +308,7 @@ HOSTS = {
     "connector": lambda folder: _spark("connector", folder),
     "airflow": _airflow,
     "calls": _calls,
+    "calls-memory": _calls_memory,
     "airflow-earlier": lambda folder: _earlier(_airflow(folder)),
     "kafka-streams": _kafka_streams,
     "kafka-streams-plain": _kafka_streams,
