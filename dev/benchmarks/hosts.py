@@ -21,6 +21,7 @@ from dev.servers.quick_java import SPARK_CLASSES
 _FOLDER = Path(__file__).parent
 _ROOT = _FOLDER.parents[1]
 _QUIX_REQUIREMENTS = _FOLDER / "quix-requirements.txt"
+_PYRALLEL_REQUIREMENTS = _FOLDER / "calls" / "pyrallel-requirements.txt"
 #: What this repository's own tests set for Spark's JVMs is not what users have.
 _OWN_OPTIONS = frozenset({"SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"})
 _STREAMS_HOST = _FOLDER / "KafkaStreamsHost.java"
@@ -157,6 +158,10 @@ def _calls(folder: Path) -> list[str]:
     return [sys.executable, "-m", "dev.benchmarks.calls.task_host", str(folder)]
 
 
+def _calls_memory(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "dev.benchmarks.calls.memory_host", str(folder)]
+
+
 def _earlier(command: Sequence[str]) -> list[str]:
     """Let a host of ours run another checkout's code."""
     return ["env", f"PYTHONPATH={os.environ[EARLIER_VARIABLE]}", *command]
@@ -168,6 +173,10 @@ def _kafka_streams(_folder: Path) -> list[str]:
 
 def _parallel_consumer(_folder: Path) -> list[str]:
     return _java_host(_PARALLEL_HOST, parallel_consumer_classes(), _parallel_consumer_libraries())
+
+
+def _pyrallel(_folder: Path) -> list[str]:
+    return [str(pyrallel_python()), str(_FOLDER / "calls" / "pyrallel_host.py")]
 
 
 def _java_host(source: Path, classes: Path, libraries: str) -> list[str]:
@@ -229,30 +238,37 @@ def quix_python() -> Path:
 
     :raises HostError: it cannot be made.
     """
-    folder = _ROOT / ".setup" / "bench-quix"
+    return _environment("bench-quix", _QUIX_REQUIREMENTS)
+
+
+def pyrallel_python() -> Path:
+    """Return the Python of pyrallel-consumer's own environment, which is made at its first use. It asks for
+    Python 3.12, and works in 3.11 when that is not looked at, which only pip can be told.
+
+    :raises HostError: it cannot be made.
+    """
+    return _environment("bench-pyrallel", _PYRALLEL_REQUIREMENTS, "--ignore-requires-python", "--no-deps")
+
+
+def _environment(name: str, requirements: Path, *only_pip: str) -> Path:
+    """Return the Python of an environment with some requirements.
+
+    :param only_pip: options that only pip has.
+    """
+    folder = _ROOT / ".setup" / name
     python, ready = folder / "bin" / "python", folder / "ready"
-    wanted = _QUIX_REQUIREMENTS.read_text()
+    wanted = requirements.read_text()
     if ready.exists() and ready.read_text() == wanted:
         return python
     shutil.rmtree(folder, ignore_errors=True)
-    requirements = str(_QUIX_REQUIREMENTS)
     uv = str(Path(sys.executable).with_name("uv"))
-    by_uv = [uv, "pip", "install", "--quiet", "--python", str(python), "-r", requirements]
-    by_pip = [
-        str(python),
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "-r",
-        requirements,
-    ]
+    by_uv = [uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(requirements)]
+    by_pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *only_pip]
     # uv only makes it faster; where it does not know the machine's pip configuration, pip does the same.
-    if _failure([sys.executable, "-m", "venv", str(folder)]) or _failure(by_uv):
-        failure = _failure(by_pip)
+    if _failure([sys.executable, "-m", "venv", str(folder)]) or only_pip or _failure(by_uv):
+        failure = _failure([*by_pip, "-r", str(requirements)])
         if failure:
-            raise HostError(f"Quix Streams cannot be installed: {failure}")
+            raise HostError(f"what {requirements.name} names cannot be installed: {failure}")
     ready.write_text(wanted)
     return python
 
@@ -292,10 +308,12 @@ HOSTS = {
     "connector": lambda folder: _spark("connector", folder),
     "airflow": _airflow,
     "calls": _calls,
+    "calls-memory": _calls_memory,
     "airflow-earlier": lambda folder: _earlier(_airflow(folder)),
     "kafka-streams": _kafka_streams,
     "kafka-streams-plain": _kafka_streams,
     "parallel-consumer": _parallel_consumer,
+    "pyrallel-consumer": _pyrallel,
     "quix-streams": _quix,
 }
 #: What a host needs once, by kind: no run is to pay for making it.
@@ -304,5 +322,6 @@ _PREPARATIONS: Mapping[str, Callable[[], object]] = {
     "kafka-streams": kafka_streams_classes,
     "kafka-streams-plain": kafka_streams_classes,
     "parallel-consumer": parallel_consumer_classes,
+    "pyrallel-consumer": pyrallel_python,
     "quix-streams": quix_python,
 }

@@ -35,7 +35,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * after that, committing offsets for example, counts for nothing.
  */
 public final class ParallelConsumerHost {
-    private static final long PATIENCE_SECONDS = 300;
+    private static final long PATIENCE_SECONDS = 120;
 
     private ParallelConsumerHost() {}
 

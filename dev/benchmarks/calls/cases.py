@@ -79,9 +79,17 @@ PARALLEL_UNWAITED = System(
     warmed=True,
 )
 
+PYRALLEL = System(
+    name="pyrallel-consumer",
+    title="pyrallel-consumer",
+    host="pyrallel-consumer",
+    guarantee="none",
+    most_per_second=3_000,
+)
+
 OURS = (PLAIN, ASYNCIO, ON_THREADS)
 PARALLELS = (PARALLEL, PARALLEL_TRANSACTIONAL, PARALLEL_UNWAITED)
-SYSTEMS = {system.name: system for system in (*OURS, *PARALLELS)}
+SYSTEMS = {system.name: system for system in (*OURS, *PARALLELS, PYRALLEL)}
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +153,8 @@ def beside(order: Order, keys: Keys, latency_ms: int) -> tuple[Case, ...]:
     """Return this engine's case and those of the peers that do the same work with the same order."""
     first = Case(system="asyncio", latency_ms=latency_ms, keys=keys, order=order, in_flight=IN_FLIGHT)
     peers = [PARALLEL]
+    if order != "partition":
+        peers.append(PYRALLEL)  # with one partition, that order of its gives it no call to make
     if latency_ms == BAR_MS and keys == "uniform" and order != "partition":
         peers += [PARALLEL_TRANSACTIONAL, PARALLEL_UNWAITED]
     return (first, *(msgspec.structs.replace(first, system=peer.name) for peer in peers))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from dev.benchmarks import machine
 from dev.benchmarks.calls import bars, measured
 from dev.benchmarks.calls.cases import GROUPS, SYSTEMS
-from dev.benchmarks.calls.measured import Measured, Results
+from dev.benchmarks.calls.measured import Results
+from dev.benchmarks.calls.memory import LOADS
+from dev.benchmarks.calls.memory import measure as measure_memory
 from dev.benchmarks.calls.rounds import Rounds
 from dev.servers.embedded import Broker, free_port
 
@@ -24,42 +27,44 @@ _ROUNDS, _SECONDS = 5, 5.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, print, and store unless only a part was asked for; 1 if a bar was missed."""
+    """Measure, print, and store unless less than a whole case was asked for; 1 if a bar was missed."""
     console = Console(soft_wrap=True, highlight=False, width=WIDTH)
     options = _parser().parse_args(arguments)
     if options.stored:
-        return _show(console, measured.read())
-    groups = [
-        chosen
-        for group in GROUPS
-        if (chosen := [case for case in group if all(word in case.label for word in options.only)])
-    ]
-    cases: list[Measured] = []
+        return _show(console, measured.read() or Results(machine="", measured="never"))
+    new = Results(machine=machine.describe(), measured=datetime.now(tz=UTC).date().isoformat())
+    stored = (options.rounds, options.seconds) == (_ROUNDS, _SECONDS)
     with (
         tempfile.TemporaryDirectory(prefix="kstreams-calls-") as folder,
         Broker(port=free_port(), folder=Path(folder) / "broker", heap="1g") as broker,
     ):
-        rounds = Rounds(
-            bootstrap=broker.bootstrap,
-            folder=Path(folder),
-            say=lambda line: console.print(line, markup=False),
-            seconds=options.seconds,
-            lock=options.lock,
-        )
-        try:
-            for group in groups:
-                cases += rounds.measure(group, options.rounds)
-        finally:
-            rounds.close()
-    results = Results(
-        machine=machine.describe(),
-        measured=datetime.now(tz=UTC).date().isoformat(),
-        cases=cases,
-        left_out=[*rounds.left_out.values()],
-    )
-    if not options.only and (options.rounds, options.seconds) == (_ROUNDS, _SECONDS):
-        measured.write(results)
-    return _show(console, results)
+        for part in _parts(options, console, broker.bootstrap, Path(folder)):
+            new = measured.merged(
+                new, msgspec.structs.replace(part, machine=new.machine, measured=new.measured)
+            )
+            if stored:
+                # After each part: a run that is cut short has not measured in vain.
+                measured.write(measured.merged(measured.read(), new))
+    return _show(console, new)
+
+
+def _parts(options: argparse.Namespace, console: Console, bootstrap: str, folder: Path) -> Iterator[Results]:
+    """Measure what was asked for, and yield it by and by, with all that was left out so far."""
+
+    def say(line: str) -> None:
+        console.print(line, markup=False)
+
+    rounds = Rounds(bootstrap=bootstrap, folder=folder, say=say, seconds=options.seconds, lock=options.lock)
+    try:
+        for group in () if options.memory else GROUPS:
+            if chosen := [case for case in group if all(word in case.label for word in options.only)]:
+                cases = rounds.measure(chosen, options.rounds)
+                yield Results(machine="", measured="", cases=cases, left_out=[*rounds.left_out.values()])
+    finally:
+        rounds.close()
+    for load in LOADS if options.memory or not options.only else ():
+        curves = measure_memory(load, bootstrap, folder, say)
+        yield Results(machine="", measured="", memory=curves, left_out=[*rounds.left_out.values()])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,18 +73,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=float, default=_SECONDS, help="that one run takes, about; others are only shown"
     )
-    parser.add_argument(
-        "--only", nargs="+", default=[], metavar="WORD", help="only cases with these words; only shown"
-    )
-    parser.add_argument(
-        "--lock", type=Path, help="file to lock while something is measured: what locks it, too, waits"
-    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="only cases with these words")
+    parser.add_argument("--memory", action="store_true", help="only the memory of 10 M records")
+    parser.add_argument("--lock", type=Path, help="file to lock while a case runs: what locks it, too, waits")
     parser.add_argument("--stored", action="store_true", help="show what is stored, measure nothing")
     return parser
 
 
 def _show(console: Console, results: Results) -> int:
     console.print(table_of(results))
+    if results.memory:
+        console.print(memory_table_of(results))
     for left_out in results.left_out:
         console.print(f"left out: {left_out}", markup=False)
     found = bars.bars_of(results)
@@ -111,5 +115,18 @@ def table_of(results: Results) -> Table:
             system.title, system.guarantee, case.order, case.keys, str(case.in_flight), str(case.latency_ms),
             f"{each.latency_ms:.2f}", f"{each.rate:,.0f}", f"{each.share:.2f}" if case.latency_ms else "-",
             f"{max(made.peak_memory_mb for made in each.rounds):,.0f}", f"{each.others:.0%}",
+        )  # fmt: skip
+    return table
+
+
+def memory_table_of(results: Results) -> Table:
+    """Return the memory of tasks, a curve a line."""
+    table = Table(title="Memory of a task")
+    for column in ("load", "records", "bytes of a value", "calls in flight", "seconds", "MB at most"):
+        table.add_column(column, justify="left" if column == "load" else "right")
+    for curve in results.memory:
+        table.add_row(
+            curve.name, f"{curve.records:,}", f"{curve.value_bytes:,}", str(curve.in_flight or "-"),
+            f"{curve.seconds:,.0f}", f"{curve.peak_mb:,.0f}",
         )  # fmt: skip
     return table

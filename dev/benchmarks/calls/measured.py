@@ -8,7 +8,8 @@ from statistics import median
 
 import msgspec
 
-from dev.benchmarks.calls.cases import Case
+from dev.benchmarks.calls.cases import CASES, Case
+from dev.benchmarks.calls.memory import Curve
 
 FILE = Path(__file__).parents[3] / "docs" / "calls.json"
 
@@ -87,15 +88,17 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the whole benchmark.
+    """What was measured on one machine.
 
-    :param measured: on which day (UTC).
+    :param measured: on which day (UTC), the last of it.
+    :param memory: of a task with calls, and of one without.
     :param left_out: what could not be measured, with the reason.
     """
 
     machine: str
     measured: str
-    cases: Sequence[Measured]
+    cases: Sequence[Measured] = ()
+    memory: Sequence[Curve] = ()
     left_out: Sequence[str] = ()
 
     def of(self, case: Case) -> Measured | None:
@@ -109,9 +112,20 @@ def ratio(ours: Measured, theirs: Measured) -> float:
     return median(own / other for own, other in pairs)
 
 
-def read(file: Path = FILE) -> Results:
-    """Read what was stored."""
-    return msgspec.json.decode(file.read_bytes(), type=Results)
+def read(file: Path = FILE) -> Results | None:
+    """Read what was stored; None if nothing is."""
+    return msgspec.json.decode(file.read_bytes(), type=Results) if file.exists() else None
+
+
+def merged(old: Results | None, new: Results) -> Results:
+    """Put what is new in the place of what is old; what another machine measured is not kept."""
+    if old is None or old.machine != new.machine:
+        return new
+    cases = {each.case: each for each in (*old.cases, *new.cases)}
+    memory = {(each.name, each.in_flight): each for each in (*old.memory, *new.memory)}
+    return msgspec.structs.replace(
+        new, cases=[cases[case] for case in CASES if case in cases], memory=[*memory.values()]
+    )
 
 
 def write(results: Results, file: Path = FILE) -> None:

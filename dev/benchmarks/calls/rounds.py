@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,11 @@ from dev.benchmarks.calls.measured import Measured, Round
 from dev.benchmarks.hosts import Answer, Host, HostError
 from dev.benchmarks.publish import create_topics
 
+#: A round is quiet when others have no more of the machine than this while a case of it runs.
+_QUIET = 0.1
+#: So many times as many rounds as are wanted are made, at most.
+_MOST_ROUNDS = 3
+
 
 class WrongOutputError(Exception):
     """What a system wrote is not what it was to write: its figure does not count."""
@@ -38,7 +43,7 @@ class Rounds:
     :param seconds: that one run of a case takes, about.
     :param lock: file that is locked while something is measured, so that other programs which lock it, too,
         do not run meanwhile; none if it is None.
-    :ivar left_out: systems that cannot be measured here, with the reason.
+    :ivar left_out: cases that could not be measured, with the reason.
     """
 
     bootstrap: str
@@ -46,7 +51,7 @@ class Rounds:
     say: Callable[[str], None]
     seconds: float
     lock: Path | None = None
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[Case, str] = field(default_factory=dict)
     _inputs: Inputs = field(init=False)
     _hosts: dict[str, Host] = field(default_factory=dict)
     _warmed: set[str] = field(default_factory=set)
@@ -62,23 +67,26 @@ class Rounds:
 
     def measure(self, group: Sequence[Case], rounds: int) -> list[Measured]:
         """Measure cases that are compared with each other: in turn, and the other way round in every second
-        round.
+        round. While others disturb it there are more rounds, and the quietest are kept.
         """
         self._warm_up(group)
-        found: dict[Case, list[Round]] = {case: [] for case in group}
-        for number in range(rounds):
+        made: list[Mapping[Case, Round]] = []
+        while len(made) < _MOST_ROUNDS * rounds and not quiet(made, rounds):
+            number, this_one = len(made), dict[Case, Round]()
             for case in reversed(group) if number % 2 else group:
-                if case.system not in self.left_out:
-                    self._try(case, number, found[case])
+                if case not in self.left_out and (measured := self._try(case, f"round {number + 1}")):
+                    this_one[case] = measured
+            made.append(this_one)
+        kept = quietest(made, rounds)
         return [
             Measured(
                 case=case,
                 records=self._input(case).records,
                 hottest_records=self._input(case).hottest_records,
-                rounds=made,
+                rounds=[one[case] for one in kept],
             )
-            for case, made in found.items()
-            if made
+            for case in group
+            if case not in self.left_out
         ]
 
     def _warm_up(self, group: Sequence[Case]) -> None:
@@ -87,22 +95,21 @@ class Rounds:
             if system.warmed and system.name not in self._warmed:
                 self._warmed.add(system.name)
                 quick = msgspec.structs.replace(case, latency_ms=1, order="unordered", keys="uniform")
-                self._try(quick, -1, [])
+                self._try(quick, "warm-up")
 
-    def _try(self, case: Case, number: int, made: list[Round]) -> None:
+    def _try(self, case: Case, what: str) -> Round | None:
         try:
             measured = self._run(case)
         except (HostError, WrongOutputError, KafkaException, KStreamsError) as error:
-            self.left_out[case.system] = f"{case.label}: {error}"
+            self.left_out[case] = f"{case.label}: {error}"
             self.say(f"  FAILED {case.label}: {error}")
-            return
-        made.append(measured)
+            return None
         rate = self._input(case).records / measured.seconds
-        what = f"round {number + 1}" if number >= 0 else "warm-up"
         self.say(
             f"  {what}: {case.label:<75} {rate:>9,.0f}/s, "
             f"{measured.latency_ms:.2f} ms in the call, {measured.others:.0%} of the machine for others"
         )
+        return measured
 
     def _input(self, case: Case) -> Input:
         return self._inputs.of(case.keys, case.records(self.seconds, hottest_share(case.keys)))
@@ -153,6 +160,22 @@ class Rounds:
         names = [topic for topic in admin.list_topics(timeout=30).topics if name in topic]
         for deleted in admin.delete_topics(names).values():
             deleted.result(30)
+
+
+def disturbance(made: Mapping[Case, Round]) -> float:
+    """Return how much of the machine others had in a round of several cases, at most."""
+    return max((each.others for each in made.values()), default=0.0)
+
+
+def quiet(made: Sequence[Mapping[Case, Round]], rounds: int) -> bool:
+    """Say whether there are so many rounds in which others did little."""
+    return sum(disturbance(each) <= _QUIET for each in made) >= rounds
+
+
+def quietest(made: Sequence[Mapping[Case, Round]], rounds: int) -> list[Mapping[Case, Round]]:
+    """Return the rounds in which others did least, in the order in which they were made."""
+    kept = sorted(range(len(made)), key=lambda number: disturbance(made[number]))[:rounds]
+    return [made[number] for number in sorted(kept)]
 
 
 def _round(answer: Answer, others: float) -> Round:

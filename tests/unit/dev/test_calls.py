@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from airflow_kstreams.testing import TopologyTestDriver
-from dev.benchmarks.calls import bars, command, inputs
+from dev.benchmarks.calls import bars, command, inputs, memory, rounds
 from dev.benchmarks.calls.cases import CASES, KEYS, SYSTEMS, Case, Keys, Order, beside
-from dev.benchmarks.calls.measured import Measured, Results, Round, ratio
+from dev.benchmarks.calls.measured import Measured, Results, Round, merged, ratio
+from dev.benchmarks.calls.memory import LOADS, SETTLED_RECORDS, WAITING_MB, Curve, Load
 from dev.benchmarks.calls.task_host import Clocked, topology
 from dev.benchmarks.hosts import HOSTS
 
@@ -149,15 +150,65 @@ def test_order_by_key_is_held_to_the_calls_of_the_most_frequent_key() -> None:
 
 def test_peers_are_compared_at_the_same_order_and_keys_and_none_that_may_lose_results() -> None:
     cases = beside("key", "uniform", 10)
-    ours, parallel, transactional, unwaited = (
-        measured(case, rate) for case, rate in zip(cases, (190, 200, 100, 500), strict=True)
+    ours, parallel, pyrallel, transactional, unwaited = (
+        measured(case, rate) for case, rate in zip(cases, (190, 200, 50, 100, 500), strict=True)
     )
 
-    assert figures(ours, parallel, transactional, unwaited) == {
+    assert figures(ours, parallel, pyrallel, transactional, unwaited) == {
         "Parallel Consumer KEY uniform": 0.95,
+        "pyrallel-consumer KEY uniform": 3.8,
         "Parallel Consumer, transactions KEY uniform": 1.9,
     }
     assert figures(ours, measured(beside("unordered", "uniform", 10)[1], 1)) == {}
+
+
+def curve(load: Load, in_flight: int, *points: tuple[int, float]) -> Curve:
+    return Curve(
+        name=load.name,
+        records=load.records,
+        value_bytes=load.value_bytes,
+        in_flight=in_flight,
+        seconds=1.0,
+        points=points,
+    )
+
+
+def test_memory_is_held_to_that_of_a_plain_node_and_to_what_it_was_early() -> None:
+    many = LOADS[0]
+    curves = [
+        curve(many, 0, (many.records, 100.0)),
+        curve(many, 256, (SETTLED_RECORDS, 120.0), (SETTLED_RECORDS + 1, 150.0), (many.records, 144.0)),
+    ]
+
+    found = bars.bars_of(Results(machine="m", measured="d", memory=curves))
+
+    assert [(bar.short, round(bar.figure, 3), bar.met) for bar in found] == [
+        ("memory of waiting results, many records", round(50 / WAITING_MB, 3), True),
+        ("memory growth", 1.25, False),
+    ]
+
+
+def test_curve_keeps_its_highest_points_and_its_last_one_when_it_is_thinned() -> None:
+    sampled = [(number, float(number % 7)) for number in range(5_000)]
+
+    thin = memory.thinned([*sampled, (5_000, 9.0)])
+
+    assert len(thin) <= 201
+    assert thin[-1] == (5_000, 9.0)
+    assert min(megabytes for _, megabytes in thin) == 6.0
+
+
+def test_new_figures_take_the_place_of_old_ones_of_the_same_machine_only() -> None:
+    old = results(measured(bars.by_key(), 1.0), measured(bars.threads(8), 1.0))
+    new = results(measured(bars.by_key(), 2.0))
+    elsewhere = Results(machine="another", measured="d", cases=new.cases)
+
+    assert [(each.case, each.rate) for each in merged(old, new).cases] == [
+        (bars.threads(8), 1.0),
+        (bars.by_key(), 2.0),
+    ]
+    assert merged(old, elsewhere) == elsewhere
+    assert merged(None, new) == new
 
 
 def test_bar_is_missed_when_its_figure_as_printed_is_less() -> None:
@@ -179,6 +230,30 @@ def test_ratio_is_the_median_over_the_rounds_that_both_had() -> None:
     ours, theirs = measured(bars.asyncio(), 10, 30, 100), measured(bars.plain(0), 10, 10)
 
     assert ratio(ours, theirs) == pytest.approx(2)
+
+
+# == rounds
+
+
+def made(*others: float) -> dict[Case, Round]:
+    """Return a round, of as many cases as there are shares of others."""
+    cases = CASES[: len(others)]
+    return {
+        case: Round(seconds=1, latency_ms=10, hottest_ms=10, peak_memory_mb=1, others=share)
+        for case, share in zip(cases, others, strict=True)
+    }
+
+
+def test_quietest_rounds_are_kept_whole_and_in_their_order() -> None:
+    loud, calm, still, fair = made(0.0, 0.9), made(0.05, 0.1), made(0.0, 0.0), made(0.2, 0.2)
+
+    assert rounds.quietest([loud, calm, still, fair], 2) == [calm, still]
+    assert rounds.quietest([loud, calm], 5) == [loud, calm]
+
+
+def test_rounds_go_on_until_enough_of_them_were_quiet() -> None:
+    assert rounds.quiet([made(0.1, 0.1), made(0.0, 0.5), made(0.0)], 2)
+    assert not rounds.quiet([made(0.1, 0.1), made(0.0, 0.5), made(0.0)], 3)
 
 
 @pytest.mark.parametrize("keys", ["uniform", "zipf"])
