@@ -307,7 +307,7 @@ class Lanes:
                 continue
             for done in call.again.node.ended(call):
                 life = self._room.ended(done)
-                if life.again:
+                if done.again.entry is not None:
                     self._run(life, 0)
                     self._queues[0].append(life)
         self._moves += len(ended)

@@ -293,6 +293,28 @@ def test_a_window_below_counts_a_parked_record_by_its_own_time() -> None:
         assert driver.counts.by("late") == 1
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_record_passes_each_node_once_when_it_is_parked_above_another_one_that_calls_again(
+    seed: int,
+) -> None:
+    above, below = Service("a1"), Service("a1!")
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    retry = RetryPolicy(backoff_ms=1_000, multiplier=1, jitter=0)
+    stream = builder.stream("in").map_values_async(above.ask, order="key", retry=retry, name="above")
+    counts = stream.map_values_async(below.ask, order="key", retry=retry, name="below").group_by_key().count()
+    counts.to_stream().send_to("out", value_serde=serdes.int64())
+    with driver_of(builder.build(), seed=seed) as driver:
+        driver.pipe_records("in", [("a", "a1", 1), ("a", "a2", 2)])
+        above.down.clear()
+        driver.advance_wall_clock(1_000)
+        assert (above.called, below.called) == (["a1", "a1", "a2"], ["a1!"])
+        below.down.clear()
+        driver.advance_wall_clock(1_000)
+        driver.pipe_input("in", key="a", value="a3", timestamp_ms=3)
+        assert below.called == ["a1!", "a1!", "a2!", "a3!"]
+        assert values(driver)[-1] == 3
+
+
 def test_calls_below_keep_their_idempotency_keys_when_a_record_was_parked_above() -> None:
     def keys(fails: int) -> set[tuple[str, str]]:
         seen: set[tuple[str, str]] = set()
