@@ -108,9 +108,12 @@ def calling(**options: Any) -> Topology:
 def test_records_are_released_in_input_order_when_later_calls_end_first() -> None:
     scene = Scene(calling(), records=4)
     assert scene.task.process(100) == 0
+    assert not scene.task.moved()
     for value in (3, 1, 2):
         scene.caller.end(value)
         assert (scene.task.process(100), scene.out, scene.position) == (0, [], 0)
+        # A call that has ended is progress, though nothing is released: the run does not stand still.
+        assert [scene.task.moved(), scene.task.moved()] == [True, False]
     assert scene.task.progress.records_in == 0
     assert scene.task.waiting_for().startswith("in-0@0 waits for 1 calls of KSTREAM-MAPVALUES-ASYNC-")
     scene.caller.end(0)
