@@ -68,7 +68,7 @@ class HandCaller:
 
 
 class Scene:
-    def __init__(self, topology: Topology, records: int = 200, **settings: Any) -> None:
+    def __init__(self, topology: Topology, records: int = 200, padding: bytes = b"", **settings: Any) -> None:
         self.out: list[tuple[str, bytes | None]] = []
 
         def make(stations: Sequence[Station]) -> HandCaller:
@@ -86,7 +86,10 @@ class Scene:
         )
         self.task.add(
             IN,
-            [FakeRecord(at=n, key_bytes=b"k", value_bytes=b"%d" % n, timestamp_ms=n) for n in range(records)],
+            [
+                FakeRecord(at=n, key_bytes=b"k", value_bytes=padding + b"%d" % n, timestamp_ms=n)
+                for n in range(records)
+            ],
         )
         self.task.open()
 
@@ -120,6 +123,9 @@ def test_records_are_released_in_input_order_when_later_calls_end_first() -> Non
     assert (scene.task.process(100), scene.position, scene.task.complete) == (4, 4, True)
     assert scene.out == [("out", b"%d" % n) for n in range(4)]
     assert scene.task.progress.records_in == 4
+    lanes = scene.task._lanes
+    assert lanes is not None
+    assert (lanes._room.lives, lanes._room.size_bytes) == (0, 0), "what is released takes up nothing"
 
 
 @pytest.mark.parametrize(("settings", "most"), [({}, 60), ({"max_waiting_results": 7}, 7)])
@@ -213,5 +219,11 @@ def test_task_chooses_no_more_when_what_calls_are_given_takes_up_too_much() -> N
     large = made.stream("in").map_values(lambda value: "x" * 100_000 + str(value))
     large.map_values_async(never_run).send_to("out")
     scene = Scene(made.build(), max_waiting_bytes=1_000_000)
+    assert scene.task.process(1_000) == 0
+    assert len(scene.caller.started) == 10
+
+
+def test_task_chooses_no_more_when_what_it_has_consumed_takes_up_too_much() -> None:
+    scene = Scene(calling(), padding=b" " * 100_000, max_waiting_bytes=1_000_000)
     assert scene.task.process(1_000) == 0
     assert len(scene.caller.started) == 10
