@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from types import CoroutineType
+from typing import Any
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
@@ -107,6 +109,17 @@ def offered_to(function: Callable[..., object], positional: int) -> frozenset[st
     beside += [each for each in parameters[:positional] if each.kind is inspect.Parameter.KEYWORD_ONLY]
     declared = {each.name for each in beside if each.kind in by_name}
     return frozenset(declared.intersection(_OFFERED) - filled)
+
+
+def answered(result: Any) -> Any:
+    """Return what a function gave, unless that must be awaited first: it would never run.
+
+    :raises TypeError: it must.
+    """
+    if type(result) is CoroutineType:
+        result.close()
+        raise TypeError("the function returned a coroutine, which would never run: await it in an async def")
+    return result
 
 
 def is_async(function: Callable[..., object]) -> bool:

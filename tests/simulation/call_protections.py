@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from contextlib import ExitStack
 from typing import Any
@@ -13,6 +12,7 @@ from airflow_kstreams.streams.calls.turnstile import Turnstile
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.runtime.lanes import Lanes
 from tests.simulation.protection import Protection, SwitchedOff
+from tests.simulation.world_caller import ATTEMPT
 
 
 def _changes_leave_at_once() -> SwitchedOff:
@@ -83,7 +83,7 @@ def _keys_of_attempts() -> SwitchedOff:
     key = CallContext.idempotency_key.fget  # type: ignore[attr-defined]
 
     def named(self: CallContext) -> str:
-        return f"{key(self)}-{id(asyncio.get_running_loop())}"
+        return f"{key(self)}-{id(ATTEMPT.get())}"
 
     return mock.patch.object(CallContext, "idempotency_key", property(named))
 

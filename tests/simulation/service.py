@@ -20,13 +20,14 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.simulation.sometimes import sometimes
 from tests.simulation.world import World
+from tests.simulation.world_caller import ATTEMPT
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Visit:
     """A call as the service sees it.
 
-    :param attempt: numbers the attempts of tasks, each with an event loop of its own.
+    :param attempt: numbers the attempts of tasks, each of which runs its own calls.
     :param key: idempotency key; empty if no record led to the call.
     :param asked: what the service is asked.
     """
@@ -55,7 +56,7 @@ class Service:
     effects: dict[str, str] = field(default_factory=dict)
     events: list[tuple[Literal["begin", "end"], Visit]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    _attempts: dict[int, tuple[asyncio.AbstractEventLoop, int]] = field(default_factory=dict)
+    _attempts: dict[int, tuple[object, int]] = field(default_factory=dict)
     _running: Counter[tuple[int, str]] = field(default_factory=Counter)
     _keys: Counter[str] = field(default_factory=Counter)
 
@@ -105,9 +106,9 @@ class Service:
         self._keys[visit.key] -= bool(visit.key)
 
     def _attempt(self) -> int:
-        loop = asyncio.get_running_loop()
-        # The loop is kept, so that no other one gets its id.
-        return self._attempts.setdefault(id(loop), (loop, len(self._attempts)))[1]
+        attempt = ATTEMPT.get()
+        # It is kept, so that no other one gets its id.
+        return self._attempts.setdefault(id(attempt), (attempt, len(self._attempts)))[1]
 
 
 class Session:

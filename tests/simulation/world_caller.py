@@ -7,6 +7,7 @@ and whether the task waits in vain. Some calls take so long that leases and tran
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from random import Random
 from typing import Any
@@ -19,6 +20,9 @@ from tests.simulation.world import Process
 
 #: Lets a process do something at which faults may happen: what it is called, the client, what it does.
 At = Callable[[Process, str, object, Callable[[], Any]], Any]
+
+#: Which attempt of a task a call belongs to: what runs its calls. Coroutines and functions inherit it.
+ATTEMPT: ContextVar[object] = ContextVar("attempt")
 
 #: How often a task waits in vain, and how often for something slow.
 _IN_VAIN, _SLOW = 0.2, 0.02
@@ -53,10 +57,12 @@ class WorldCaller:
 
     def open(self) -> None:
         """Start what runs the calls."""
+        ATTEMPT.set(self)
         self._at(self._process, "calls.open", self, self._inner.open)
 
     def start(self, call: Call) -> None:
         """Let a call run."""
+        ATTEMPT.set(self)
         self._under_way.append(call)
         self._at(self._process, "calls.start", self, partial(self._inner.start, call))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from types import CoroutineType
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
@@ -215,17 +214,6 @@ class Call:
         return CallTimeoutError(
             f"the call took longer than timeout_ms={self.station.options.timeout_ms}, and may yet take effect"
         )
-
-
-def answered(result: Any) -> Any:
-    """Return what a function gave, unless that must be awaited first: it would never run.
-
-    :raises TypeError: it must.
-    """
-    if type(result) is CoroutineType:
-        result.close()
-        raise TypeError("the function returned a coroutine, which would never run: await it in an async def")
-    return result
 
 
 def end_if_forked(process: int) -> None:

@@ -20,11 +20,11 @@ from airflow_kstreams.streams.calls.call import (
     Call,
     CallEndedError,
     Station,
-    answered,
     as_error,
     end_if_forked,
 )
 from airflow_kstreams.streams.calls.turnstile import Turnstile
+from airflow_kstreams.streams.function_checks import answered
 
 
 class ThreadCalls:

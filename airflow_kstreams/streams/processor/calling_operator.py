@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from airflow_kstreams.streams.function_checks import answered
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
@@ -99,7 +100,7 @@ def _on_loop(handing: Handing, process: Callable[[ProcessorRecord], Any]) -> Cal
         gathering = Gathering(handing, context, resource)
         CURRENT.set(gathering)
         try:
-            await process(ProcessorRecord(key, value, context.timestamp_ms, context.headers))
+            answered(await process(ProcessorRecord(key, value, context.timestamp_ms, context.headers)))
         finally:
             handed = gathering.end()
         return handed
@@ -112,7 +113,7 @@ def _on_thread(handing: Handing, process: Callable[[ProcessorRecord], Any]) -> C
         gathering = Gathering(handing, context, resource)
         before = CURRENT.set(gathering)
         try:
-            process(ProcessorRecord(key, value, context.timestamp_ms, context.headers))
+            answered(process(ProcessorRecord(key, value, context.timestamp_ms, context.headers)))
         finally:
             handed = gathering.end()
             CURRENT.reset(before)

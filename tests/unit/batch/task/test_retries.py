@@ -198,6 +198,14 @@ def test_a_task_stays_for_its_budget_when_its_clock_is_set_meanwhile(
     assert len(service.called) == 6
 
 
+def test_a_run_has_a_dead_letter_topic_when_records_may_be_given_up(kafka: InMemoryKafka) -> None:
+    arrive(kafka, "a1", "a2")
+    application(kafka, calling(Service(a1=9), attempts=3, backoff_ms=100)).run("run-1")
+    (letter,) = kafka.records("app-dead-letter")
+    assert (letter.key(), letter.value()) == (b"a", b"a1")
+    assert written(kafka) == [b"a2"]
+
+
 def test_a_task_without_budget_calls_once_what_is_due_when_it_gets_there(kafka: InMemoryKafka) -> None:
     arrive(kafka, "a1", "b1")
     service = Service(a1=1_000, b1=1_000)
@@ -207,14 +215,6 @@ def test_a_task_without_budget_calls_once_what_is_due_when_it_gets_there(kafka: 
     due_again_at_once = calling(service, attempts=1_000, backoff_ms=0, backoff_max_ms=0)
     application(kafka, due_again_at_once, retry_run_budget_ms=0).run("run-2")
     assert sorted(service.called) == ["a1", "b1"]
-
-
-def test_a_run_has_a_dead_letter_topic_when_records_may_be_given_up(kafka: InMemoryKafka) -> None:
-    arrive(kafka, "a1", "a2")
-    application(kafka, calling(Service(a1=9), attempts=3, backoff_ms=100)).run("run-1")
-    (letter,) = kafka.records("app-dead-letter")
-    assert (letter.key(), letter.value()) == (b"a", b"a1")
-    assert written(kafka) == [b"a2"]
 
 
 def test_no_more_is_fetched_when_so_much_is_parked_as_may_be(kafka: InMemoryKafka) -> None:

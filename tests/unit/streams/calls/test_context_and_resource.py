@@ -16,7 +16,11 @@ from airflow_kstreams.streams import (
     CallContext,
     KStreamBuilder,
     KStreamsError,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
     RecordError,
+    RetryPolicy,
     Topology,
     TopologyError,
     serdes,
@@ -100,6 +104,44 @@ def test_idempotency_key_is_refused_when_a_commit_point_emits() -> None:
     )
     with pytest.raises(TopologyError, match="asks for the idempotency key of a call that no consumed record"):
         task(made.build()).run()
+
+
+class Ticking(Processor):
+    """Forwards by a clock alone."""
+
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        context.schedule(5, clock=self.clock)
+
+    def process(self, record: ProcessorRecord) -> None:
+        """Forward nothing."""
+
+    def punctuate(self, stream_time_ms: int) -> None:
+        self.context.forward("tick", stream_time_ms)
+
+
+@pytest.mark.parametrize("clock", ["stream_time", "wall_clock"])
+@pytest.mark.parametrize("retry", [None, RetryPolicy(key_serde=serdes.string(), value_serde=serdes.json())])
+def test_idempotency_key_is_refused_when_a_timer_led_to_the_call(
+    clock: str, retry: RetryPolicy | None
+) -> None:
+    async def ask(value: Any, *, context: CallContext) -> Any:
+        return context.idempotency_key
+
+    made = builder()
+    ticks = made.stream("in").process(lambda: Ticking(clock))
+    ticks.map_values_async(ask, order="key", retry=retry, name="ask").send_to(
+        "out", key_serde=serdes.string(), value_serde=serdes.json()
+    )
+    driver = TopologyTestDriver(made.build(), application_id="app")
+    with pytest.raises(TopologyError, match="'ask' asks for the idempotency key of a call that no consumed"):
+        for timestamp_ms in (1, 20):
+            driver.pipe_input("in", key="k", value=1, timestamp_ms=timestamp_ms)
+            driver.advance_wall_clock(10)
+    driver.close()
 
 
 class Opened:

@@ -124,6 +124,42 @@ def test_waiting_call_takes_the_place_of_one_that_hangs_on_a_thread() -> None:
     caller.close()
 
 
+def test_dead_thread_is_replaced_and_its_call_has_ended() -> None:
+    go_on, inside = threading.Event(), threading.Event()
+
+    def holds(value: int) -> int:
+        if value == 0:
+            inside.set()
+            go_on.wait()
+        return value
+
+    at = station(holds, threads=True)
+    caller = opened(at, threads=2)
+    pool, dead = caller._pool, threading.Thread(target=int)
+    assert pool is not None
+    dead.start()
+    dead.join()
+    held = start(caller, at, 0)
+    inside.wait()
+    threads = [worker.thread for worker in pool._workers]
+    for worker in pool._workers:
+        worker.thread = dead  # one that is at a call, and one that is at none
+    ended: list[Call] = []
+    while held not in ended:
+        ended += caller.ended(0.05)
+    assert str(held.error) == "the thread of the call is gone"
+    assert caller.threads_replaced == 2
+    assert abandoned.count() == 0
+    other = start(caller, at, 1)
+    while other not in ended:
+        ended += caller.ended(0.05)
+    assert other.result == 1
+    go_on.set()
+    caller.close()
+    for thread in threads:
+        thread.join()
+
+
 def test_call_begins_unasked_when_a_place_comes_free() -> None:
     go_on, began = threading.Event(), [threading.Event(), threading.Event()]
 

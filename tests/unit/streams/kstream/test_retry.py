@@ -315,6 +315,50 @@ def test_a_record_passes_each_node_once_when_it_is_parked_above_another_one_that
         assert values(driver)[-1] == 3
 
 
+def test_the_end_of_a_run_closes_no_window_of_a_parked_record() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    service = Service("first")
+    asked = builder.stream("in").map_values_async(
+        service.ask, order="key", retry=RetryPolicy(jitter=0), name="ask"
+    )
+    grouped = asked.group_by_key(value_serde=serdes.json())
+    grouped.windowed_by(TumblingWindow(size_ms=10, grace_ms=0)).count(store="windows")
+    with driver_of(builder.build(), retry_run_budget_ms=0) as driver:
+        with driver.run():
+            driver.pipe_records("in", [("a", "first", 5), ("b", "second", 6)])
+        with driver.run():
+            driver.pipe_records("in", [("b", "third", 9)])
+        service.down.clear()
+        driver.advance_wall_clock(60_000)
+        with driver.run():
+            """Only what is parked."""
+        assert dict(driver.store("windows").all()) == {("a", 0): 1, ("b", 0): 2}
+
+
+def test_what_a_commit_point_brought_about_is_parked_and_called_again_without_a_record() -> None:
+    seen: list[Any] = []
+
+    async def ask(count: int, *, context: CallContext) -> int:
+        seen.append((count, context.topic, context.partition, context.offset, context.headers))
+        if len(seen) == 1:
+            raise ConnectionError
+        return count
+
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counts = builder.stream("in").group_by_key().count(store="counts").to_stream()
+    retry = RetryPolicy(jitter=0, value_serde=serdes.int64())
+    counts.map_values_async(ask, order="key", retry=retry, name="ask").send_to("out")
+    with driver_of(builder.build()) as driver:
+        driver.pipe_records("in", [("a", "x", 7), ("a", "y", 8)])
+        (parked,) = driver.read_output("app-ask-retry")
+        assert (parked.value.topic, parked.value.original, parked.value.timestamp_ms) == (None, None, 8)
+        driver.restart()
+        driver.advance_wall_clock(1_000)
+        found = [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("out")]
+        assert found == [("a", 2, 8)]
+    assert seen == [(2, None, -1, -1, [])] * 2
+
+
 def test_calls_below_keep_their_idempotency_keys_when_a_record_was_parked_above() -> None:
     def keys(fails: int) -> set[tuple[str, str]]:
         seen: set[tuple[str, str]] = set()

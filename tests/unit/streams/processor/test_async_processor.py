@@ -301,6 +301,31 @@ def test_an_error_of_a_call_shows_the_users_line() -> None:
     assert "test_async_processor.py" in error
 
 
+class Forgetting(AsyncProcessor):
+    """Awaits nothing of what would forward."""
+
+    def init(self, context: AsyncProcessorContext) -> None:
+        self.context = context
+
+    async def forward(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value)
+
+    async def process(self, record: ProcessorRecord) -> Any:
+        return self.forward(record)
+
+
+class ForgettingOnThread(Forgetting):
+    def process(self, record: ProcessorRecord) -> Any:
+        return self.forward(record)
+
+
+@pytest.mark.parametrize("made", [Forgetting, ForgettingOnThread])
+def test_a_call_fails_when_it_gives_a_coroutine_that_would_never_run(made: Any) -> None:
+    threads = made is ForgettingOnThread
+    error = failing(low_level(lambda b: b.add_processor_async("p", made, "in", threads=threads)))
+    assert "TypeError: the function returned a coroutine" in error
+
+
 @pytest.mark.parametrize("order", ["key", "unordered", "partition"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_call_that_failed_is_made_again_and_what_it_forwards_leaves_once(order: Any, seed: int) -> None:

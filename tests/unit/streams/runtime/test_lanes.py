@@ -69,7 +69,7 @@ class HandCaller:
 
 
 class Scene:
-    def __init__(self, topology: Topology, records: int = 200, **settings: Any) -> None:
+    def __init__(self, topology: Topology, records: int = 200, padding: bytes = b"", **settings: Any) -> None:
         self.out: list[tuple[str, bytes | None]] = []
 
         def make(stations: Sequence[Station]) -> HandCaller:
@@ -87,7 +87,10 @@ class Scene:
         )
         self.task.add(
             IN,
-            [FakeRecord(at=n, key_bytes=b"k", value_bytes=b"%d" % n, timestamp_ms=n) for n in range(records)],
+            [
+                FakeRecord(at=n, key_bytes=b"k", value_bytes=padding + b"%d" % n, timestamp_ms=n)
+                for n in range(records)
+            ],
         )
         self.task.open()
 
@@ -109,15 +112,21 @@ def calling(**options: Any) -> Topology:
 def test_records_are_released_in_input_order_when_later_calls_end_first() -> None:
     scene = Scene(calling(), records=4)
     assert scene.task.process(100) == 0
+    assert not scene.task.moved()
     for value in (3, 1, 2):
         scene.caller.end(value)
         assert (scene.task.process(100), scene.out, scene.position) == (0, [], 0)
+        # A call that has ended is progress, though nothing is released: the run does not stand still.
+        assert [scene.task.moved(), scene.task.moved()] == [True, False]
     assert scene.task.progress.records_in == 0
     assert scene.task.waiting_for().startswith("in-0@0 waits for 1 calls of KSTREAM-MAPVALUES-ASYNC-")
     scene.caller.end(0)
     assert (scene.task.process(100), scene.position, scene.task.complete) == (4, 4, True)
     assert scene.out == [("out", b"%d" % n) for n in range(4)]
     assert scene.task.progress.records_in == 4
+    lanes = scene.task._lanes
+    assert lanes is not None
+    assert (lanes._room.lives, lanes._room.size_bytes) == (0, 0), "what is released takes up nothing"
 
 
 @pytest.mark.parametrize(("settings", "most"), [({}, 60), ({"max_waiting_results": 7}, 7)])
@@ -241,3 +250,9 @@ def test_a_commit_is_possible_when_a_parked_record_is_called_again_and_a_table_h
     assert task.complete
     task.close()
     assert len(scene.out) == 2
+
+
+def test_task_chooses_no_more_when_what_it_has_consumed_takes_up_too_much() -> None:
+    scene = Scene(calling(), padding=b" " * 100_000, max_waiting_bytes=1_000_000)
+    assert scene.task.process(1_000) == 0
+    assert len(scene.caller.started) == 10
