@@ -120,7 +120,7 @@ def _growth(found: RunStatus) -> Iterator[Table]:
     if reading:
         yield Table(
             title="Tasks of topics that have grown",
-            columns=("task", "topic", "partitions, each behind the one that its keys come from"),
+            columns=("task", "topic", "partitions, and what their keys came from"),
             rows=reading[:_TASKS],
             more=max(0, len(reading) - _TASKS),
         )

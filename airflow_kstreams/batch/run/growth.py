@@ -297,8 +297,8 @@ def _groups(
         # With as many processors as there were partitions, every kind of growth gives the same.
         kind = fitting_kinds(history)[0] if processors is None else processors.kind
         for number in range(history[-1]):
-            at = processor_of(number, history, kind, history[0] if processors is None else count)
-            groups[at][topic] = (*groups[at].get(topic, ()), number)
+            group = groups[processor_of(number, history, kind, history[0] if processors is None else count)]
+            group[topic] = (*group.get(topic, ()), number)
     return tuple(groups)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -144,6 +144,34 @@ def test_new_partitions_are_read_at_once_when_their_ancestors_are_drained() -> N
     assert scene.listed == scene.sent
 
 
+def test_order_is_kept_when_a_producer_switches_while_a_run_begins() -> None:
+    """What it writes before lies below the boundary, or what it writes after lies past the end."""
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    moved = [key for key in KEYS if partition_of_key(key.encode(), 2, 3) == 2]
+    scene.kafka.add_partitions("in", 3)
+
+    class Producing:
+        """Writes to the old partitions, and then to the new one, once the first end of a log is read."""
+
+        left = 1
+
+        def call(self, name: str, client: object, effect: Callable[[], Any], arguments: object) -> Any:
+            found = effect()
+            if name == "admin.end_offsets" and "in" in str(arguments) and self.left:
+                self.left -= 1
+                scene.send(moved, 1, timestamp_ms=20)
+                scene.count = 3
+                scene.send(moved, 2, timestamp_ms=10)
+            return found
+
+    scene.app.interceptor = Producing()
+    for _ in range(3):
+        scene.run()
+    assert scene.listed == scene.sent
+
+
 def test_waiting_takes_more_runs_when_the_ancestors_are_cut_before_their_boundary() -> None:
     scene = Scene(1, settings={"autostop.at": "interval_end"})
     scene.send(["a"], 0, timestamp_ms=5)
@@ -216,6 +244,20 @@ def test_task_fails_before_it_touches_state_when_a_key_lies_where_no_growth_puts
     assert "LinearHashPartitioner" in e.value.fix
     assert all(values[0] == 0 for values in before.values())
     assert scene.listed == before, "records of the same fetch were processed before the key was looked at"
+
+
+def test_last_key_of_a_fetch_is_looked_at_before_the_first_is_processed() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(3)
+    before = scene.listed
+    moved, stays = ([k for k in KEYS if partition_of_key(k.encode(), 2, 3) == at] for at in (2, 1))
+    scene.send(moved, 1)
+    scene.kafka.append("in", b"1", stays[0].encode(), partition=2)
+    with pytest.raises(TopologyError, match=f"and the key of in-2@{len(moved)} does not lie"):
+        scene.run()
+    assert scene.listed == before
 
 
 def test_kinds_are_not_mixed_when_producers_differ() -> None:
