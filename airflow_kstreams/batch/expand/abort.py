@@ -15,6 +15,7 @@ makes the proof fail, and nothing is cleared: it may have taken over.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Self
 
 from airflow_kstreams.batch.expand.growth_plan import last_topology
@@ -72,21 +73,20 @@ class ExpansionAbort:
             ledger = self._session.read_ledger()
             self._refuse_busy(ledger)
             plans = self._under_way(ledger)
-            copies = [
-                StateCopy(self._cluster, self._settings, work, clock=self._session.clock)
-                for plan in plans
-                for work in plan.works
-            ]
-            try:
+            with ExitStack() as clients:
+                copies = [
+                    clients.enter_context(
+                        StateCopy(self._cluster, self._settings, work, clock=self._session.clock)
+                    )
+                    for plan in plans
+                    for work in plan.works
+                ]
                 for copy in copies:
                     copy.claim()
                     copy.void()
                 self._session.write((), ledger=LedgerChange(ledger=ledger))
                 for copy in copies:
                     copy.clear()
-            finally:
-                for copy in copies:
-                    copy.close()
         except TaskFencedError as error:
             raise self._busy(
                 ledger,

@@ -37,8 +37,7 @@ class CopiedSource:
     :param end: T1.
     :param copied: entries that were written for the new processors, deletions among them.
     :param copied_bytes: their size.
-    :param begun_ms: when it began, epoch milliseconds; 0 before the first step.
-    :param stepped_ms: when its last step was made.
+    :param stepped_ms: when its last step was made, epoch milliseconds; 0 before the first.
     """
 
     changelog: TopicPartition
@@ -47,7 +46,6 @@ class CopiedSource:
     end: int
     copied: int = 0
     copied_bytes: int = 0
-    begun_ms: int = 0
     stepped_ms: int = 0
 
     @property
@@ -66,7 +64,6 @@ class ProcessorPlan:
     :param after: the processors that it is to have; None if it has so many already.
     :param reads: S1: the partitions that the new ones will read.
     :param sources: how far the state is copied.
-    :param begun: whether the expansion has been asked for already.
     """
 
     application_id: str
@@ -75,7 +72,6 @@ class ProcessorPlan:
     after: Processors | None
     reads: tuple[TopicPartition, ...] = ()
     sources: tuple[CopiedSource, ...] = ()
-    begun: bool = False
 
     @property
     def before(self) -> int:
@@ -110,7 +106,7 @@ def plan_processors(session: CoordinatorSession, subtopology: int | None, count:
         return ProcessorPlan(application_id=plan.application_id, sub=sub, entry=entry, after=None)
     after = expanded(plan, sub, entry, count)
     refuse_unfit(plan, sub)
-    offsets = catch_up_offsets(session, sub, entry)
+    offsets = _offsets(session, sub, entry)
     found = under_way(offsets, entry)
     if found is not None and found.after != after:
         raise ConfigError(
@@ -125,8 +121,7 @@ def plan_processors(session: CoordinatorSession, subtopology: int | None, count:
         entry=entry,
         after=after,
         reads=tuple(read_by(entry, after)),
-        sources=tuple(copied_sources(session, sub, entry, after, offsets)),
-        begun=found is not None,
+        sources=tuple(_sources(session, sub, entry, after, offsets)),
     )
 
 
@@ -141,7 +136,7 @@ def expansions(session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger) 
         entry = entries.get(str(sub.id))
         if entry is None or not entry.grown:
             continue
-        offsets = catch_up_offsets(session, sub, entry)
+        offsets = _offsets(session, sub, entry)
         expansion = under_way(offsets, entry)
         if expansion is not None:
             found.append(
@@ -151,26 +146,13 @@ def expansions(session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger) 
                     entry=entry,
                     after=expansion.after,
                     reads=tuple(read_by(entry, expansion.after)),
-                    sources=tuple(copied_sources(session, sub, entry, expansion.after, offsets)),
-                    begun=True,
+                    sources=tuple(_sources(session, sub, entry, expansion.after, offsets)),
                 )
             )
     return found
 
 
-def catch_up_offsets(
-    session: CoordinatorSession, sub: SubtopologyPlan, entry: GroupedPartitions
-) -> Mapping[TopicPartition, CommittedOffset]:
-    """Return how far the state of a subtopology is copied, in this expansion or an earlier one."""
-    group = catch_up_group(session.application_id)
-    reader = session.cluster.reader(group_id=group, isolation="read_uncommitted")
-    try:
-        return reader.committed(positions_of(sub, range(len(entry.by_group))))
-    finally:
-        reader.close()
-
-
-def copied_sources(
+def _sources(
     session: CoordinatorSession,
     sub: SubtopologyPlan,
     entry: GroupedPartitions,
@@ -195,11 +177,18 @@ def copied_sources(
                 end=ends[tp],
                 copied=0 if told is None else told.copied,
                 copied_bytes=0 if told is None else told.copied_bytes,
-                begun_ms=0 if told is None else told.begun_ms,
                 stepped_ms=0 if told is None else told.stepped_ms,
             )
         )
     return found
+
+
+def _offsets(
+    session: CoordinatorSession, sub: SubtopologyPlan, entry: GroupedPartitions
+) -> Mapping[TopicPartition, CommittedOffset]:
+    """Return how far the state of a subtopology is copied, in this expansion or an earlier one."""
+    partitions = positions_of(sub, range(len(entry.by_group)))
+    return session.committed_so_far(partitions, group_id=catch_up_group(session.application_id))
 
 
 def _chosen(plan: TopologyPlan, subtopology: int | None) -> SubtopologyPlan:

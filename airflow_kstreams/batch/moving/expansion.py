@@ -31,21 +31,17 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What stands beside an offset of the catch-up.
 
-    :param subtopology: its id.
-    :param before: how many processors it has.
+    :param before: how many processors the subtopology has.
     :param after: what it is to have.
     :param topic_id: of the changelog that the offset is of.
-    :param begun_ms: when the copy of this source began at its beginning, epoch milliseconds.
-    :param stepped_ms: when the offset was committed.
+    :param stepped_ms: when the offset was committed, epoch milliseconds.
     :param copied: entries that were written since it began; deletions among them.
     :param copied_bytes: their size.
     """
 
-    subtopology: int
     before: int
     after: Processors
     topic_id: str
-    begun_ms: int
     stepped_ms: int
     copied: int = 0
     copied_bytes: int = 0

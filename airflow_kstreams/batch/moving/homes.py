@@ -8,8 +8,25 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.streams.entry_keys import EntryKeys
+from airflow_kstreams.streams.partitioning.murmur2 import key_hash
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.ports import Record
+
+
+def placing_hash(keys: EntryKeys | None, key: bytes) -> int | None:
+    """Return the hash that decides which processor an entry belongs to; None of one that stays where it is.
+
+    :param keys: what is known of the keys of its changelog.
+    :param key: of the changelog's record. One that is not of the store's format stays, too: the store says so
+        when it is restored.
+    """
+    if keys is None or keys.unfit:
+        return None
+    try:
+        placing = keys.placing(key)
+    except msgspec.MsgspecError:
+        return None
+    return None if placing is None else key_hash(placing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +40,12 @@ class Homes:
     processors: Processors
     entry_keys: Mapping[str, EntryKeys]
 
-    def of(self, changelog: str, key: bytes) -> int | None:
-        """Return the processor of an entry; None of one that stays where it is.
-
-        :param key: of the changelog's record. One that is not of the store's format stays, too: the store
-            says so when it is restored.
-        """
-        keys = self.entry_keys.get(changelog)
-        if keys is None or keys.unfit:
-            return None
-        try:
-            placing = keys.placing(key)
-        except msgspec.MsgspecError:
-            return None
-        return None if placing is None else self.processors.of_key(placing)
-
     def at_home(self, changelog: str, records: Sequence[Record], processor: int) -> Sequence[Record]:
         """Return the records of a processor's changelog partition that are of keys that it still has."""
-        return [record for record in records if self.of(changelog, record.key() or b"") in (None, processor)]
+        keys = self.entry_keys.get(changelog)
+        return [
+            record
+            for record in records
+            if (hashed := placing_hash(keys, record.key() or b"")) is None
+            or self.processors.of_hash(hashed) == processor
+        ]

@@ -33,7 +33,7 @@ from airflow_kstreams.batch.moving.expansion import (
     positions_of,
     sources_of,
 )
-from airflow_kstreams.batch.moving.homes import Homes
+from airflow_kstreams.batch.moving.homes import placing_hash
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.streams.bounded_read import BoundedRead, Records
@@ -109,20 +109,15 @@ class StateCopy:
         self._told: dict[TopicPartition, Expansion] = {}
         self._retention_ms: Mapping[str, int] = {}
         self._partitions = positions_of(work.sub, [work.source])
-        self._homes = Homes(work.after, work.sub.entry_keys)
-        first = work.after.fewer(work.after.history[0])
-        self._first = Homes(first, work.sub.entry_keys)
-        self._first_of_source = work.after.source_of(work.source, first.count)
+        #: The processors that there were before any was added, and which of them had the source's keys.
+        self._first = work.after.fewer(work.after.history[0])
+        self._first_of_source = work.after.source_of(work.source, self._first.count)
         self.positions: dict[TopicPartition, int] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close every client."""
         self._drop_writer()
         if self._reader is not None:
             self._reader.close()
@@ -178,11 +173,9 @@ class StateCopy:
         for tp in partitions:
             self.positions[tp] = starts[tp]
             self._told[tp] = Expansion(
-                subtopology=self._work.sub.id,
                 before=self._work.before,
                 after=self._work.after,
                 topic_id=self._work.entry.changelogs[tp.topic],
-                begun_ms=now_ms,
                 stepped_ms=now_ms,
             )
         if partitions:
@@ -243,11 +236,15 @@ class StateCopy:
 
     def _produce(self, writer: WriterPort, tp: TopicPartition, records: Sequence[Record]) -> tuple[int, int]:
         added, copied, size = {*self._work.added}, 0, 0
+        keys, after = self._work.sub.entry_keys.get(tp.topic), self._work.after
         for record in records:
             key, value = record.key() or b"", record.value()
-            home = self._homes.of(tp.topic, key)
-            if self._first.of(tp.topic, key) not in (None, self._first_of_source):
+            hashed = placing_hash(keys, key)
+            if hashed is None:
+                continue
+            if self._first.of_hash(hashed) != self._first_of_source:
                 raise self._other_keys(tp, record)
+            home = after.of_hash(hashed)
             if home in added:
                 writer.produce(tp.topic, value, key, home, record.timestamp()[1], None)
                 copied += 1

@@ -273,12 +273,15 @@ class CoordinatorSession:
             return self.reader.committed(partitions)
 
     def committed_so_far(
-        self, partitions: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition], *, group_id: str | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return the group's committed offsets without those of transactions that are open, however long
-        these stay open.
+        """Return a group's committed offsets without those of transactions that are open, however long these
+        stay open.
+
+        :param group_id: the application's own unless given.
         """
-        reader = self._cluster.reader(group_id=self.application_id, isolation="read_uncommitted")
+        group = group_id or self.application_id
+        reader = self._cluster.reader(group_id=group, isolation="read_uncommitted")
         try:
             return reader.committed(partitions)
         finally:

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
+import tenacity
 
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.moving.expansion import (
@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 
 #: How many sources are copied side by side.
 _PARALLEL = 8
+#: How often a source is claimed whose producer may not be used again.
+_CLAIMS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +68,6 @@ class Takeovers:
     topics: SourceTopics
     expansions: Mapping[int, Expansion]
     warnings: tuple[str, ...] = ()
-
-
-#: Returns the committed offsets of the catch-up.
-_Offsets = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, CommittedOffset]]
 
 
 def take_over(
@@ -90,13 +88,11 @@ def take_over(
         # A topic that has gained nothing leaves no room for more processors.
         if before is None or not entry.grown or min(entry.partitions.values()) <= len(entry.by_group):
             continue
-        with _catch_up_offsets(session) as offsets:
-            expansion = under_way(offsets(positions_of(sub, first_sources(entry))), entry)
-            if expansion is None:
-                continue
-            candidate = _Candidate(session=session, plan=plan, sub=sub, entry=entry, expansion=expansion)
-            late = candidate.not_yet(before, committed, offsets) or candidate.copy_rest()
-        if late:
+        expansion = under_way(_copied_so_far(session, positions_of(sub, first_sources(entry))), entry)
+        if expansion is None:
+            continue
+        candidate = _Candidate(session=session, plan=plan, sub=sub, entry=entry, expansion=expansion)
+        if late := candidate.not_yet(before, committed) or candidate.copy_rest():
             warnings.append(
                 f"subtopology {sub.id} goes on with {expansion.before} processors, not "
                 f"{expansion.after.count} yet: {late}"
@@ -118,15 +114,11 @@ def take_over(
     return Takeovers(topics=topics, expansions=taken, warnings=tuple(warnings))
 
 
-@contextmanager
-def _catch_up_offsets(session: CoordinatorSession) -> Iterator[_Offsets]:
-    """Ask for offsets of the catch-up, without waiting for what one that is alive has open."""
-    group = catch_up_group(session.application_id)
-    reader = session.cluster.reader(group_id=group, isolation="read_uncommitted")
-    try:
-        yield lambda partitions: reader.committed(sorted(partitions))
-    finally:
-        reader.close()
+def _copied_so_far(
+    session: CoordinatorSession, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, CommittedOffset]:
+    """Return the offsets of the catch-up, without waiting for what one that is alive has open."""
+    return session.committed_so_far(partitions, group_id=catch_up_group(session.application_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +134,7 @@ class _Candidate:
     entry: GroupedPartitions
     expansion: Expansion
 
-    def not_yet(
-        self,
-        before: GroupedPartitions,
-        committed: Mapping[TopicPartition, CommittedOffset],
-        offsets: _Offsets,
-    ) -> str:
+    def not_yet(self, before: GroupedPartitions, committed: Mapping[TopicPartition, CommittedOffset]) -> str:
         """Say why this begin cannot take it over; nothing if it can.
 
         :param before: the groups as they are recorded.
@@ -166,7 +153,7 @@ class _Candidate:
         if waits := {tp for tp in read_by(self.entry, after) if self._waits(tp, before, committed)}:
             return f"{named(waits)} must not be read before the partitions that their keys came from are"
         partitions = positions_of(self.sub, self.expansion.sources)
-        told = offsets(partitions)
+        told = _copied_so_far(self.session, partitions)
         found = {tp: at for tp, at in told.items() if live(at, self.entry, tp.topic) is not None}
         ends = self.session.admin.end_offsets(partitions, isolation="read_committed")
         go_on = f"go on with: {expand_command(app, self.sub.id, after.count)}"
@@ -209,26 +196,29 @@ class _Candidate:
         )
 
     def _copied(self, source: int) -> str:
-        session = self.session
         work = CopyWork(sub=self.sub, entry=self.entry, after=self.expansion.after, source=source)
-        for last in (False, False, True):
-            with StateCopy(session.cluster, session.settings, work, clock=session.clock) as copy:
-                try:
-                    copy.claim()
-                    ends = copy.ends()
-                    if anew := [tp for tp in copy.anew(ends) if ends[tp]]:
-                        return (
-                            f"the copy of {named(anew)} must begin anew, deletions may be gone; "
-                            f"{expand_command(session.application_id, self.sub.id, work.after.count)}"
-                        )
-                    for _ in copy.copy(ends):
-                        log.debug("application %s: %s is being copied", session.application_id, source)
-                    break
-                except TransactionAbortedError:
-                    if last:
-                        raise
-                except TaskFencedError:
-                    return f"a catch-up has just claimed the state of processor {source}"
-                except TopologyError as error:
-                    return error.cause
+        again = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(TransactionAbortedError),
+            stop=tenacity.stop_after_attempt(_CLAIMS),
+            reraise=True,
+        )
+        try:
+            return again(self._copied_once, work)
+        except TaskFencedError:
+            return f"a catch-up has just claimed the state of processor {source}"
+        except TopologyError as error:
+            return error.cause
+
+    def _copied_once(self, work: CopyWork) -> str:
+        session = self.session
+        with StateCopy(session.cluster, session.settings, work, clock=session.clock) as copy:
+            copy.claim()
+            ends = copy.ends()
+            if anew := [tp for tp in copy.anew(ends) if ends[tp]]:
+                return (
+                    f"the copy of {named(anew)} must begin anew, deletions may be gone; "
+                    f"{expand_command(session.application_id, self.sub.id, work.after.count)}"
+                )
+            for records in copy.copy(ends):
+                log.debug("%d more records of processor %d are copied", records, work.source)
         return ""

@@ -9,12 +9,10 @@ that is no less than the number of processors: later ones change nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 
 import msgspec
 
 from airflow_kstreams.streams.partitioning.linear_hashing import place
-from airflow_kstreams.streams.partitioning.murmur2 import key_hash
 from airflow_kstreams.streams.partitioning.topic_growth import (
     KINDS,
     LINEAR,
@@ -41,10 +39,6 @@ class Processors(msgspec.Struct, frozen=True, array_like=True):
     count: int
     history: History
     kind: GrowthKind
-
-    def of_key(self, key: bytes) -> int:
-        """Return the processor of a serialized key."""
-        return _of_key(self, key)
 
     def of_hash(self, hashed: int) -> int:
         """Return the processor of a key.
@@ -109,8 +103,3 @@ def _kinds(kinds: Collection[GrowthKind], history: History) -> Collection[Growth
     if kinds_agree(history):
         return KINDS
     return kinds if len(kinds) == 1 else ()
-
-
-@lru_cache(100_000)
-def _of_key(processors: Processors, key: bytes) -> int:
-    return processors.of_hash(key_hash(key))
