@@ -15,8 +15,8 @@ from airflow_kstreams.streams.partitioning import partition_of_key
 from tests.simulation.calling_runs import Arrivals, CallingRuns, Left
 from tests.simulation.crash_points import Calls
 from tests.simulation.test_calls_and_crashes import by_key
+from tests.simulation.test_growth_and_crashes import FIRST, GROWN, listed
 
-FIRST, GROWN = 2, 3
 _NUMBERED = [b"%d" % number for number in range(10, 100)]
 #: Two keys that move, and one of each old partition that stay.
 MOVES = [key for key in _NUMBERED if partition_of_key(key, FIRST, GROWN) == FIRST][:2]
@@ -43,14 +43,6 @@ def arrivals(*, grows: bool) -> Arrivals:
             time_ms += 10
             runs[-1].append((partition_of_key(key, FIRST, count), key, b"%d" % time_ms, time_ms))
     return {"in": runs}
-
-
-def listed() -> Topology:
-    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
-    grouped = builder.stream("in").group_by_key()
-    listed = grouped.aggregate(list, lambda key, value, so_far: [*so_far, value], store="listed")
-    listed.to_stream().send_to("out")
-    return builder.build()
 
 
 def windowed() -> Topology:

@@ -7,8 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.run.waiting import WaitingPartition
-from airflow_kstreams.streams.partitioning.linear_hashing import parent_of
-from airflow_kstreams.streams.partitioning.topic_growth import LINEAR, GrownTopic, History, kinds_agree
+from airflow_kstreams.streams.partitioning.topic_growth import (
+    LINEAR,
+    GrownTopic,
+    History,
+    kinds_agree,
+    processor_of,
+)
 
 _UNKNOWN = "-"
 
@@ -122,10 +127,5 @@ def _behind_parent(number: int, grown: GrownTopic) -> str:
     """
     if number < grown.history[0]:
         return str(number)
-    parents = {
-        parent_of(number, grown.history[0])
-        if kind == LINEAR
-        else number % max(count for count in grown.history if count <= number)
-        for kind in grown.kinds
-    }
+    parents = {processor_of(number, grown.history, kind, number) for kind in grown.kinds}
     return f"{number} (from {' or '.join(map(str, sorted(parents)))})"
