@@ -128,6 +128,7 @@ def refuse_regrouping(
         for before in _entries(recorded):
             if before.changelogs.items() & now.changelogs.items():
                 _refuse_other_state(plan, before, now)
+                _refuse_untold(plan, sub, before, now)
                 _refuse_moved(plan, sub, before, now, run_id=recorded.run_id)
                 _refuse_other_number(plan, sub, before, now)
                 if plan.partition_grouper:
@@ -206,6 +207,22 @@ def _refuse_other_state(plan: TopologyPlan, before: GroupedPartitions, now: Grou
                     f"its topology would read it {read} {new}",
                     fix=f"give the changed store another name, or give the state up: {_give_up(plan, topic)}",
                 )
+
+
+def _refuse_untold(
+    plan: TopologyPlan, sub: SubtopologyPlan, before: GroupedPartitions, now: GroupedPartitions
+) -> None:
+    """Refuse state that some entries have moved away from, where it cannot be told any more which."""
+    for topic in before.moved_from:
+        keys = sub.entry_keys.get(topic)
+        same = before.changelogs.get(topic) == now.changelogs.get(topic, "")
+        if same and keys is not None and keys.unfit:
+            store = ProtocolTopics(plan.application_id).store_of(topic)
+            raise TopologyError(
+                f"store {store!r} of application {plan.application_id!r} has entries whose keys have moved to "
+                f"added processors, and now {keys.unfit}: those could not be told from the others",
+                fix=f"give the changed store another name, or give the state up: {_give_up(plan, topic)}",
+            )
 
 
 def _give_up(plan: TopologyPlan, changelog: str) -> str:
