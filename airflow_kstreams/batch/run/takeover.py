@@ -42,7 +42,12 @@ from airflow_kstreams.batch.run.growth import with_processors
 from airflow_kstreams.batch.run.more_processors import add_partitions, expanded, read_by, refuse_unfit
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.topics import SourceTopics
-from airflow_kstreams.streams.errors import TaskFencedError, TopologyError, TransactionAbortedError
+from airflow_kstreams.streams.errors import (
+    AccessDeniedError,
+    TaskFencedError,
+    TopologyError,
+    TransactionAbortedError,
+)
 from airflow_kstreams.streams.expand_commands import abort_command, expand_command
 from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
@@ -88,7 +93,15 @@ def take_over(
         # A topic that has gained nothing leaves no room for more processors.
         if before is None or not entry.grown or min(entry.partitions.values()) <= len(entry.by_group):
             continue
-        expansion = under_way(_copied_so_far(session, positions_of(sub, first_sources(entry))), entry)
+        try:
+            copied = _copied_so_far(session, positions_of(sub, first_sources(entry)))
+        except AccessDeniedError as error:
+            # Who runs the application need not be who expands it; until then there is nothing to see.
+            warnings.append(
+                f"whether subtopology {sub.id} is to have more processors is unknown: {error.cause}"
+            )
+            continue
+        expansion = under_way(copied, entry)
         if expansion is None:
             continue
         candidate = _Candidate(session=session, plan=plan, sub=sub, entry=entry, expansion=expansion)

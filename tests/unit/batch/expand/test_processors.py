@@ -12,8 +12,9 @@ from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.run import takeover
 from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
-from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key
+from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
@@ -271,6 +272,16 @@ def by_processor() -> Topology:
     return builder.add_processor("remember", Remember, "source").add_state_store(seen, "remember").build()
 
 
+def by_processor_now() -> Topology:
+    """Another topology with the store of :func:`listing`, which a processor writes."""
+    listed = StoreSpec(name="listed", key_serde=serdes.string(), value_serde=serdes.json())
+    builder = TopologyBuilder().add_source(
+        "source", "in", key_serde=serdes.string(), value_serde=serdes.json()
+    )
+    builder = builder.add_processor("remember", Remember, "source")
+    return builder.add_state_store(listed, "remember").build()
+
+
 def by_json() -> Topology:
     builder = KStreamBuilder(default_key_serde=serdes.json(), default_value_serde=serdes.json())
     builder.stream("in", key_serde=serdes.json()).group_by_key().count(store="counts")
@@ -321,4 +332,28 @@ def test_record_of_a_producer_with_an_old_count_fails_before_state_is_touched() 
     scene.kafka.append("in", b"9", moved.encode(), partition=0, timestamp_ms=0)
     with pytest.raises(KStreamsError, match="has its state with task 0_2 since processors were added"):
         scene.run()
+    assert scene.listed == scene.sent
+
+
+def test_store_whose_keys_have_moved_is_refused_when_it_cannot_be_told_any_more_which() -> None:
+    scene = grown()
+    expand(scene, 4)
+    scene.run()
+    scene.app.topology = by_processor_now()
+    scene.send(KEYS, 2)
+    with pytest.raises(TopologyError, match=r"store 'listed' .* keys have moved .* 'remember' writes it"):
+        scene.run()
+
+
+def test_run_goes_on_and_says_so_when_its_user_may_not_see_how_far_copies_are() -> None:
+    scene = grown()
+    expand(scene, 4)
+    scene.send(KEYS, 2)
+    group = Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name="app-catchup")
+    denied = AccessDeniedError(what="asking", where="here", permission=group, principal="", code="X")
+    with mock.patch.object(takeover, "_copied_so_far", side_effect=denied):
+        assert "needs the permission Describe on group app-catchup" in warnings(scene)
+    assert len(scene.recorded.by_group) == 2
+    scene.run()
+    assert len(scene.recorded.by_group) == 4
     assert scene.listed == scene.sent
