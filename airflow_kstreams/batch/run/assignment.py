@@ -219,8 +219,8 @@ def _refuse_untold(
         if same and keys is not None and keys.unfit:
             store = ProtocolTopics(plan.application_id).store_of(topic)
             raise TopologyError(
-                f"store {store!r} of application {plan.application_id!r} has entries whose keys have moved to "
-                f"added processors, and now {keys.unfit}: those could not be told from the others",
+                f"store {store!r} of application {plan.application_id!r} has entries whose keys have moved "
+                f"to added processors, and now {keys.unfit}: those could not be told from the others",
                 fix=f"give the changed store another name, or give the state up: {_give_up(plan, topic)}",
             )
 
