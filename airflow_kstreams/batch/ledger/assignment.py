@@ -20,6 +20,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     :param grown: the source topics that have gained partitions since their producers began.
     :param boundaries: partitions that wait for their ancestors, ``topic-partition`` -> number of the ancestor
         -> the offset that must be committed of it first.
+    :param found_empty: partitions that topics have gained and in which no run has found anything yet.
     :param processors: how keys find their group, once there are more groups than there were partitions at
         first; None before.
     :param moved_from: changelogs that hold entries still whose keys have moved to another group.
@@ -32,6 +33,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     store_serdes: dict[str, str] = {}
     grown: dict[str, GrownTopic] = {}
     boundaries: dict[str, dict[int, int]] = {}
+    found_empty: tuple[str, ...] = ()
     processors: Processors | None = None
     moved_from: tuple[str, ...] = ()
 

@@ -6,7 +6,9 @@ however producers place keys that grow by linear hashing or by multiples.
 
 Rule: what a new partition holds was produced after what its ancestors held before it. So it waits until the
 committed offset of every ancestor has passed a boundary: the ancestor's high watermark, asked for after the
-end of the new partition was. A partition that waits has its start as its stop.
+end of the new partition was. A partition that waits has its start as its stop. Boundaries are set when a run
+finds the partition, and again when one finds the first records in it, or in those that came with it or later:
+producers may switch long after the topic has grown.
 
 Crash argument: boundaries are written with the slice. Those that no slice was written with are read anew, and
 only move forward: what lies below them is what must come first, and more of it delays, and loses nothing.
@@ -144,6 +146,7 @@ def grown_groups(
         partitions=partitions,
         grown=grown,
         boundaries={} if before is None else dict(before.boundaries),
+        found_empty=() if before is None else before.found_empty,
         moved_from=() if before is None else before.moved_from,
     )
     return with_processors(found, None if before is None else before.processors)
@@ -220,15 +223,26 @@ def with_boundaries(
     :param highs: high watermarks, asked for in the order of :func:`levels`.
     :param position: where a partition is read up to.
     """
+
+    def begins(growth: GrownTopic, before: GroupedPartitions | None, tp: TopicPartition) -> bool:
+        """Whether something has come to a partition, or a sign that it may, for the first time."""
+        known = before is not None and recorded_in_use(before, tp)
+        holds = {number for number in range(growth.history[-1]) if highs[TopicPartition(tp.topic, number)]}
+        return tp.partition in holds or (in_use(growth, tp.partition, holds) and not known)
+
     found: dict[int, GroupedPartitions] = {}
     for sub, entry in grouped.items():
         before = bound.get(sub)
         boundaries: dict[str, dict[int, int]] = {}
+        empty: list[str] = []
         for topic, growth in entry.grown.items():
             known = growth.history[0] if before is None else before.partitions.get(topic, growth.history[0])
             for number in range(growth.history[0], growth.history[-1]):
                 tp = TopicPartition(topic, number)
-                if number >= known:
+                new, found_empty = number >= known, str(tp) in entry.found_empty
+                if (new or found_empty) and not highs[tp]:
+                    empty.append(str(tp))
+                if new or (found_empty and begins(growth, before, tp)):
                     set_at = {
                         parent: highs[TopicPartition(topic, parent)]
                         for parent in ancestors(number, growth.history, growth.kinds)
@@ -242,8 +256,31 @@ def with_boundaries(
                 }
                 if ahead:
                     boundaries[str(tp)] = ahead
-        found[sub] = msgspec.structs.replace(entry, boundaries=boundaries)
+        found[sub] = msgspec.structs.replace(entry, boundaries=boundaries, found_empty=tuple(empty))
     return found
+
+
+def in_use(growth: GrownTopic, number: int, holds: Collection[int]) -> bool:
+    """Whether producers know a partition that a topic has gained: something has come to one of those that it
+    gained then, or later.
+
+    :param number: of the partition.
+    :param holds: the partitions that hold something.
+    """
+    begin = max(count for count in growth.history if count <= number)
+    return any(at in holds for at in range(begin, growth.history[-1]))
+
+
+def recorded_in_use(entry: GroupedPartitions, tp: TopicPartition) -> bool:
+    """Whether a run has found that producers know a partition that a topic had gained by then.
+
+    :param entry: the groups that the run has recorded.
+    """
+    growth = entry.grown[tp.topic]
+    partitions = (TopicPartition(tp.topic, number) for number in range(growth.history[-1]))
+    return in_use(
+        growth, tp.partition, {at.partition for at in partitions if str(at) not in entry.found_empty}
+    )
 
 
 def grown_topics(grouped: Iterable[GroupedPartitions]) -> set[str]:

@@ -2,10 +2,11 @@
 
 Rule: a begin takes an expansion over when (a) no task is at work, (b) every partition that the new
 processors will read waits for no other one any more: what its ancestors held before it has been read, by
-the processor that has the state, and (c) each copy is behind T1 by no more than ``acceptable.recovery.lag``
-offsets. It fences the old owners, which the groundwork has done, the new ones and the catch-up; copies what
-is left, T2 to T1; and goes on with the new groups, which are written with the slice. Otherwise the run goes
-on as before, and says why.
+the processor that has the state, (c) runs have found that producers know these partitions: else they would
+write moving keys where nobody looks for them, and (d) each copy is behind T1 by no more than
+``acceptable.recovery.lag`` offsets. It fences the old owners, which the groundwork has done, the new ones
+and the catch-up; copies what is left, T2 to T1; and goes on with the new groups, which are written with the
+slice. Otherwise the run goes on as before, and says why.
 
 The last part is copied here, and not by the first attempts of the new tasks: T1 cannot move now, and a task
 with nothing to read would never make its attempt. The limit bounds what it costs.
@@ -38,7 +39,7 @@ from airflow_kstreams.batch.moving.expansion import (
 )
 from airflow_kstreams.batch.moving.state_copy import CopyWork, StateCopy
 from airflow_kstreams.batch.run.fence import fence
-from airflow_kstreams.batch.run.growth import with_processors
+from airflow_kstreams.batch.run.growth import recorded_in_use, with_processors
 from airflow_kstreams.batch.run.more_processors import add_partitions, expanded, read_by, refuse_unfit
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.topics import SourceTopics
@@ -163,8 +164,15 @@ class _Candidate:
             return f"its topics have grown in another way since; give it up with: {abort_command(app)}"
         if settings.keeps_to_interval:
             return "runs with autostop.at=interval wait for no partition's ancestors"
-        if waits := {tp for tp in read_by(self.entry, after) if self._waits(tp, before, committed)}:
+        reads = read_by(self.entry, after)
+        if waits := {tp for tp in reads if self._waits(tp, before, committed)}:
             return f"{named(waits)} must not be read before the partitions that their keys came from are"
+        if unused := {tp for tp in reads if not recorded_in_use(before, tp)}:
+            return (
+                f"no run has found anything in {named(unused)}, or in what its topic gained then or later: "
+                "producers still write the keys to the partitions that they came from, where new processors "
+                "do not look"
+            )
         partitions = positions_of(self.sub, self.expansion.sources)
         told = _copied_so_far(self.session, partitions)
         found = {tp: at for tp, at in told.items() if live(at, self.entry, tp.topic) is not None}
@@ -201,12 +209,18 @@ class _Candidate:
         """Whether records of a partition's keys may still lie unread where the keys were before."""
         if tp.partition >= before.partitions.get(tp.topic, 0):
             return True
+        if str(tp) in before.found_empty and self._holds(tp):
+            return True
         boundaries = self.entry.boundaries.get(str(tp), {})
         ancestors = {TopicPartition(tp.topic, number): offset for number, offset in boundaries.items()}
         return any(
             parent not in committed or committed[parent].offset < offset
             for parent, offset in ancestors.items()
         )
+
+    def _holds(self, tp: TopicPartition) -> bool:
+        """Whether something has come to a partition."""
+        return self.session.admin.end_offsets([tp], isolation="read_uncommitted")[tp] > 0
 
     def _copied(self, source: int) -> str:
         work = CopyWork(sub=self.sub, entry=self.entry, after=self.expansion.after, source=source)

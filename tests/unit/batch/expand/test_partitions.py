@@ -75,6 +75,7 @@ def test_plan_says_what_begin_will_make_of_the_new_count() -> None:
         (4, 0, (0,)),
     ]
     expanded(scene, 5)
+    scene.send([key for key in KEYS if partition_of_key(key.encode(), 2, 5) >= 2], 2)
     scene.run()
     recorded = scene.recorded
     assert recorded.grown["in"] == plan.grown

@@ -201,6 +201,48 @@ def test_takeover_waits_until_the_new_processors_partitions_wait_for_none() -> N
     assert scene.listed == scene.sent
 
 
+def test_takeover_waits_while_producers_write_moving_keys_where_they_came_from() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.kafka.add_partitions("in", 3)
+    scene.send(KEYS, 1)
+    scene.run()
+    expand(scene, 3)
+    scene.send(KEYS, 2)
+    assert "no run has found anything in in-2" in warnings(scene)
+    assert len(scene.recorded.by_group) == 2
+    scene.send(KEYS, 3)
+    scene.count = 3
+    scene.send(KEYS, 4)
+    assert "in-2 must not be read before" in warnings(scene), "what lay in in-0 is being read"
+    scene.run()
+    assert len(scene.recorded.by_group) == 3
+    scene.send(KEYS, 5)
+    scene.run()
+    assert scene.listed == scene.sent
+
+
+def test_takeover_waits_when_something_has_just_come_to_a_partition_that_was_empty() -> None:
+    scene = Scene(2)
+    moved = {number: [k for k in KEYS if partition_of_key(k.encode(), 2, 4) == number] for number in (2, 3)}
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(4)
+    scene.send(moved[2], 1)
+    for _ in range(2):
+        scene.run()
+    expand(scene, 4)
+    scene.count = 2
+    scene.send(moved[3], 1)
+    scene.count = 4
+    scene.send(moved[3], 2)
+    assert "in-3 must not be read before" in warnings(scene), "what lies in in-1 is of these keys"
+    scene.run()
+    assert len(scene.recorded.by_group) == 4
+    assert scene.listed == scene.sent
+
+
 def test_takeover_waits_for_partitions_that_have_just_come() -> None:
     scene = grown(2, 4)
     expand(scene, 4)
@@ -248,6 +290,7 @@ def test_expansion_waits_while_no_key_has_told_how_the_topic_grows() -> None:
     with pytest.raises(TopologyError, match="no key that was read has told it"):
         expand(scene, 6)
     scene.send(KEYS, 1)
+    scene.run()  # what came into the new partitions waits for what lies in the others
     scene.run()
     expand(scene, 6)
     scene.send(KEYS, 2)

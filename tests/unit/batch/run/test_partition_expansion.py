@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.run.growth import with_boundaries
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key
+from airflow_kstreams.streams.partitioning.topic_growth import LINEAR, GrownTopic
+from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
@@ -170,6 +174,55 @@ def test_order_is_kept_when_a_producer_switches_while_a_run_begins() -> None:
     for _ in range(3):
         scene.run()
     assert scene.listed == scene.sent
+
+
+def test_order_is_kept_when_a_producer_switches_after_a_run_has_found_the_growth() -> None:
+    """A partition is new until it holds something, however many runs have found it empty."""
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    moved = [key for key in KEYS if partition_of_key(key.encode(), 2, 3) == 2]
+    stays = next(key for key in KEYS if partition_of_key(key.encode(), 2, 3) == 1)
+    scene.kafka.add_partitions("in", 3)
+    scene.send([stays], 1)
+    assert scene.run().warnings == (), "there is nothing that could wait"
+    assert scene.recorded.grown["in"].history == (2, 3)
+    scene.send(moved, 1, timestamp_ms=20)
+    scene.count = 3
+    scene.send(moved, 2, timestamp_ms=10)
+    assert "in-2 waits for in-0" in scene.run().warnings[0]
+    assert scene.recorded.boundaries
+    scene.send(moved, 3, timestamp_ms=5)
+    scene.run()
+    assert scene.listed == scene.sent
+    assert scene.recorded.boundaries == {}
+
+
+def test_an_empty_partition_is_bound_again_when_something_comes_to_one_that_was_gained_with_it_or_later() -> (
+    None
+):
+    """Its keys have gone over then, and what lies where they were is older than what may come."""
+    grown = GroupedPartitions(
+        partitions={"in": 5},
+        grown={"in": GrownTopic((2, 3, 5), (LINEAR,))},
+        found_empty=("in-2", "in-3", "in-4"),
+    )
+
+    def bound(entry: GroupedPartitions, *highs: int) -> GroupedPartitions:
+        partitions = [TopicPartition("in", number) for number in range(5)]
+        return with_boundaries(
+            {0: entry}, {0: entry}, highs=dict(zip(partitions, highs, strict=True)), position=lambda _: 0
+        )[0]
+
+    assert bound(grown, 7, 8, 0, 0, 0) == grown, "nobody writes there yet"
+    first = bound(grown, 7, 8, 9, 0, 0)
+    assert first.boundaries == {"in-2": {0: 7}}, "those who know three need not know five"
+    assert first.found_empty == ("in-3", "in-4")
+    assert bound(first, 17, 18, 19, 0, 0) == first, "a boundary does not run away"
+    last = bound(first, 17, 18, 19, 0, 20)
+    assert last.boundaries == {"in-2": {0: 7}, "in-3": {1: 18}, "in-4": {0: 17}}
+    assert last.found_empty == ("in-3",)
+    assert bound(last, 27, 28, 29, 30, 30).boundaries == {**last.boundaries, "in-3": {1: 28}}
 
 
 def test_waiting_takes_more_runs_when_the_ancestors_are_cut_before_their_boundary() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.run.waiting import waiting_partitions, waiting_warnings
+from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
@@ -31,6 +32,7 @@ def test_run_says_that_they_wait_longer_when_it_stops_before_what_they_wait_for(
     scene.send(["a"], 1, timestamp_ms=15)
     scene.send(["a"], 2, timestamp_ms=25)
     scene.grow(2)
+    scene.send([next(key for key in KEYS if partition_of_key(key.encode(), 1, 2) == 1)], 3, timestamp_ms=15)
     first, second, third = (
         scene.app.run(f"run-{number}", interval_ms=(number * 10, number * 10 + 10)) for number in (1, 2, 3)
     )

@@ -19,14 +19,15 @@ def run(scene: Scene, number: int) -> None:
 
 def test_waiting_is_a_warning_when_it_lasts_for_several_runs() -> None:
     scene = Scene(2, settings={"autostop.at": "interval_end"})
-    held, flows = "k3", "k0"
-    assert [partition_of_key(key.encode(), 2, 3) for key in (held, flows)] == [0, 1]
+    held, flows, moved = "k3", "k0", "k8"
+    assert [partition_of_key(key.encode(), 2, 3) for key in (held, flows, moved)] == [0, 1, 2]
     scene.send(KEYS, 0, timestamp_ms=5)
     run(scene, 0)
     assert findings(scene) == []
     scene.send([held], 1, timestamp_ms=25)
     scene.send([held], 2, timestamp_ms=55)
     scene.grow(3)
+    scene.send([moved], 3, timestamp_ms=15)
     for number, level in enumerate([Level.OK, Level.OK, Level.WARNING, Level.WARNING], start=1):
         scene.send([flows], 3, timestamp_ms=number * 10 + 5)
         run(scene, number)
@@ -46,6 +47,7 @@ def test_waiting_is_no_matter_when_the_next_run_reads_what_waited() -> None:
     scene.run()
     scene.send(KEYS, 1)
     scene.grow(3)
+    scene.send(KEYS, 2)
     scene.run()
     assert findings(scene) == []
     assert scene.recorded.boundaries
