@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from airflow_kstreams.cli.application import application_settings
-from airflow_kstreams.cli.broker import cluster
+from airflow_kstreams.cli.broker import client_config, cluster
 from airflow_kstreams.cli.options import (
     ApplicationId,
     ApplicationSetting,
@@ -21,9 +21,9 @@ from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan
-    from airflow_kstreams.batch.expand.processors import Progress
+    from airflow_kstreams.batch.expand.processors import ProcessorExpansion, Progress
     from airflow_kstreams.explore.tables import Table
-    from airflow_kstreams.streams.ports import TopicPartition
+    from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: How many sources have a row of their own.
 _ROWS = 20
@@ -54,6 +54,14 @@ def processors(  # noqa: PLR0913 - every parameter is an option
             "--no-wait", help="End when the state that was there is copied, not when a run takes over."
         ),
     ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Copy on Spark, whose master is there, such as spark://host:7077 or local[4]; in threads "
+            "of this process if left out.",
+        ),
+    ] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Give a subtopology with state more processors: more tasks, and the state of their keys with them.
@@ -69,7 +77,8 @@ def processors(  # noqa: PLR0913 - every parameter is an option
     with ProcessorExpansion(found, settings, subtopology=subtopology, count=to) as tool:
         plan = tool.plan()
         if not dry_run and plan.after is not None:
-            with _progress_bar(plan.sources) as progress:
+            config = client_config(bootstrap_server, config_file) or {}
+            with _copying(tool, config, settings, master), _progress_bar(plan.sources) as progress:
                 plan = tool.run(options, progress)
     show(_tables(plan), notes=[*_notes(plan, to), "Dry run: nothing was changed." if dry_run else "Done."])
 
@@ -139,7 +148,22 @@ def _notes(plan: ProcessorPlan, count: int) -> Iterator[str]:
 
 
 @contextmanager
-def _progress_bar(sources: Iterable[CopiedSource]) -> Iterator[Progress]:
+def _copying(
+    tool: ProcessorExpansion, config: Mapping[str, object], settings: ApplicationSettings, master: str | None
+) -> Iterator[None]:
+    """Have state copied on Spark, if a master is given."""
+    if master is None:
+        yield
+        return
+    from airflow_kstreams.spark.driver.copies import copies_on_spark
+
+    with copies_on_spark({name: str(value) for name, value in config.items()}, settings, master) as copies:
+        tool.copy_by(copies)
+        yield
+
+
+@contextmanager
+def _progress_bar(sources: Sequence[CopiedSource]) -> Iterator[Progress]:
     """Show how far the copies are: records, records per second and what time is left."""
     from rich.console import Console
     from rich.progress import (
@@ -151,8 +175,6 @@ def _progress_bar(sources: Iterable[CopiedSource]) -> Iterator[Progress]:
         TimeRemainingColumn,
     )
 
-    ends = {each.changelog: each.end for each in sources}
-    positions: dict[TopicPartition, int] = {each.changelog: each.position or 0 for each in sources}
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -160,12 +182,19 @@ def _progress_bar(sources: Iterable[CopiedSource]) -> Iterator[Progress]:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        shown = bar.add_task("copying state", total=sum(ends.values()), completed=sum(positions.values()))
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        shown = bar.add_task("copying state", total=_end(sources), completed=_copied(sources))
 
-        def progress(found: Mapping[TopicPartition, tuple[int, int]]) -> None:
-            for changelog, (position, end) in found.items():
-                positions[changelog], ends[changelog] = position, end
-            bar.update(shown, total=sum(ends.values()), completed=sum(positions.values()))
+        def progress(found: Sequence[CopiedSource]) -> None:
+            bar.update(shown, total=_end(found), completed=_copied(found))
 
         yield progress
+
+
+def _end(sources: Sequence[CopiedSource]) -> int:
+    return sum(each.end for each in sources)
+
+
+def _copied(sources: Sequence[CopiedSource]) -> int:
+    return sum(each.position or 0 for each in sources)

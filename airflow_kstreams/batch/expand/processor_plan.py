@@ -152,6 +152,16 @@ def expansions(session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger) 
     return found
 
 
+def sources_now(session: CoordinatorSession, plan: ProcessorPlan) -> list[CopiedSource]:
+    """Return how far each changelog of each source is copied by now.
+
+    :param plan: with an expansion.
+    """
+    if plan.after is None:
+        return []
+    return _sources(session, plan.sub, plan.entry, plan.after, _offsets(session, plan.sub, plan.entry))
+
+
 def _sources(
     session: CoordinatorSession,
     sub: SubtopologyPlan,

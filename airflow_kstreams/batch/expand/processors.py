@@ -1,9 +1,7 @@
 """Gives a subtopology with state more processors: copies their state while runs go on as before, until a
 begin takes over (:mod:`airflow_kstreams.batch.run.takeover`).
 
-Order, for each source: claim its transactional id, then read the ledger, then copy. So a begin that takes
-over after the ledger was read has fenced this catch-up, and one that has taken over before is seen in the
-ledger. A source with nothing to copy is not claimed, so that no begin is kept from taking over.
+A source with nothing to copy is not claimed, so that no begin is kept from taking over.
 
 The same again goes on with an expansion that was interrupted. One to another number is refused while it is
 under way: what has been copied would have to go.
@@ -11,34 +9,34 @@ under way: what has been copied would have to go.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, Protocol, Self
+from typing import Self
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, plan_processors
-from airflow_kstreams.batch.moving.state_copy import CopyWork, StateCopy
+from airflow_kstreams.batch.expand.copying import Copies, Ended, ThreadCopies
+from airflow_kstreams.batch.expand.processor_plan import (
+    CopiedSource,
+    ProcessorPlan,
+    plan_processors,
+    sources_now,
+)
+from airflow_kstreams.batch.moving.state_copy import CopyWork
 from airflow_kstreams.batch.run.more_processors import add_partitions
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.streams.errors import ConfigError, TaskFencedError, TransactionAbortedError
-from airflow_kstreams.streams.ports import Clock, ClusterPort, TopicPartition
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
-
+#: How often to look how far the copies are.
+_LOOK_SECONDS = 1.0
 #: How long to wait for more to copy.
 _POLL_SECONDS = 5.0
 #: How long a begin may take that has fenced the catch-up.
 _BEGIN_SECONDS = 60.0
 #: How old the last step of a copy may get.
 _FRESH_MS = 600_000
-
-#: How the copy of a source ended: as far as it was there; other processors are there by now; somebody else
-#: has claimed it.
-Ended = Literal["copied", "taken over", "fenced"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +69,8 @@ class CatchUpOptions:
             )
 
 
-#: Is told how far a source is: T2 and T1 of each of its changelog partitions.
-Progress = Callable[[Mapping[TopicPartition, tuple[int, int]]], None]
+#: Is told how far the copies are.
+Progress = Callable[[Sequence[CopiedSource]], None]
 
 
 class ProcessorExpansion:
@@ -82,7 +80,6 @@ class ProcessorExpansion:
     :param settings: of the application, as its runs have them.
     :param subtopology: its id; None where only one keeps state.
     :param count: how many processors it is to have.
-    :param copy_sources: copies some sources side by side; in threads of this process unless given.
     """
 
     def __init__(
@@ -93,18 +90,21 @@ class ProcessorExpansion:
         subtopology: int | None,
         count: int,
         clock: Clock | None = None,
-        copy_sources: CopySources | None = None,
     ) -> None:
         self._subtopology, self._count = subtopology, count
         self._clock = clock or SystemClock()
         self._session = CoordinatorSession(cluster, settings, clock=clock)
-        self._copy_sources = copy_sources or partial(copy_in_threads, cluster, settings, clock=self._clock)
+        self._copies: Copies = ThreadCopies(cluster, settings, clock=self._clock)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._session.close()
+
+    def copy_by(self, copies: Copies) -> None:
+        """Have something else copy than threads of this process."""
+        self._copies = copies
 
     def plan(self) -> ProcessorPlan:
         """Return what :meth:`run` would do, and how far it is. Changes nothing, disturbs no run.
@@ -114,10 +114,14 @@ class ProcessorExpansion:
         """
         return plan_processors(self._session, self._subtopology, self._count)
 
-    def run(self, options: CatchUpOptions | None = None, progress: Progress | None = None) -> ProcessorPlan:
+    def run(
+        self,
+        options: CatchUpOptions | None = None,
+        progress: Progress | None = None,
+    ) -> ProcessorPlan:
         """Copy the state of the new processors.
 
-        :param progress: is told how far each source is, from several threads.
+        :param progress: is told how far the copies are, now and then.
         :return: how it stands in the end; without ``after`` when a begin has taken over.
         :raises ConfigError: as :func:`plan_processors`, or the options cannot be.
         :raises TopologyError: as :func:`plan_processors`, or a store turns out to have other keys than the
@@ -133,14 +137,35 @@ class ProcessorExpansion:
             works = self._to_copy(plan)
             if not (works or options.follow):
                 break
-            fenced = works and "fenced" in self._copy_sources(works, options, progress or _told_nobody)
-            if fenced:
+            if works and "fenced" in self._copied(plan, works, options, progress):
                 # A begin that is about to take over; whoever claims an id again would keep it from that.
                 self._clock.sleep(_BEGIN_SECONDS)
             elif options.follow and not works:
                 self._clock.sleep(_POLL_SECONDS)
             plan = self.plan()
         return plan
+
+    def _copied(
+        self,
+        plan: ProcessorPlan,
+        works: Sequence[CopyWork],
+        options: CatchUpOptions,
+        progress: Progress | None,
+    ) -> Sequence[Ended]:
+        count = min(options.parallel, len(works))
+        shares = [works[at::count] for at in range(count)]
+        rate = None if options.rate is None else options.rate / count
+        if progress is None:
+            return self._copies.copy(shares, rate)
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            copying = pool.submit(self._copies.copy, shares, rate)
+            try:
+                while wait([copying], timeout=_LOOK_SECONDS).not_done:
+                    progress(sources_now(self._session, plan))
+            except BaseException:
+                self._copies.cancel()
+                raise
+            return copying.result()
 
     def _to_copy(self, plan: ProcessorPlan) -> list[CopyWork]:
         """Return the sources of which there is more to copy, or that would soon count as left alone."""
@@ -151,85 +176,3 @@ class ProcessorExpansion:
             if each.position is None or each.lag or each.stepped_ms < stale_ms
         }
         return [work for work in plan.works if work.source in behind]
-
-
-class CopySources(Protocol):
-    """Copies the state of sources as far as it is there, and says of each how that ended."""
-
-    def __call__(
-        self, works: Sequence[CopyWork], options: CatchUpOptions, progress: Progress
-    ) -> Sequence[Ended]:
-        """Copy, and return when all are done."""
-        ...
-
-
-def copy_in_threads(
-    cluster: ClusterPort,
-    settings: ApplicationSettings,
-    works: Sequence[CopyWork],
-    options: CatchUpOptions,
-    progress: Progress,
-    *,
-    clock: Clock,
-) -> Sequence[Ended]:
-    """Copy in threads of this process; see :class:`CopySources`."""
-    threads = min(options.parallel, len(works))
-    rate = None if options.rate is None else options.rate / threads
-
-    def copied(work: CopyWork) -> Ended:
-        return copy_source(cluster, settings, work, rate=rate, clock=clock, progress=progress)
-
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        return list(pool.map(copied, works))
-
-
-def copy_source(
-    cluster: ClusterPort,
-    settings: ApplicationSettings,
-    work: CopyWork,
-    *,
-    rate: float | None,
-    clock: Clock,
-    progress: Progress,
-) -> Ended:
-    """Copy the state of one source as far as it is there.
-
-    :param rate: changelog records per second; None for as fast as it goes.
-    :raises TopologyError: a store has other keys than the records.
-    :raises KafkaClientError: the broker refuses, or does not answer.
-    """
-    with StateCopy(cluster, settings, work, clock=clock) as copy:
-        try:
-            copy.claim()
-            if _has_other_processors(cluster, settings, work, clock):
-                return "taken over"
-            ends = copy.ends()
-            copy.begin_anew(copy.anew(ends))
-            for records in copy.copy(ends):
-                progress({tp: (at, ends[tp]) for tp, at in copy.positions.items()})
-                if rate is not None:
-                    clock.sleep(records / rate)
-            copy.touch()
-        except TaskFencedError as error:
-            log.info("the catch-up of processor %d was fenced: %s", work.source, error)
-            return "fenced"
-        except TransactionAbortedError as error:
-            log.info("the catch-up of processor %d begins its step again: %s", work.source, error)
-        return "copied"
-
-
-def _has_other_processors(
-    cluster: ClusterPort, settings: ApplicationSettings, work: CopyWork, clock: Clock
-) -> bool:
-    """Whether the subtopology has other processors than when the work was planned."""
-    session = CoordinatorSession(cluster, settings, clock=clock)
-    try:
-        assignment = session.read_ledger(wait_ms=0).assignment
-    finally:
-        session.close()
-    entry = None if assignment is None else assignment.subtopologies.get(str(work.sub.id))
-    return entry is None or len(entry.by_group) != work.before
-
-
-def _told_nobody(positions: Mapping[TopicPartition, tuple[int, int]]) -> None:
-    """Take note of nothing."""

@@ -55,8 +55,8 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 log = logging.getLogger(__name__)
 
 _DELETE_RETENTION = "delete.retention.ms"
-#: Entries in one transaction.
-_BATCH = 5_000
+#: Records that one transaction reads, or entries that it deletes.
+BATCH = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,17 +181,18 @@ class StateCopy:
         if partitions:
             self._commit({}, dict(self.positions))
 
-    def copy(self, ends: Mapping[TopicPartition, int]) -> Iterator[int]:
+    def copy(self, ends: Mapping[TopicPartition, int], most: int = BATCH) -> Iterator[int]:
         """Copy up to T1, transaction by transaction; how many records of the log each of them read.
 
         :param ends: T1.
+        :param most: records that a transaction reads.
         :raises TopologyError: an entry's key cannot belong to the source: the store has other keys than the
             records.
         :raises TaskFencedError: another catch-up, or a begin, goes on with the copy.
         """
         reader = self._group_reader()
         spans = {tp: (self.positions[tp], ends[tp]) for tp in self._told}
-        read = BoundedRead(reader, spans, clock=self._clock, max_records=_BATCH)
+        read = BoundedRead(reader, spans, clock=self._clock, max_records=most)
         for fetched in read:
             moved = dict(read.positions)
             if fetched or any(moved[tp] > self.positions[tp] for tp in moved):
@@ -276,9 +277,9 @@ class StateCopy:
                     else:
                         held[record.key() or b""] = None
             keys = [*held]
-            for at in range(0, len(keys), _BATCH):
+            for at in range(0, len(keys), BATCH):
                 with self._transaction() as writer:
-                    for key in keys[at : at + _BATCH]:
+                    for key in keys[at : at + BATCH]:
                         writer.produce(topic, None, key, tp.partition, None, None)
             if keys:
                 log.info("%s: %d entries of an expansion that was given up are deleted", tp, len(keys))

@@ -32,11 +32,12 @@ _QUICK_PLANS = {
 }
 
 
-def open_session(name: str) -> SparkSession:
+def open_session(name: str, master: str | None = None) -> SparkSession:
     """Open the session that spark-submit configured, or a local one when the file was started with plain
     Python.
 
     :param name: shown in Spark's UI.
+    :param master: where executors are when spark-submit did not say; a local one with every core if None.
     :raises ConfigError: Spark is configured in a way that breaks the task protocol.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -45,7 +46,9 @@ def open_session(name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name).config(map=STATIC_SETTINGS)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ or "MASTER" in os.environ
     if not submitted:
-        builder = builder.master(f"local[{os.cpu_count() or 1},4]").config("spark.ui.enabled", "false")
+        builder = builder.master(master or f"local[{os.cpu_count() or 1},4]").config(
+            "spark.ui.enabled", "false"
+        )
     # Spark's mapInArrow insists on pandas in the driver; importing it takes a second, while the JVM starts.
     preload = threading.Thread(target=importlib.import_module, args=("pandas",), name="preload-pandas")
     preload.start()

@@ -19,11 +19,12 @@ from airflow_kstreams.streams.errors import ExecutorSetupError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_kstreams.spark.executor.copy_host import CopyHost
     from airflow_kstreams.spark.executor.reports import ArrowFunction
     from airflow_kstreams.spark.executor.task_host import TaskHost
 
 
-def shipped(host: TaskHost) -> ArrowFunction:
+def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
     """Return the function for ``mapInArrow``: Spark partition ids in, reports out.
 
     :param host: travels as JSON.

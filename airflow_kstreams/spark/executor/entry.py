@@ -12,6 +12,7 @@ import msgspec
 import airflow_kstreams.batch.task.runner
 import airflow_kstreams.kafka.cluster
 import airflow_kstreams.spark.executor.stream_threads  # noqa: F401
+from airflow_kstreams.spark.executor.copy_host import CopyHost
 from airflow_kstreams.spark.executor.log_lines import show_log_lines
 from airflow_kstreams.spark.executor.reports import in_arrow
 from airflow_kstreams.spark.executor.task_host import TaskHost
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def run_shipped(text: str) -> ArrowFunction:
-    """Return what hosts tasks.
+    """Return what hosts tasks, or copies state.
 
-    :param text: a :class:`TaskHost` as JSON.
+    :param text: a :class:`TaskHost` or a :class:`CopyHost` as JSON.
     """
     show_log_lines()
-    return in_arrow(msgspec.json.decode(text, type=TaskHost).run_partition)
+    return in_arrow(msgspec.json.decode(text, type=TaskHost | CopyHost).run_partition)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from airflow_kstreams.batch.expand.copying import Ended
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.spark.executor.gc_tuning import sparing_gc
 from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordError
@@ -28,9 +29,10 @@ REPORT_SCHEMA = "report string"
 
 
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One task's outcome: a report, or an error that a retry cannot help."""
+    """One outcome: a task's report, how a copy of state ended, or an error that a retry cannot help."""
 
     report: TaskReport | None = None
+    copied: Ended | None = None
     error: dict[str, Any] | None = None
 
 

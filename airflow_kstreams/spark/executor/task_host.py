@@ -10,8 +10,9 @@ import gc
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskHost:
+class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
     """Everything an executor needs to run tasks; plain data, no secret in it.
 
     :param source: the application file.

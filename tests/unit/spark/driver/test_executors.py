@@ -9,7 +9,7 @@ from py4j.protocol import Py4JNetworkError
 
 from airflow_kstreams.batch.protocol.slice import RunPlan, Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare
-from airflow_kstreams.spark.driver import executors
+from airflow_kstreams.spark.driver import hosts
 from airflow_kstreams.spark.driver.executors import SparkExecutors
 from airflow_kstreams.streams.errors import RunError, SparkSessionError
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
@@ -116,10 +116,10 @@ def test_other_failures_stay_what_they_are_when_the_session_lives() -> None:
 
 
 def test_cause_is_told_when_spark_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: str) -> None:
+    def refuse(*_: object) -> None:
         raise RuntimeError("\n[INVALID_DRIVER_MEMORY] System memory 419430400 must be at least 471859200.\n")
 
-    monkeypatch.setattr(executors, "open_session", refuse)
+    monkeypatch.setattr(hosts, "open_session", refuse)
     with pytest.raises(SparkSessionError, match=r"Spark did not start.*INVALID_DRIVER_MEMORY") as caught:
         on(None).start()
     assert caught.value.is_retriable

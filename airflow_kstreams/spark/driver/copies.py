@@ -1,0 +1,67 @@
+"""Copies the state of new processors on Spark: a job for each round, whose Spark tasks have a share each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from airflow_kstreams.batch.expand.copying import Ended
+from airflow_kstreams.batch.moving.expansion import catch_up_group
+from airflow_kstreams.batch.moving.state_copy import CopyWork
+from airflow_kstreams.kafka.code_settings import AllowedSettings
+from airflow_kstreams.launch.client_config_file import client_config_file
+from airflow_kstreams.spark.driver.hosts import SparkHosts
+from airflow_kstreams.spark.executor.copy_host import CopyHost
+from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+
+class SparkCopies:
+    """Copies on executors; see :class:`~airflow_kstreams.batch.expand.copying.Copies`.
+
+    :param hosts: a session that is open.
+    :param client_config_path: where the Kafka client's configuration lies.
+    """
+
+    def __init__(self, hosts: SparkHosts, settings: ApplicationSettings, client_config_path: str) -> None:
+        self._hosts = hosts
+        self._settings = settings
+        self._client_config_path = client_config_path
+        self.cancel = hosts.cancel
+
+    def copy(self, shares: Sequence[Sequence[CopyWork]], rate: float | None) -> Sequence[Ended]:
+        """Copy each share in a Spark task.
+
+        :raises SparkSessionError: the session's JVM is gone, or its jobs were cancelled.
+        """
+        host = CopyHost(
+            settings=self._settings,
+            works=tuple(map(tuple, shares)),
+            rate=rate,
+            client_config_path=self._client_config_path,
+            allowed=AllowedSettings.of_environment().to_text(),
+        )
+        run_id = catch_up_group(self._settings.application_id)
+        outcomes = self._hosts.run(host, partitions=len(shares), run_id=run_id)
+        return [outcome.copied for outcome in outcomes if outcome.copied is not None]
+
+
+@contextmanager
+def copies_on_spark(
+    config: Mapping[str, str], settings: ApplicationSettings, master: str | None
+) -> Iterator[SparkCopies]:
+    """Open a Spark session on which state is copied.
+
+    :param config: client settings by librdkafka's names.
+    :param master: where its executors are, unless spark-submit says so.
+    :raises SparkSessionError: Spark did not start.
+    """
+    require("spark", "pyspark", "pandas", "pyarrow", what="copying on Spark")
+    with client_config_file(config) as file:
+        name = f"{settings.application_id} more processors"
+        hosts = SparkHosts(name, client_config_path=file.path, master=master)
+        try:
+            hosts.start()
+            yield SparkCopies(hosts, settings, file.path)
+        finally:
+            hosts.close()

@@ -1,0 +1,134 @@
+"""One Spark session, and the jobs that run shipped hosts on it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from airflow_kstreams.spark.driver.failures import failure_of, first_line
+from airflow_kstreams.spark.driver.session import cancel_jobs, open_session, ship_file
+from airflow_kstreams.spark.driver.shipped import shipped
+from airflow_kstreams.spark.executor.reports import REPORT_SCHEMA, HostReport
+from airflow_kstreams.streams.errors import KStreamsError, ReportedError, SparkSessionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from airflow_kstreams.spark.executor.copy_host import CopyHost
+    from airflow_kstreams.spark.executor.task_host import TaskHost
+
+log = logging.getLogger(__name__)
+
+#: How often the jobs of a session that is being cancelled are cancelled once more, seconds: Spark cancels the
+#: jobs that have begun, and knows nothing of one that is on its way to it.
+_CANCEL_AGAIN_SECONDS = 0.2
+
+
+class SparkHosts:
+    """Runs hosts on a Spark session, which is opened when it is needed; several jobs side by side if asked
+    from several threads.
+
+    :param name: of the session, shown in Spark's UI.
+    :param client_config_path: where the Kafka client's configuration lies; executors read it too.
+    :param master: where the session's executors are, if nothing else says so.
+    :param session: one that is open already.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        client_config_path: str,
+        master: str | None = None,
+        session: SparkSession | None = None,
+    ) -> None:
+        self._name = name
+        self._client_config_path = client_config_path
+        self._master = master
+        self._opened = session
+        self._changed = threading.Condition()
+        self._launched = 0
+        self._cancelled = False
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, once it is open."""
+        if self._opened is None:
+            raise RuntimeError("start the executors first")
+        return self._opened
+
+    def start(self) -> None:
+        """Open the session.
+
+        :raises ConfigError: Spark is configured in a way that breaks the task protocol.
+        :raises SparkSessionError: Spark did not start.
+        """
+        if self._opened is None:
+            try:
+                self._opened = open_session(self._name, self._master)
+            except KStreamsError:
+                raise
+            except Exception as error:  # whatever Spark, its launcher or py4j raised
+                raise SparkSessionError(
+                    f"Spark did not start for {self._name!r}: {first_line(error)}",
+                    fix="read Spark's own words in the driver's log, mend its settings, then retry the run",
+                ) from error
+            log.info("Spark session ready")
+            ship_file(self._opened, self._client_config_path)
+
+    def run(self, host: TaskHost | CopyHost, *, partitions: int, run_id: str) -> list[HostReport]:
+        """Run a host as one Spark job.
+
+        :param partitions: of the job; the host is run with the number of each.
+        :param run_id: whose job it is, for messages.
+        :raises SparkSessionError: the session's JVM is gone, or its jobs were cancelled.
+        :raises KStreamsError: what the host reported.
+        """
+        with self._launching(run_id):
+            try:
+                frame = self.session.range(0, partitions, 1, partitions)
+                rows = frame.mapInArrow(shipped(host), REPORT_SCHEMA).collect()
+            except Exception as error:  # whatever Spark or py4j raised
+                raise failure_of(error, run_id) from error
+        outcomes = [msgspec.json.decode(row.report, type=HostReport) for row in rows]
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise ReportedError.from_dict(outcome.error)
+        return outcomes
+
+    def cancel(self) -> None:
+        """Cancel the session's jobs, those that are on their way to Spark included; return when none runs."""
+        with self._changed:
+            self._cancelled = True
+            while self._launched and self._opened is not None:
+                cancel_jobs(self._opened)
+                self._changed.wait(_CANCEL_AGAIN_SECONDS)
+
+    def close(self) -> None:
+        """Stop the session; what fails here is logged and must not hide why the run ended."""
+        if self._opened is not None:
+            try:
+                self._opened.stop()
+            except Exception as error:  # py4j raises whatever the lost connection to the JVM raised
+                log.warning("the Spark session could not be stopped: %s", type(error).__name__)
+
+    @contextmanager
+    def _launching(self, run_id: str) -> Iterator[None]:
+        with self._changed:
+            if self._cancelled:
+                raise SparkSessionError(
+                    f"the Spark jobs of run {run_id!r} were cancelled before this one began",
+                    fix="look for the failure that cancelled them, then retry the run",
+                )
+            self._launched += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._launched -= 1
+                self._changed.notify_all()
