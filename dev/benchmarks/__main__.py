@@ -16,6 +16,7 @@ from dev.benchmarks import (
     against,
     bars,
     charts,
+    expansion,
     guard,
     machine,
     page,
@@ -44,6 +45,8 @@ def main() -> int:
     """Run what the command line names; the exit code is 1 if something failed or a bar was missed."""
     if sys.argv[1:2] == ["scale"]:
         return scale.main(sys.argv[2:])
+    if sys.argv[1:2] == ["expansion"]:
+        return expansion.main(sys.argv[2:])
     if sys.argv[1:2] == ["async"]:
         return calls.main(sys.argv[2:])
     options = _options()

@@ -26,11 +26,13 @@ class Timing:
 
     :param seconds: wall time of the Spark jobs alone.
     :param run_seconds: from Spark session ready to the finished marker, begin included.
+    :param begin_seconds: of that, the begin.
     :param peak_memory_mb: of the largest Python worker.
     """
 
     seconds: float
     run_seconds: float
+    begin_seconds: float
     peak_memory_mb: float
 
 
@@ -65,6 +67,7 @@ def run_topology(
         ready = time.monotonic()
         coordinator = Coordinator(cluster, settings)
         begun = coordinator.begin(run_id, source.topology().plan(settings.application_id), hold_lease=True)
+        begin_seconds = time.monotonic() - ready
         slice_ = begun.slice
         if slice_ is None:
             raise RuntimeError("the benchmark's run is already finished")
@@ -88,5 +91,6 @@ def run_topology(
     return Timing(
         seconds=seconds,
         run_seconds=total,
+        begin_seconds=begin_seconds,
         peak_memory_mb=max((report.peak_memory_bytes for report in reports), default=0) / 1e6,
     )
