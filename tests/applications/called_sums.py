@@ -3,7 +3,8 @@
 Input: topic from KSTREAMS_TEST_IN, key text, value JSON {"n": number, "to": new key}. Output: topic from
 KSTREAMS_TEST_OUT, running sum of n per new key. KSTREAMS_TEST_SERVICE is the service's address;
 KSTREAMS_TEST_CALLS says how it is called (loop, threads), KSTREAMS_TEST_STORAGE where the sums are kept
-(memory, rocksdb), KSTREAMS_TEST_REFUSED which n is refused, if any.
+(memory, rocksdb), KSTREAMS_TEST_REFUSED which n is refused, KSTREAMS_TEST_DEADLY which n ends the process, if
+any.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def blocking_service() -> httpx.Client:
 def _request(amount: Amount, context: CallContext) -> dict[str, Any]:
     if str(amount.n) == os.environ.get("KSTREAMS_TEST_REFUSED"):
         raise ValueError(f"no {amount.n}")
+    if str(amount.n) == os.environ.get("KSTREAMS_TEST_DEADLY"):
+        os._exit(9)
     headers = {"Idempotency-Key": context.idempotency_key, "X-Process": str(os.getpid())}
     return {"json": {"n": amount.n}, "headers": headers}
 

@@ -17,6 +17,8 @@ from tests.support.spark.calling_scene import CallingScene, kill
 pytestmark = pytest.mark.prove
 
 RECORDS = 900
+#: How often Spark starts a task of its own before it gives up.
+SPARK_TRIES = 4
 #: How long a driver's lease lasts in tests in which another one waits for it.
 LEASE_MS = "4000"
 WaitUntil = Callable[..., Any]
@@ -123,3 +125,20 @@ def test_failed_call_leaves_its_records_own_bytes_in_the_dead_letter_topic(
     assert scene.results() == scene.sums([row for row in scene.sent if row[1]["n"] != refused])
     key = f"{scene.application_id}/{scene.source}-{original.partition}@{original.offset}/charge/0"
     assert calling.service.charges.keys() == calling.keys() - {key}
+
+
+@pytest.mark.parametrize("calls", ["loop", "threads"])
+def test_run_fails_by_name_and_passes_no_record_when_a_call_always_kills_its_process(
+    calling: CallingScene, calls: str
+) -> None:
+    deadly = 137
+    calling = calling.using(calls=calls, deadly=str(deadly))
+    scene = calling.scene
+    scene.publish(0, 300)
+    driver = scene.start("run-1")
+    assert driver.wait() == 1, driver.output()[-6000:]
+    assert f"of run 'run-1' ended {SPARK_TRIES} times without an error" in driver.output()
+    calling = calling.using(deadly="")
+    again = calling.scene.start("run-1")
+    assert again.wait() == 0, again.output()[-6000:]
+    calling.check()

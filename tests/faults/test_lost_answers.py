@@ -38,6 +38,7 @@ def rule(task: OneTask, action: Action, api: Api) -> Rule:
         "at once",
         pytest.param("loop", marks=pytest.mark.prove),
         pytest.param("threads", marks=pytest.mark.prove),
+        pytest.param("parked", marks=pytest.mark.prove),
     ],
 )
 @pytest.mark.parametrize("api", [Api.END_TXN, Api.TXN_OFFSET_COMMIT], ids=lambda api: api.name)

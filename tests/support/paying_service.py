@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,12 +25,16 @@ class PayingService:
     :ivar requests: idempotency key -> how often it was asked with it.
     :ivar charges: idempotency key -> what was asked first.
     :ivar held: process ids of those whose answers are kept back.
+    :ivar asked: process id, and what was asked for, in the order in which it came; when it was away, too.
+    :ivar away: says whether it is away for who asks for this.
     """
 
     url: str = ""
     requests: Counter[str] = field(default_factory=Counter)
     charges: dict[str, Any] = field(default_factory=dict)
     held: list[int] = field(default_factory=list)
+    asked: list[tuple[int, Any]] = field(default_factory=list)
+    away: Callable[[Any], bool] = lambda asked: False
     _most: int | None = None
     _open: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -81,10 +85,14 @@ def paying_service() -> Iterator[PayingService]:
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             process = int(self.headers.get(PROCESS_HEADER, "0"))
-            number = service.take(self.headers["Idempotency-Key"], asked, process)
-            answer = json.dumps({"id": number}).encode()
+            service.asked.append((process, asked))
+            if away := service.away(asked):
+                answer = b"away"
+            else:
+                number = service.take(self.headers["Idempotency-Key"], asked, process)
+                answer = json.dumps({"id": number}).encode()
             try:
-                self.send_response(200)
+                self.send_response(503 if away else 200)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

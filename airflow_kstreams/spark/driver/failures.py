@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from airflow_kstreams.streams.errors import (
     ExecutorSetupError,
@@ -30,13 +31,28 @@ _SETUPS = {
 }
 
 
-def failure_of(error: Exception, run_id: str) -> KStreamsError:
+#: Spark's words for a worker process that ended while it hosted tasks, without a word of its own.
+_WORKER_ENDED = "Python worker exited unexpectedly"
+#: Which Spark task of a job failed, and how often.
+_FAILED = re.compile(r"Task ([0-9]+) in stage [0-9.]+ failed ([0-9]+) times")
+#: py4j's own words before those of what failed.
+_BEFORE = re.compile(r"An error occurred while calling \S+\.?\s*:?\s*")
+
+
+def failure_of(error: Exception, run_id: str, hosted: Sequence[Sequence[str]] = ()) -> KStreamsError:
     """Return what an error of Spark or py4j means.
 
     :param error: from a Spark job.
     :param run_id: whose job it was.
+    :param hosted: ids of the tasks that each Spark task of the job hosted.
     """
-    return error_in(str(error)) or _setup_error(str(error)) or _spark_failure(error, run_id)
+    text = str(error)
+    return (
+        error_in(text)
+        or _setup_error(text)
+        or _ended_worker(text, run_id, hosted)
+        or _spark_failure(error, run_id)
+    )
 
 
 def error_in(text: str) -> ReportedError | None:
@@ -47,7 +63,7 @@ def error_in(text: str) -> ReportedError | None:
 
 def first_line(error: Exception) -> str:
     """Return the first line that says something."""
-    lines = (line.strip() for line in str(error).splitlines())
+    lines = (line.strip() for line in _BEFORE.sub("", str(error), count=1).splitlines())
     return next((line for line in lines if line), type(error).__name__)[:500]
 
 
@@ -56,6 +72,21 @@ def _setup_error(text: str) -> ExecutorSetupError | None:
         if match := re.search(words, text):
             return ExecutorSetupError(f"Spark's executors cannot run Python tasks: {match[0]}", fix=fix)
     return None
+
+
+def _ended_worker(text: str, run_id: str, hosted: Sequence[Sequence[str]]) -> RunError | None:
+    failed = _FAILED.search(text)
+    if _WORKER_ENDED not in text or failed is None or int(failed[1]) >= len(hosted):
+        return None
+    tasks, times = hosted[int(failed[1])], int(failed[2])
+    return RunError(
+        f"the Python process that ran {'task' if len(tasks) == 1 else 'tasks'} {', '.join(tasks)} of run "
+        f"{run_id!r} ended {'once' if times == 1 else f'{times} times'} without an error: something in it "
+        "exited, crashed, or was killed",
+        fix="look in the functions of that subtopology for what ends its process (os._exit, native code), "
+        "and at the memory of the executors, then retry the run: its slice is kept",
+        run_id=run_id,
+    )
 
 
 def _spark_failure(error: Exception, run_id: str) -> KStreamsError:

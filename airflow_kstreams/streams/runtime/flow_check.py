@@ -4,8 +4,10 @@ Rule: a source node forwards what was read from its topics, less what it left ou
 ``accounted`` is true forwards each record once or counts it as left out, to every child of its; the branches
 of a ``branch`` get what arrives there together. So from the sources down it is known how many records arrive
 at a node, until an operator stands in between that gives any number of records (``flat_map``, folds, joins of
-streams, processors): nothing is known below it. A topic got, through sinks, what arrived at its sinks less
-what they left out. Where all of that is known, the count of what was written must be the same number.
+streams, processors): nothing is known below it. Nor is it below a node with a retry topic, which a record may
+leave in a later run than it came in; how many are parked stands beside the counts in every commit. A topic
+got, through sinks, what arrived at its sinks less what they left out. Where all of that is known, the count
+of what was written must be the same number.
 
 Both numbers are added up over attempts and committed with the offsets, so the check holds at every commit,
 and finds what is lost while counts are written, read and added up, too.

@@ -15,7 +15,7 @@ from typing import Literal
 import pytest
 
 from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, Topology, serdes
 from dev.proxy.kafka_proxy import KafkaProxy
 from tests.conftest import Row
 from tests.support.kafka.in_process import Application
@@ -40,8 +40,11 @@ class Gate:
         return n
 
 
-#: Whether a function of the task is called at once, awaited beside others, or run on threads.
-HowCalled = Literal["at once", "loop", "threads"]
+#: Whether a function of the task is called at once, awaited beside others, run on threads, or fails for some
+#: records, which are parked.
+HowCalled = Literal["at once", "loop", "threads", "parked"]
+#: Each of so many records fails at its first call in each process.
+_FAILS = 7
 
 
 def echo_and_sums(source: str, echo: str, target: str, gate: Gate, called: HowCalled = "at once") -> Topology:
@@ -53,7 +56,18 @@ def echo_and_sums(source: str, echo: str, target: str, gate: Gate, called: HowCa
         await asyncio.sleep(n % 3 / 1_000)
         return gate.pass_through(n)
 
-    if called == "loop":
+    failed = set[int]()
+
+    async def fail_first(n: int) -> int:
+        if n % _FAILS == 0 and n not in failed:
+            failed.add(n)
+            raise ConnectionError(n)
+        return await pass_through(n)
+
+    if called == "parked":
+        retry = RetryPolicy(backoff_ms=50, errors=(ConnectionError,))
+        stream = numbers.map_values_async(fail_first, max_in_flight=8, order="key", retry=retry, name="pass")
+    elif called == "loop":
         stream = numbers.map_values_async(pass_through, max_in_flight=8)
     elif called == "threads":
         stream = numbers.map_values_async(gate.pass_through, threads=True, order="key")
@@ -94,6 +108,7 @@ class OneTask:
     direct: Application
     proxied: Application
     gate: Gate
+    called: HowCalled
     source: str
     echo: str
     target: str
@@ -127,8 +142,16 @@ class OneTask:
         self.check(count)
 
     def check(self, count: int = RECORDS) -> None:
-        """Check the results of so many records."""
+        """Check the results of so many records; where some were parked, what is promised of each key."""
         results, echoed = self.results(), self.echoed()
+        if self.called == "parked":
+            ends = {key: sums[-1] for key, sums in results.items()}
+            assert ends == {key: sums[-1] for key, sums in expected_sums(count).items()}, results
+            assert sorted(echoed) == list(range(count)), echoed
+            for key in range(KEYS):
+                of_key = [n for n in echoed if n % KEYS == key]
+                assert of_key == sorted(of_key), of_key
+            return
         assert results == expected_sums(count), results
         assert echoed == list(range(count)), echoed
 
@@ -181,6 +204,7 @@ def one_task(
             direct=direct,
             proxied=proxied,
             gate=gate,
+            called=called,
             source=source,
             echo=echo,
             target=target,

@@ -47,8 +47,8 @@ class CallingScene:
         assert self.scene.results() == self.scene.sums(self.scene.sent)
         assert self.service.charges.keys() == self.keys()
 
-    def keys(self) -> set[str]:
-        """The idempotency keys of all that was published."""
+    def keys(self, node: str = "charge") -> set[str]:
+        """The idempotency keys of all that was published, at a node."""
         cluster = KafkaCluster({"bootstrap.servers": self.scene.bootstrap})
         admin = cluster.admin()
         try:
@@ -59,7 +59,7 @@ class CallingScene:
             admin.close()
         app = self.scene.application_id
         return {
-            f"{app}/{tp.topic}-{tp.partition}@{offset}/charge/0"
+            f"{app}/{tp.topic}-{tp.partition}@{offset}/{node}/0"
             for tp, end in ends.items()
             for offset in range(end)
         }

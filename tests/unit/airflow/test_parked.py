@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSensorTimeout, TaskDeferred
 
 from airflow_kstreams.batch.inspect.conditions import RunFinished, condition_from_json
 from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.operators import backfill_settings
+from airflow_kstreams.operators.application_file import ApplicationLoader
+from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
@@ -128,6 +132,41 @@ def test_group_passes_the_demand_on_to_the_task_that_finishes(allowed: bool) -> 
     finishing = dag.get_task("incremental_batch.finish_run")
     assert isinstance(finishing, FinishRunOperator)
     assert finishing.allow_parked is allowed
+
+
+def _decorated(**arguments: Any) -> Any:
+    with DAG(dag_id="d", schedule=None) as dag:
+
+        @task.kstreams(application_id=APP, **arguments)
+        def topology():  # type: ignore[no-untyped-def]
+            raise NotImplementedError("it is not called here")
+
+        topology()
+    return execute(cast("BaseOperator", dag.get_task("topology")))
+
+
+def _again(**arguments: Any) -> Any:
+    outputs = {"out": "out-again"}
+    operator = BackfillOperator(
+        task_id="again", application_id="live", application="-", backfill_outputs=outputs, **arguments
+    )
+    return execute(operator)
+
+
+@pytest.mark.parametrize("made", [_decorated, _again], ids=["decorator", "backfill"])
+def test_zero_can_be_demanded_of_every_task_that_finishes_a_run(
+    scene: ParkingScene, monkeypatch: pytest.MonkeyPatch, made: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(backfill_settings, "backfill_id", lambda *_, **__: APP)
+    monkeypatch.setattr(ApplicationLoader, "plan", lambda _, app: scene.topology().plan(app))
+    finish()
+
+    assert made()["state"] == "completed_with_parked(2)"
+    with pytest.raises(RecordsParkedError, match="as of run 'r1'"):
+        made(allow_parked=False)
+    scene.down = set()
+    scene.run("r2")
+    assert made(allow_parked=False)["already_finished"]
 
 
 # == the sensor

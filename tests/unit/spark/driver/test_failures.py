@@ -27,6 +27,14 @@ pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Py
 version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.
 Please check environment variables PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are correctly set.
 """
+_ENDED = """An error occurred while calling o95.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 2.0 failed 4 times, \
+most recent failure: Lost task 1.3 in stage 2.0 (TID 12) (localhost executor driver): \
+org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting \
+'spark.sql.execution.pyspark.udf.faulthandler.enabled' or'spark.python.worker.faulthandler.enabled' \
+configuration to 'true' for the better Python traceback.
+\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:1)
+"""
 
 
 @pytest.mark.parametrize(
@@ -60,3 +68,20 @@ def test_other_failures_may_be_retried_when_the_setup_is_not_the_cause(words: st
 
     assert isinstance(error, RunError)
     assert error.is_retriable
+
+
+def test_tasks_are_named_when_their_process_ends_without_an_error() -> None:
+    error = failure_of(RuntimeError(_ENDED), "r", [["0_0"], ["0_1", "0_2"]])
+
+    assert isinstance(error, RunError)
+    assert error.is_retriable
+    assert error.cause.startswith("the Python process that ran tasks 0_1, 0_2 of run 'r' ended 4 times")
+    assert "os._exit" in error.fix
+
+
+@pytest.mark.parametrize("hosted", [(), [["0_0"]]])
+def test_sparks_words_are_told_when_nothing_else_is_known(hosted: list[list[str]]) -> None:
+    error = failure_of(RuntimeError(_ENDED), "r", hosted)
+
+    assert "org.apache.spark.SparkException: Job aborted due to stage failure: Task 1" in error.cause
+    assert "calling o95" not in error.cause

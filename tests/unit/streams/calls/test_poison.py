@@ -204,14 +204,16 @@ def test_dead_letters_hold_the_records_in_input_order_when_calls_fail() -> None:
 
 
 @pytest.mark.parametrize("function", [exits, exits_on_thread])
-def test_letter_says_where_a_call_wanted_to_exit(function: Callable[..., Any]) -> None:
+def test_letter_says_where_a_call_wanted_to_exit_and_how(function: Callable[..., Any]) -> None:
     made = topology(function, threads=function is exits_on_thread)
     run = task(made, processing_exception_handler="dead-letter")
     run.run()
     (letter,) = (record for record in run.outputs if record.topic == "app-dead-letter")
-    assert (
-        b"sys.exit(3)" in (dict(letter.headers)["__streams.errors.stacktrace"] or b"").split(b"cause of")[0]
-    )
+    trace = dict(letter.headers)["__streams.errors.stacktrace"] or b""
+    cause, error = trace.split(b"direct cause of")
+    assert b"SystemExit: 3" in cause
+    assert b"sys.exit(3)" in cause
+    assert b"sys.exit(3)" in error
 
 
 @pytest.mark.parametrize("function", [raises, raises_on_thread])
