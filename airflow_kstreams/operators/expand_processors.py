@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,9 +18,12 @@ from airflow_kstreams.streams.errors import ConfigError
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kstreams.streams.ports import TopicPartition
+    from airflow_kstreams.batch.expand.processor_plan import CopiedSource
 
 T = TypeVar("T")
+
+#: How often to log how far the copies are.
+_TELL_SECONDS = 30.0
 
 __all__ = ["ExpandProcessorsOperator"]
 
@@ -66,6 +70,7 @@ class ExpandProcessorsOperator(Killable, BaseOperator):
     )
     template_fields_renderers = {"settings": "json"}
     ui_color = "#d5f0d9"
+    _told = float("-inf")
 
     def __init__(  # noqa: PLR0913 - every parameter is an option
         self,
@@ -121,11 +126,15 @@ class ExpandProcessorsOperator(Killable, BaseOperator):
             )
         return processors_result(done)
 
-    def _progress(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Log how far a source is; a task that was killed copies no more."""
+    def _progress(self, found: Sequence[CopiedSource]) -> None:
+        """Log now and then how far the copies are; a task that was killed copies no more."""
         self.refuse_when_killed("all state was copied")
-        for changelog, (position, end) in sorted(found.items()):
-            self.log.debug("%s is copied to offset %d of %d", changelog, position, end)
+        now = time.monotonic()
+        if now < self._told + _TELL_SECONDS:
+            return
+        self._told = now
+        position, end = sum(each.position or 0 for each in found), sum(each.end for each in found)
+        self.log.info("copied up to %d of %d changelog records", position, end)
 
 
 def _number(given: object, name: str, kind: Callable[[str], T]) -> T:

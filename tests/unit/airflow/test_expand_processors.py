@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +11,8 @@ from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.moving import state_copy
+from airflow_kstreams.batch.expand import processors
+from airflow_kstreams.batch.expand.copying import ThreadCopies
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator
 from airflow_kstreams.streams.errors import KilledError
@@ -40,13 +42,27 @@ def execute(task: ExpandProcessorsOperator, *, try_number: int = 1) -> Any:
 def test_retry_goes_on_where_the_killed_try_was_and_the_next_run_takes_over(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_copy, "_BATCH", 20)
     with DAG(dag_id="d", schedule=None):
         task = operator(processors="{{ count }}", rate="{{ rate }}", parallel="{{ parallel }}")
-    task.render_template_fields(Context(count=4, rate="1e9", parallel=1))  # type: ignore[typeddict-unknown-key]
-    task.on_kill()
-    with pytest.raises(KilledError, match="killed before all state was copied"):
-        execute(task)
+    task.render_template_fields(Context(count=4, rate="20", parallel=1))  # type: ignore[typeddict-unknown-key]
+    ended = threading.Event()
+
+    class Cancelling(ThreadCopies):
+        def cancel(self) -> None:
+            super().cancel()
+            ended.set()
+
+    def pause(clock: SystemClock, seconds: float) -> None:
+        """Be killed after the first transaction, and make no other one before that is known."""
+        task.on_kill()
+        assert ended.wait(60)
+
+    with monkeypatch.context() as first_try:
+        first_try.setattr(processors, "ThreadCopies", Cancelling)
+        first_try.setattr(processors, "_LOOK_SECONDS", 0.01)
+        first_try.setattr(SystemClock, "sleep", pause)
+        with pytest.raises(KilledError, match="killed before all state was copied"):
+            execute(task)
     task = operator(processors=4, parallel=1)
     first = len(scene.kafka.records("app-listed-changelog"))
 
