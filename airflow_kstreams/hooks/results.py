@@ -7,6 +7,7 @@ from __future__ import annotations
 from airflow_kstreams.batch.report.results import (
     NewDataResult,
     PartitionsResult,
+    ProcessorsResult,
     ReplayResult,
     ResetResult,
     RunResult,
@@ -16,6 +17,7 @@ from airflow_kstreams.batch.report.results import (
 __all__ = [
     "NewDataResult",
     "PartitionsResult",
+    "ProcessorsResult",
     "ReplayResult",
     "ResetResult",
     "RunResult",

@@ -23,6 +23,7 @@ from airflow_kstreams.streams.record_counts import RecordCounts
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
+    from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
     from airflow_kstreams.batch.protocol.replay_records import Replay
     from airflow_kstreams.batch.reset.plan import ResetPlan
 
@@ -203,6 +204,28 @@ class PartitionsResult(TypedDict):
     would_wait: int
 
 
+class ProcessorsResult(TypedDict):
+    """A subtopology that is to have more processors.
+
+    :param application_id: the application.
+    :param subtopology: its id.
+    :param processors: how many it has.
+    :param processors_asked: how many it is to have; a run that takes over gives it so many.
+    :param entries_copied: entries of its stores that were copied for the new ones so far, deletions among
+        them; 0 when a run has taken over.
+    :param bytes_copied: their size.
+    :param records_left: changelog records that lie between what is copied and what was there at the end.
+    """
+
+    application_id: str
+    subtopology: int
+    processors: int
+    processors_asked: int
+    entries_copied: int
+    bytes_copied: int
+    records_left: int
+
+
 def iso_of(epoch_ms: int) -> str:
     """Return a time as people read it."""
     return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat()
@@ -283,6 +306,19 @@ def partitions_result(plan: GrowthPlan) -> PartitionsResult:
         kinds=list(plan.grown.kinds) if plan.grown is not None else [],
         tasks=plan.tasks,
         would_wait=len(plan.waits),
+    )
+
+
+def processors_result(plan: ProcessorPlan) -> ProcessorsResult:
+    """Describe a subtopology whose state is copied, or has been taken over."""
+    return ProcessorsResult(
+        application_id=plan.application_id,
+        subtopology=plan.sub.id,
+        processors=plan.before,
+        processors_asked=plan.before if plan.after is None else plan.after.count,
+        entries_copied=sum(each.copied for each in plan.sources),
+        bytes_copied=sum(each.copied_bytes for each in plan.sources),
+        records_left=sum(each.lag for each in plan.sources),
     )
 
 

@@ -24,6 +24,7 @@ from airflow_kstreams.operators.backfill_dag import backfill_dag
 from airflow_kstreams.operators.backfill_settings import backfill_id, settings_of_run
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator
+from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
@@ -466,6 +467,7 @@ def test_backfill_of_an_interval_is_always_a_whole_run(given: dict[str, Any]) ->
         ResetApplicationOperator(task_id="t", application_id="app", input_topics="in"),
         ReplayDeadLettersOperator(task_id="t", application_id="app"),
         ExpandPartitionsOperator(task_id="t", application_id="app", topic="in", partitions=4),
+        ExpandProcessorsOperator(task_id="t", application_id="app", processors=4),
     ],
 )
 def test_what_acts_on_the_live_application_is_refused_in_a_backfill(

@@ -33,6 +33,7 @@ from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator
+from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.incremental_batch import incremental_batch
@@ -58,13 +59,14 @@ def _operators(**arguments: Any) -> list[BaseOperator]:
         ResetApplicationOperator(task_id="reset", **common),
         ReplayDeadLettersOperator(task_id="replay", **common),
         ExpandPartitionsOperator(task_id="grow", topic="in", partitions=4, **common),
+        ExpandProcessorsOperator(task_id="more", processors=4, **common),
         BackfillOperator(
             task_id="again", application="app.py", backfill_outputs={"out": "out-again"}, **common
         ),
     ]
 
 
-@pytest.mark.parametrize("index", range(7))
+@pytest.mark.parametrize("index", range(8))
 def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     with DAG(dag_id="d", schedule=None):
         operator = _operators(
@@ -80,7 +82,7 @@ def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     assert operator.settings == {"commit.interval.ms": "7"}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("index", range(7))
+@pytest.mark.parametrize("index", range(8))
 def test_operator_fails_for_good_and_says_how_to_run_it_when_there_is_no_dag_run(index: int) -> None:
     with pytest.raises(AirflowFailException, match=r"without a dag run"):
         _operators()[index].execute(Context())
@@ -224,7 +226,7 @@ def test_dag_is_the_same_when_airflow_serialized_it() -> None:
     assert settings == {"processing.guarantee": "exactly_once"}
 
 
-@pytest.mark.parametrize("index", range(7))
+@pytest.mark.parametrize("index", range(8))
 def test_every_parameter_is_documented(index: int) -> None:
     operator = type(_operators()[index])
     text = inspect.getdoc(operator) or ""
@@ -241,7 +243,7 @@ def _parameters(index: int) -> dict[str, str]:
     return dict(re.findall(r":param (\w+):(.*?)(?=\n:|\n\n|\Z)", text, re.DOTALL))
 
 
-@pytest.mark.parametrize("index", range(7))
+@pytest.mark.parametrize("index", range(8))
 def test_parameters_are_templates_when_their_documentation_says_so_and_only_then(index: int) -> None:
     operator = _operators()[index]
     documented = _parameters(index)
@@ -252,7 +254,7 @@ def test_parameters_are_templates_when_their_documentation_says_so_and_only_then
     assert said == set(operator.template_fields) & documented.keys()
 
 
-@pytest.mark.parametrize("index", range(7))
+@pytest.mark.parametrize("index", range(8))
 def test_every_template_is_rendered_whatever_it_is_called(index: int) -> None:
     kind = type(_operators()[index])
     names = [name for name in _parameters(index) if name in kind.template_fields]

@@ -1,0 +1,148 @@
+"""Gives state more processors from a DAG."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.sdk import BaseOperator
+
+from airflow_kstreams.batch.report.results import ProcessorsResult, processors_result
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
+from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.operators.application_work import ApplicationWork
+from airflow_kstreams.operators.killable import Killable
+from airflow_kstreams.streams.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kstreams.batch.expand.processor_plan import CopiedSource
+
+T = TypeVar("T")
+
+#: How often to log how far the copies are.
+_TELL_SECONDS = 30.0
+
+__all__ = ["ExpandProcessorsOperator"]
+
+
+class ExpandProcessorsOperator(Killable, BaseOperator):
+    """Gives a subtopology with state more processors, as ``airflow-kstreams expand processors`` does: copies
+    the state of the keys that will move, while runs go on, until the next run can take over
+    (``docs/growing.md``).
+
+    The task ends when the state that it found is copied; a run takes over in its begin, and copies what runs
+    have added since. With ``wait`` the task goes on copying until one has. A retry goes on where the last try
+    was; when the processors are there, the task finds that done. What cannot be is refused before anything
+    changes.
+
+    :param application_id: the application. (templated)
+    :param processors: how many processors it is to have in all. (templated)
+    :param subtopology: id of the subtopology; not needed where only one keeps state. (templated)
+    :param rate: changelog records per second to read; as fast as it goes unless given. (templated)
+    :param parallel: how many old processors' state to copy side by side. (templated)
+    :param wait: whether to go on until a run has taken over. Such a task must not stand before the run in its
+        own DAG: each would wait for the other.
+    :param kafka_conn_id: connection to Kafka; its user may alter and write the changelogs. (templated)
+    :param settings: application settings by their dotted names, as the runs have them. (templated)
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
+    :return: a :class:`~airflow_kstreams.hooks.results.ProcessorsResult`.
+
+    >>> from airflow.sdk import DAG
+    >>> with DAG("more_processors", schedule=None, params={"processors": 24}) as dag:
+    ...     grow = ExpandProcessorsOperator(
+    ...         task_id="grow", application_id="orders", processors="{{ params.processors }}"
+    ...     )
+    >>> print(*dag.task_ids)
+    grow
+    """
+
+    template_fields: Sequence[str] = (
+        "application_id",
+        "processors",
+        "subtopology",
+        "rate",
+        "parallel",
+        "kafka_conn_id",
+        "settings",
+    )
+    template_fields_renderers = {"settings": "json"}
+    ui_color = "#d5f0d9"
+    _told = float("-inf")
+
+    def __init__(  # noqa: PLR0913 - every parameter is an option
+        self,
+        *,
+        application_id: str,
+        processors: int | str,
+        subtopology: int | str | None = None,
+        rate: float | str | None = None,
+        parallel: int | str = 4,
+        wait: bool = False,
+        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
+        settings: Mapping[str, Any] | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application_id = application_id
+        self.processors = processors
+        self.subtopology = subtopology
+        self.rate = rate
+        self.parallel = parallel
+        self.wait = wait
+        self.kafka_conn_id = kafka_conn_id
+        self.settings = settings
+
+    def execute(self, context: Context) -> ProcessorsResult:
+        """Copy the state."""
+        from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
+
+        with airflow_outcomes():
+            work = ApplicationWork.on_live(self, context, "gives state more processors")
+            rate, subtopology = self.rate, self.subtopology
+            options = CatchUpOptions(
+                rate=None if rate is None else _number(rate, "rate", float),
+                parallel=_number(self.parallel, "parallel", int),
+                follow=self.wait,
+            )
+            with ProcessorExpansion(
+                work.cluster(),
+                work.settings,
+                subtopology=None if subtopology is None else _number(subtopology, "subtopology", int),
+                count=_number(self.processors, "processors", int),
+            ) as tool:
+                done = tool.run(options, self._progress)
+        if done.after is None:
+            self.log.info("subtopology %d has %d processors", done.sub.id, done.before)
+        else:
+            self.log.info(
+                "subtopology %d: state for %d instead of %d processors is copied; a run takes over that "
+                "finds no more than acceptable.recovery.lag records left",
+                done.sub.id,
+                done.after.count,
+                done.before,
+            )
+        return processors_result(done)
+
+    def _progress(self, found: Sequence[CopiedSource]) -> None:
+        """Log now and then how far the copies are; a task that was killed copies no more."""
+        self.refuse_when_killed("all state was copied")
+        now = time.monotonic()
+        if now < self._told + _TELL_SECONDS:
+            return
+        self._told = now
+        position, end = sum(each.position or 0 for each in found), sum(each.end for each in found)
+        self.log.info("copied up to %d of %d changelog records", position, end)
+
+
+def _number(given: object, name: str, kind: Callable[[str], T]) -> T:
+    """Return a number, or its text, as templates leave it.
+
+    :raises ConfigError: it is none.
+    """
+    try:
+        return kind(str(given))
+    except ValueError as error:
+        raise ConfigError(f"{name} is {given!r}", fix="give a number") from error
