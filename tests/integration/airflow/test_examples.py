@@ -9,13 +9,16 @@ import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from dev.airport_service import AirportService
 from dev.flight_demo import oracle
 from dev.flight_demo.data import Stretch, records
 from dev.flight_demo.publisher import TOPICS, publish
+from tests.conftest import Row
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(400)]
 
 HOURLY, REPORT = "flight_delays_hourly", "flight_delays_report"
+ARRIVALS, FLIGHTS = "flight_arrivals_hourly", "flight_arrivals"
 APPLICATION_ID = "flight-delays"
 CAPTURE, RUN, FINISH = (
     f"flight_delays.{task}" for task in ("capture_stop_offsets", "run_topology", "finish_run")
@@ -83,3 +86,33 @@ def test_results_are_right_when_increments_a_failed_run_a_report_and_a_reset_fol
     assert whole.results[FINISH]["record_span"] == sum(len(consume_all(topic)) for topic in TOPICS[:3])
     assert len(consume_all("carrier-delays")) > before
     assert differences(4) == ()
+
+
+@pytest.mark.prove  # the first dag run waits for its whole budget
+def test_flights_to_airports_that_were_down_arrive_with_a_later_dag_run(
+    kafka: str,
+    run_dag: Callable[..., Any],
+    create_topic: Callable[..., str],
+    produce: Callable[..., None],
+    consume_all: Callable[..., list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for topic in ("departures", "departures-by-carrier", "arrivals"):
+        create_topic(topic)
+    day = [each for each in records(Stretch(first_day=0, end_day=1)) if each.topic == "flights"]
+    produce(
+        "departures", [Row(key=each.key, value=each.value, timestamp_ms=each.timestamp_ms) for each in day]
+    )
+    with AirportService(delay_ms=1, down={"IAH"}) as service:
+        monkeypatch.setenv("AIRPORT_SERVICE_URL", service.url)
+        first = run_dag(ARRIVALS, {})
+        assert first.state == "success", first.results
+        waiting = len(day) - len(service.announced)
+        assert waiting
+        assert first.results[f"{FLIGHTS}.finish_run"]["state"] == f"completed_with_parked({waiting})"
+        service.set_down(())
+        second = run_dag(ARRIVALS, {})
+        assert second.state == "success", second.results
+        assert second.results[f"{FLIGHTS}.finish_run"]["state"] == "completed"
+        assert len(service.announced) == len(day)
+    assert len(consume_all("arrivals")) == len(day)

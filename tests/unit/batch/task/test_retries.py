@@ -80,11 +80,13 @@ def written(kafka: InMemoryKafka) -> list[bytes]:
     return [value or b"" for value in kafka.values("out")]
 
 
-def calling(service: Service, *, counted: bool = False, **policy: Any) -> Topology:
+def calling(service: Service, *, counted: bool = False, max_in_flight: int = 64, **policy: Any) -> Topology:
     """Return a topology that sends what the service answers, or how many answers there were of each key."""
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
     retry = RetryPolicy(**{"jitter": 0, **policy})
-    stream = builder.stream("in").map_values_async(service.ask, order="key", retry=retry, name="ask")
+    stream = builder.stream("in").map_values_async(
+        service.ask, order="key", retry=retry, name="ask", max_in_flight=max_in_flight
+    )
     if counted:
         counts = stream.group_by_key().count(store="counts").to_stream()
         stream = counts.map(lambda key, count: (key, f"{key}{count}"))
@@ -215,6 +217,17 @@ def test_a_task_without_budget_calls_once_what_is_due_when_it_gets_there(kafka: 
     due_again_at_once = calling(service, attempts=1_000, backoff_ms=0, backoff_max_ms=0)
     application(kafka, due_again_at_once, retry_run_budget_ms=0).run("run-2")
     assert sorted(service.called) == ["a1", "b1"]
+
+
+def test_a_task_without_budget_makes_as_many_calls_as_may_run_at_once(kafka: InMemoryKafka) -> None:
+    arrive(kafka, *(f"{key}1" for key in "abcde"))
+    service = Service(**{f"{key}1": 1_000 for key in "abcde"})
+    application(kafka, calling(service), retry_run_budget_ms=0).run("run-1")
+    kafka.clock.sleep(60)
+    service.called.clear()
+    two_at_once = calling(service, attempts=1_000, max_in_flight=2)
+    application(kafka, two_at_once, retry_run_budget_ms=0).run("run-2")
+    assert len({*service.called}) == len(service.called) == 2
 
 
 def test_no_more_is_fetched_when_so_much_is_parked_as_may_be(kafka: InMemoryKafka) -> None:

@@ -13,6 +13,9 @@ from airflow_kstreams.streams import (
     CallContext,
     ConfigError,
     KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
     RecordError,
     RetryPolicy,
     Topology,
@@ -115,6 +118,35 @@ def test_a_call_is_made_again_with_its_key_and_time_when_it_was_parked() -> None
         assert service.seen == [("x", "app/in-0@0/ask/0", 7)] * 2
         (found,) = driver.read_output("out")
         assert (found.key, found.timestamp_ms, found.headers) == ("a", 7, [("h", b"1")])
+
+
+class Marking(Processor):
+    """Forwards each record later, and with headers of its own."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value, timestamp_ms=100, headers=[("own", b"2")])
+
+
+def test_a_parked_record_has_what_a_processor_gave_it_and_its_letter_what_was_consumed() -> None:
+    service = Service("x", "y")
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    known: dict[str, Any] = {"key_serde": serdes.string(), "value_serde": serdes.json()}
+    retry = RetryPolicy(attempts=2, backoff_ms=1_000, jitter=0, **known)
+    marked = builder.stream("in").process(Marking)
+    marked.map_values_async(service.ask, order="key", retry=retry, name="ask").send_to("out", **known)
+    with driver_of(builder.build()) as driver:
+        driver.pipe_input("in", key="a", value="x", timestamp_ms=7, headers=[("h", b"1")])
+        driver.pipe_input("in", key="b", value="y", timestamp_ms=8, headers=[("h", b"1")])
+        driver.restart()
+        service.down.discard("x")
+        driver.advance_wall_clock(1_000)
+        (found,) = driver.read_output("out")
+        assert (found.value, found.timestamp_ms, found.headers) == ("x!", 100, [("own", b"2")])
+        (letter,) = driver.read_output("app-dead-letter")
+        assert (letter.value, letter.timestamp_ms, letter.headers[0]) == (b'"y"', 8, ("h", b"1"))
 
 
 def test_back_off_doubles_up_to_its_limit_when_calls_go_on_failing() -> None:
