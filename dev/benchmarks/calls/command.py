@@ -27,7 +27,7 @@ from dev.servers.embedded import Broker, free_port
 
 #: Characters of a printed line, so that no figure is cut where there is no terminal.
 WIDTH = 180
-_ROUNDS, _SECONDS = 3, 3.0
+_ROUNDS, _SECONDS = 3, 2.0
 _ROOT = Path(__file__).parents[3]
 
 
@@ -68,7 +68,7 @@ def _parts(options: argparse.Namespace, console: Console, bootstrap: str, folder
         console.print(line, markup=False)
 
     locked = partial(_locked, options.lock)
-    rounds = Rounds(bootstrap=bootstrap, folder=folder, say=say, seconds=options.seconds)
+    rounds = Rounds(bootstrap=bootstrap, folder=folder, say=say, seconds=options.seconds, more=options.more)
     try:
         for with_bars in () if options.memory else (True, False):
             with locked():
@@ -111,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=float, default=_SECONDS, help="that one run takes, about; others are only shown"
     )
+    parser.add_argument("--more", type=int, default=1, help="rounds at most, while others disturb")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="only cases with these words")
     parser.add_argument("--memory", action="store_true", help="only the memory of 10 M records")
     parser.add_argument("--cases", action="store_true", help="all but that")

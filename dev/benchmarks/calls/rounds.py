@@ -24,8 +24,6 @@ from dev.benchmarks.publish import create_topics
 
 #: A round is quiet when others have no more of the machine than this while a case of it runs.
 _QUIET = 0.1
-#: So many rounds more than are wanted are made, at most.
-_MORE_ROUNDS = 1
 
 
 class WrongOutputError(Exception):
@@ -39,6 +37,7 @@ class Rounds:
     :param folder: for all that systems write.
     :param say: prints a line.
     :param seconds: that one run of a case takes, about.
+    :param more: so many rounds more than are wanted are made while others disturb, at most.
     :ivar left_out: cases that could not be measured, with the reason.
     """
 
@@ -46,6 +45,7 @@ class Rounds:
     folder: Path
     say: Callable[[str], None]
     seconds: float
+    more: int = 0
     left_out: dict[Case, str] = field(default_factory=dict)
     _inputs: Inputs = field(init=False)
     _hosts: dict[str, Host] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Rounds:
 
     def _rounds(self, group: Sequence[Case], rounds: int) -> list[Mapping[Case, Round]]:
         made: list[Mapping[Case, Round]] = []
-        while len(made) < rounds + _MORE_ROUNDS and not quiet(made, rounds):
+        while len(made) < rounds + self.more and not quiet(made, rounds):
             number, this_one = len(made), dict[Case, Round]()
             for case in reversed(group) if number % 2 else group:
                 if case not in self.left_out and (measured := self._try(case, f"round {number + 1}")):
