@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dev.benchmarks import machine
-from dev.benchmarks.calls import bars, measured, picture
+from dev.benchmarks.calls import bars, measured, page, picture
 from dev.benchmarks.calls.cases import GROUPS, SYSTEMS, judged
 from dev.benchmarks.calls.measured import Results
 from dev.benchmarks.calls.memory import LOADS
@@ -58,6 +58,7 @@ def main(arguments: Sequence[str]) -> int:
                 kept = measured.merged(measured.read(), new)
                 measured.write(kept)
                 picture.draw(kept)
+                page.write(kept)
     return _show(console, new)
 
 

@@ -46,7 +46,9 @@ def _by_latency(axes: Axes, results: Results, order: Order) -> None:
             results.of(msgspec.structs.replace(case, latency_ms=latency_ms)) for latency_ms in LATENCIES_MS
         ]
         points = [(each.case.latency_ms, each.rate) for each in found if each is not None]
-        _line(axes, points, f"{SYSTEMS[case.system].title}, {SYSTEMS[case.system].guarantee}")
+        system = SYSTEMS[case.system]
+        guarantee = "no guarantee" if system.guarantee == "none" else system.guarantee
+        _line(axes, points, f"{system.title}, {guarantee}")
     axes.set(
         title=f"order {order}, uniform keys, 256 in flight",
         xlabel="milliseconds that a call sleeps",

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from airflow_kstreams.testing import TopologyTestDriver
-from dev.benchmarks.calls import bars, command, inputs, memory, picture, rounds
-from dev.benchmarks.calls.cases import CASES, KEYS, SYSTEMS, Case, Keys, Order, beside
+from dev.benchmarks.calls import bars, command, inputs, memory, page, picture, rounds
+from dev.benchmarks.calls.cases import CASES, KEYS, SYSTEMS, Case, Keys, Order, beside, judged
 from dev.benchmarks.calls.measured import Measured, Results, Round, merged, ratio
 from dev.benchmarks.calls.memory import LOADS, SETTLED_RECORDS, WAITING_MB, Curve, Load
 from dev.benchmarks.calls.task_host import Clocked, topology
@@ -282,3 +282,29 @@ def test_picture_is_drawn_of_whatever_was_measured(tmp_path: Path) -> None:
         picture.draw(few, tmp_path / name)
 
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "another.svg").read_bytes()
+
+
+def test_page_has_every_bar_and_case_between_its_marks_and_is_else_as_it_was() -> None:
+    few = results(measured(bars.threads(8), 700), measured(bars.by_key(), 950))
+    marks = "<!-- figures: dev/bench async -->\n<!-- end of figures -->\n"
+    text = page.with_figures(f"before\n{marks}after\n", few)
+
+    again = page.with_figures(text, results(measured(bars.threads(8), 760)))
+
+    assert (
+        text.count("| at least 0.9 | 0.88 | MISSED |") == text.count("| at least 0.9 | 0.95 | reached |") == 1
+    )
+    assert again.startswith("before\n<!-- figures")
+    assert again.endswith("<!-- end of figures -->\nafter\n")
+    assert "MISSED" not in again
+    assert again.count("| 760 | 0% |") == 1
+    with pytest.raises(ValueError, match="no <!-- figures"):
+        page.with_figures("before\n", few)
+
+
+def test_group_is_judged_when_a_bar_is_about_it() -> None:
+    assert judged((bars.plain(0),))
+    assert judged((bars.asyncio(1, in_flight=1),))
+    assert judged(beside("unordered", "zipf", 10))
+    assert not judged((bars.threads(64, 1),))
+    assert not judged(beside("key", "uniform", 5))
