@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 from airflow_kstreams.spark.driver.class_archive import keep_classes
 from dev.benchmarks.memory import PeakMemory
 from dev.servers import embedded
@@ -108,6 +110,11 @@ class Host:
                 stdin.flush()
             details = self._read()
         return Answer(seconds=details.pop("seconds"), peak_memory_mb=memory.megabytes, details=details)
+
+    def processor_seconds(self) -> float:
+        """Return how much processor time the process and its children have had."""
+        this = psutil.Process(self._process.pid)
+        return sum(sum(each.cpu_times()[:2]) for each in (this, *this.children(recursive=True)))
 
     def wait_until_ready(self) -> None:
         """Wait until it takes requests.

@@ -249,8 +249,7 @@ class PartitionGroup:
         queue = self._queues[partition]
         number, standing = self._under_way.get(partition) or (0, queue.facts())
         self._under_way[partition] = (number + 1, standing)
-        queue.advance(1)
-        return queue.facts()
+        return queue.take()
 
     def release(self, taken: QueueFacts) -> None:
         """Take note that the first record under way of its partition was processed."""

@@ -320,6 +320,27 @@ class RecordQueue:
         self._cursor = end
         self._settle()
 
+    def take(self) -> QueueFacts:
+        """Take note that the next record was processed, as ``advance``, and return what ``facts`` gives then:
+        what a record with calls needs, in one step.
+        """
+        cursor = self._cursor
+        end = cursor + 1
+        if self._filter is not None or end >= len(self._records):
+            self.advance(1)
+            return self.facts()
+        record, timestamp_ms = self._records[cursor], self._timestamps[cursor]
+        if timestamp_ms > self._allowed_ms:
+            self.dated_ahead += 1
+        elif timestamp_ms > self.latest_ms:
+            self.latest_ms = timestamp_ms
+        if self._run_times is not None:
+            self.time_ms = self._run_times[self._run_at]
+            self._run_at += 1
+        self.position = position = record.offset() + 1
+        self._cursor = end
+        return QueueFacts(self.partition, position, self.time_ms, self.latest_ms, record, 0, self.dated_ahead)
+
     def _settle(self) -> None:
         if self._filter is not None and self._cursor >= len(self._records):
             self.position = max(self.position, self._filter.pass_rest())

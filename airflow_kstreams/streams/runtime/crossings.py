@@ -121,7 +121,9 @@ class Crossings:
 
     def keep_place(self, call: Call, delivered: Callable[[Call], None]) -> None:
         """Leave to the next stage what takes a call once it has ended."""
-        moment = self._moment
+        moment = self.moment
+        if moment is None and self.clock is not None:
+            moment = self.clock.moment
         self.entries.append(
             Entry(self.stage + 1, self._context, delivered, (call,), moment=moment, call=call)
         )

@@ -21,9 +21,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.calls.caller import Caller
+from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup, RecordRun
 from airflow_kstreams.streams.runtime.life import Entry, Life
 from airflow_kstreams.streams.runtime.released_changes import Change, ReleasedChanges
@@ -248,40 +250,50 @@ class Lanes:
 
     def _choose(self) -> bool:
         """Begin the records that there is room for, some at a time, and say whether there were any."""
-        chosen = 0
+        chosen, room, runner = 0, self._room, self._runner
         self.hungry = False
         while chosen < _CHOSEN_AT_ONCE and self._may_choose():
             run = self._group.choose(_CHOSEN_AT_ONCE - chosen)
             if run is None:
                 self.hungry = True
                 break
-            for at in range(len(run.records)):
-                if at and not self._may_choose():
-                    break
-                self._begin(run, at)
+            partition, records, timestamps_ms, times_ms = run
+            for record, timestamp_ms, time_ms in zip(
+                records, timestamps_ms, times_ms or repeat(None), strict=False
+            ):
+                self._begin(partition, record, timestamp_ms, time_ms)
                 chosen += 1
+                if not room.left or runner.failing:
+                    break
         return chosen > 0
 
     def _may_choose(self) -> bool:
         return self._room.left and not (self._runner.failing or self._retries.full)
 
-    def _begin(self, run: RecordRun, at: int) -> None:
-        """Begin one record of those chosen."""
-        partition, records, timestamps_ms, times_ms = run
-        life = Life(self._group.take(partition), partition.topic, times_ms[at] if times_ms else -1)
+    def _begin(
+        self, partition: TopicPartition, record: Record, timestamp_ms: int, time_ms: int | None
+    ) -> None:
+        """Begin one of the records chosen, and wait for the calls that it makes in the first stage.
+
+        :param time_ms: stream time of its topic, if the task goes by it.
+        """
+        taken, topic = self._group.take(partition), partition.topic
+        life = Life(taken, topic) if time_ms is None else Life(taken, topic, time_ms)
         self._chosen += 1
         if self._points_every:
             life.point = self._point_asked or self._chosen % self._points_every == 0
             self._point_asked = self._point_asked and not life.point
-        life.timestamp_ms = timestamps_ms[at]
+        life.timestamp_ms = timestamp_ms
         self._context.replaced_headers = None
-        end = at + 1
-        self._enter(life, RecordRun(partition, records[at:end], timestamps_ms[at:end], times_ms[at:end]))
+        self._room.enter(life, record)
+        times_ms = () if time_ms is None else (time_ms,)
+        self._run(life, 0, RecordRun(partition, (record,), (timestamp_ms,), times_ms))
+        self._queues[0].append(life)
 
-    def _enter(self, life: Life, run: RecordRun | None = None) -> None:
-        """Let a life begin, and wait for the calls that it makes in the first stage."""
-        self._room.enter(life, None if run is None else run.records[0])
-        self._run(life, 0, run)
+    def _enter(self, life: Life) -> None:
+        """Let a step of the task's own begin."""
+        self._room.enter(life)
+        self._run(life, 0)
         self._queues[0].append(life)
 
     def _run(self, life: Life, stage: int, run: RecordRun | None = None) -> None:
@@ -356,12 +368,15 @@ class Lanes:
 
     def _release(self, life: Life) -> None:
         self._room.leave(life)
-        self._topology.counters.add(life.counts)
-        self._changes.add(life.changes)
+        if life.counts:
+            self._topology.counters.add(life.counts)
+        if life.changes:
+            self._changes.add(life.changes)
         if life.commit:
             self.commit_requested = True
-        for node, change in life.parked.items():
-            self.parked[node] += change
+        if life.parked:
+            for node, change in life.parked.items():
+                self.parked[node] += change
         self._ticked = self._ticked or life.again
         self._again -= life.again
         self.at_point = life.point

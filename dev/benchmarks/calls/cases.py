@@ -6,7 +6,7 @@ write each result into one partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -60,6 +60,7 @@ PARALLEL = System(
     title="Parallel Consumer",
     host="parallel-consumer",
     guarantee="at least once",
+    most_per_second=10_000,
     warmed=True,
 )
 #: Results and offsets in transactions.
@@ -68,6 +69,7 @@ PARALLEL_TRANSACTIONAL = System(
     title="Parallel Consumer, transactions",
     host="parallel-consumer",
     guarantee="exactly once",
+    most_per_second=10_000,
     warmed=True,
 )
 #: The function sends the result itself and waits for nothing, so that offsets may be committed without it.
@@ -76,6 +78,7 @@ PARALLEL_UNWAITED = System(
     title="Parallel Consumer, sends unwaited",
     host="parallel-consumer",
     guarantee="none",
+    most_per_second=20_000,
     warmed=True,
 )
 
@@ -167,6 +170,11 @@ def _side_by_side() -> Iterator[tuple[Case, ...]]:
         for drawn in keys:
             for order in orders:
                 yield beside(order, drawn, latency_ms)
+
+
+def judged(group: Sequence[Case]) -> bool:
+    """Say whether a bar is about a group; the figures of others are only shown."""
+    return any(case.latency_ms in {0, BAR_MS} or case.in_flight == 1 for case in group)
 
 
 #: In groups: what is compared is measured one after the other, round by round.

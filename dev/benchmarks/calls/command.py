@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dev.benchmarks import machine
-from dev.benchmarks.calls import bars, measured
-from dev.benchmarks.calls.cases import GROUPS, SYSTEMS
+from dev.benchmarks.calls import bars, measured, page, picture
+from dev.benchmarks.calls.cases import GROUPS, SYSTEMS, judged
 from dev.benchmarks.calls.measured import Results
 from dev.benchmarks.calls.memory import LOADS
 from dev.benchmarks.calls.memory import measure as measure_memory
@@ -23,7 +27,8 @@ from dev.servers.embedded import Broker, free_port
 
 #: Characters of a printed line, so that no figure is cut where there is no terminal.
 WIDTH = 180
-_ROUNDS, _SECONDS = 5, 5.0
+_ROUNDS, _SECONDS = 3, 2.0
+_ROOT = Path(__file__).parents[3]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,7 +37,12 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.stored:
         return _show(console, measured.read() or Results(machine="", measured="never"))
-    new = Results(machine=machine.describe(), measured=datetime.now(tz=UTC).date().isoformat())
+    new = Results(
+        machine=machine.describe(),
+        measured=datetime.now(tz=UTC).date().isoformat(),
+        revision=_revision(),
+        seconds=options.seconds,
+    )
     stored = (options.rounds, options.seconds) == (_ROUNDS, _SECONDS)
     with (
         tempfile.TemporaryDirectory(prefix="kstreams-calls-") as folder,
@@ -40,11 +50,15 @@ def main(arguments: Sequence[str]) -> int:
     ):
         for part in _parts(options, console, broker.bootstrap, Path(folder)):
             new = measured.merged(
-                new, msgspec.structs.replace(part, machine=new.machine, measured=new.measured)
+                new,
+                msgspec.structs.replace(new, cases=part.cases, memory=part.memory, left_out=part.left_out),
             )
             if stored:
                 # After each part: a run that is cut short has not measured in vain.
-                measured.write(measured.merged(measured.read(), new))
+                kept = measured.merged(measured.read(), new)
+                measured.write(kept)
+                picture.draw(kept)
+                page.write(kept)
     return _show(console, new)
 
 
@@ -54,28 +68,55 @@ def _parts(options: argparse.Namespace, console: Console, bootstrap: str, folder
     def say(line: str) -> None:
         console.print(line, markup=False)
 
-    rounds = Rounds(bootstrap=bootstrap, folder=folder, say=say, seconds=options.seconds, lock=options.lock)
+    locked = partial(_locked, options.lock)
+    rounds = Rounds(bootstrap=bootstrap, folder=folder, say=say, seconds=options.seconds, more=options.more)
     try:
-        for group in () if options.memory else GROUPS:
-            if chosen := [case for case in group if all(word in case.label for word in options.only)]:
-                cases = rounds.measure(chosen, options.rounds)
-                yield Results(machine="", measured="", cases=cases, left_out=[*rounds.left_out.values()])
+        for with_bars in () if options.memory else (True, False):
+            with locked():
+                for group in GROUPS:
+                    chosen = [case for case in group if all(word in case.label for word in options.only)]
+                    if chosen and judged(group) == with_bars:
+                        cases = rounds.measure(chosen, options.rounds if with_bars else 1)
+                        left_out = [*rounds.left_out.values()]
+                        yield Results(machine="", measured="", cases=cases, left_out=left_out)
     finally:
         rounds.close()
-    for load in LOADS if options.memory or not options.only else ():
-        curves = measure_memory(load, bootstrap, folder, say)
+    for load in LOADS if options.memory or not (options.only or options.cases) else ():
+        curves = measure_memory(load, bootstrap, folder, say, locked)
         yield Results(machine="", measured="", memory=curves, left_out=[*rounds.left_out.values()])
+
+
+@contextmanager
+def _locked(file: Path | None) -> Iterator[None]:
+    if file is None:
+        yield
+        return
+    with file.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _revision() -> str:
+    head, changed = (
+        subprocess.run(["git", *command], cwd=_ROOT, capture_output=True, text=True, check=False).stdout
+        for command in (("rev-parse", "--short=10", "HEAD"), ("status", "--porcelain", "-uno"))
+    )
+    return head.strip() + "+" * bool(changed.strip())
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="dev/bench async", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of each case; others are only shown")
+    parser.add_argument(
+        "--rounds", type=int, default=_ROUNDS, help="of each case with a bar; others are only shown"
+    )
     parser.add_argument(
         "--seconds", type=float, default=_SECONDS, help="that one run takes, about; others are only shown"
     )
+    parser.add_argument("--more", type=int, default=1, help="rounds at most, while others disturb")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="only cases with these words")
     parser.add_argument("--memory", action="store_true", help="only the memory of 10 M records")
-    parser.add_argument("--lock", type=Path, help="file to lock while a case runs: what locks it, too, waits")
+    parser.add_argument("--cases", action="store_true", help="all but that")
+    parser.add_argument("--lock", type=Path, help="file to lock meanwhile: what locks it, too, waits")
     parser.add_argument("--stored", action="store_true", help="show what is stored, measure nothing")
     return parser
 
@@ -89,7 +130,7 @@ def _show(console: Console, results: Results) -> int:
     found = bars.bars_of(results)
     for bar in found:
         console.print(str(bar), markup=False)
-    console.print(f"{results.measured}, {results.machine}", markup=False)
+    console.print(f"{results.measured}, {results.revision}, {results.machine}", markup=False)
     console.print(bars.ratios(results), markup=False)
     return 0 if all(bar.met for bar in found) else 1
 
@@ -105,6 +146,7 @@ def table_of(results: Results) -> Table:
         "in the call, ms",
         "records/s",
         "of in flight / latency",
+        "CPU, µs",
         "MB",
         "others",
     ):
@@ -114,7 +156,8 @@ def table_of(results: Results) -> Table:
         table.add_row(
             system.title, system.guarantee, case.order, case.keys, str(case.in_flight), str(case.latency_ms),
             f"{each.latency_ms:.2f}", f"{each.rate:,.0f}", f"{each.share:.2f}" if case.latency_ms else "-",
-            f"{max(made.peak_memory_mb for made in each.rounds):,.0f}", f"{each.others:.0%}",
+            f"{each.processor_us:,.0f}", f"{max(made.peak_memory_mb for made in each.rounds):,.0f}",
+            f"{each.others:.0%}",
         )  # fmt: skip
     return table
 

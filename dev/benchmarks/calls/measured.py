@@ -21,6 +21,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         the broker, if it is a peer's.
     :param latency_ms: of a call on average, as measured in it.
     :param hottest_ms: the same for calls of the most frequent key; 0 where it was not measured.
+    :param processor_seconds: that the system's processes had, from the request to the answer.
     :param peak_memory_mb: of the system's processes.
     :param others: which share of the machine's processor time programs had that are no part of the benchmark.
     """
@@ -28,6 +29,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     latency_ms: float
     hottest_ms: float
+    processor_seconds: float
     peak_memory_mb: float
     others: float
 
@@ -82,6 +84,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return median(each.latency_ms for each in self.rounds)
 
     @property
+    def processor_us(self) -> float:
+        """Microseconds of processor time of a record: the median of the rounds."""
+        return 1e6 * median(each.processor_seconds for each in self.rounds) / self.records
+
+    @property
     def others(self) -> float:
         """The highest of the rounds."""
         return max(each.others for each in self.rounds)
@@ -91,12 +98,16 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured on one machine.
 
     :param measured: on which day (UTC), the last of it.
+    :param revision: of the code, by git; with a plus if files had been changed.
+    :param seconds: that a run of a case was to take, about.
     :param memory: of a task with calls, and of one without.
     :param left_out: what could not be measured, with the reason.
     """
 
     machine: str
     measured: str
+    revision: str = ""
+    seconds: float = 0.0
     cases: Sequence[Measured] = ()
     memory: Sequence[Curve] = ()
     left_out: Sequence[str] = ()
@@ -118,8 +129,8 @@ def read(file: Path = FILE) -> Results | None:
 
 
 def merged(old: Results | None, new: Results) -> Results:
-    """Put what is new in the place of what is old; what another machine measured is not kept."""
-    if old is None or old.machine != new.machine:
+    """Put what is new in the place of what is old; what another machine or revision measured is not kept."""
+    if old is None or (old.machine, old.revision) != (new.machine, new.revision):
         return new
     cases = {each.case: each for each in (*old.cases, *new.cases)}
     memory = {(each.name, each.in_flight): each for each in (*old.memory, *new.memory)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -67,12 +68,25 @@ LOADS = (
 )
 
 
-def measure(load: Load, bootstrap: str, folder: Path, say: Callable[[str], None]) -> list[Curve]:
-    """Run a load in a plain node and with calls, each in a process of its own."""
+def measure(
+    load: Load,
+    bootstrap: str,
+    folder: Path,
+    say: Callable[[str], None],
+    locked: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> list[Curve]:
+    """Run a load in a plain node and with calls, each in a process of its own.
+
+    :param locked: is entered for each of the two.
+    """
     topic = f"bench-memory-{load.value_bytes}"
     create_topics(bootstrap, {topic: 1})
     publish(bootstrap, _messages(load, topic), count=load.records, progress=lambda _done: None)
-    return [_curve(load, topic, in_flight, bootstrap, folder, say) for in_flight in (0, IN_FLIGHT)]
+    curves = []
+    for in_flight in (0, IN_FLIGHT):
+        with locked():
+            curves.append(_curve(load, topic, in_flight, bootstrap, folder, say))
+    return curves
 
 
 def _messages(load: Load, topic: str) -> Iterator[Message]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,8 +24,6 @@ from dev.benchmarks.publish import create_topics
 
 #: A round is quiet when others have no more of the machine than this while a case of it runs.
 _QUIET = 0.1
-#: So many times as many rounds as are wanted are made, at most.
-_MOST_ROUNDS = 3
 
 
 class WrongOutputError(Exception):
@@ -41,8 +37,7 @@ class Rounds:
     :param folder: for all that systems write.
     :param say: prints a line.
     :param seconds: that one run of a case takes, about.
-    :param lock: file that is locked while something is measured, so that other programs which lock it, too,
-        do not run meanwhile; none if it is None.
+    :param more: so many rounds more than are wanted are made while others disturb, at most.
     :ivar left_out: cases that could not be measured, with the reason.
     """
 
@@ -50,7 +45,7 @@ class Rounds:
     folder: Path
     say: Callable[[str], None]
     seconds: float
-    lock: Path | None = None
+    more: int = 0
     left_out: dict[Case, str] = field(default_factory=dict)
     _inputs: Inputs = field(init=False)
     _hosts: dict[str, Host] = field(default_factory=dict)
@@ -69,15 +64,10 @@ class Rounds:
         """Measure cases that are compared with each other: in turn, and the other way round in every second
         round. While others disturb it there are more rounds, and the quietest are kept.
         """
+        for case in group:
+            self._input(case)
         self._warm_up(group)
-        made: list[Mapping[Case, Round]] = []
-        while len(made) < _MOST_ROUNDS * rounds and not quiet(made, rounds):
-            number, this_one = len(made), dict[Case, Round]()
-            for case in reversed(group) if number % 2 else group:
-                if case not in self.left_out and (measured := self._try(case, f"round {number + 1}")):
-                    this_one[case] = measured
-            made.append(this_one)
-        kept = quietest(made, rounds)
+        kept = self._rounds(group, rounds)
         return [
             Measured(
                 case=case,
@@ -88,6 +78,16 @@ class Rounds:
             for case in group
             if case not in self.left_out
         ]
+
+    def _rounds(self, group: Sequence[Case], rounds: int) -> list[Mapping[Case, Round]]:
+        made: list[Mapping[Case, Round]] = []
+        while len(made) < rounds + self.more and not quiet(made, rounds):
+            number, this_one = len(made), dict[Case, Round]()
+            for case in reversed(group) if number % 2 else group:
+                if case not in self.left_out and (measured := self._try(case, f"round {number + 1}")):
+                    this_one[case] = measured
+            made.append(this_one)
+        return quietest(made, rounds)
 
     def _warm_up(self, group: Sequence[Case]) -> None:
         for case in group:
@@ -120,15 +120,17 @@ class Rounds:
         create_topics(self.bootstrap, {f"{name}-output": 1})
         try:
             host.wait_until_ready()
-            with _locked(self.lock), _Others() as others:
+            with _Others() as others:
+                before = host.processor_seconds()
                 answer = host.run(self._request(case, source, name))
+                processor_seconds = host.processor_seconds() - before
             self._check(source, f"{name}-output")
         except HostError:
             self._hosts.pop(host.kind).close()
             raise
         finally:
             self._delete(name)
-        return _round(answer, others.share)
+        return _round(answer, processor_seconds, others.share)
 
     def _host(self, kind: str) -> Host:
         if kind not in self._hosts:
@@ -178,24 +180,15 @@ def quietest(made: Sequence[Mapping[Case, Round]], rounds: int) -> list[Mapping[
     return [made[number] for number in sorted(kept)]
 
 
-def _round(answer: Answer, others: float) -> Round:
+def _round(answer: Answer, processor_seconds: float, others: float) -> Round:
     return Round(
         seconds=round(answer.seconds, 4),
+        processor_seconds=round(processor_seconds, 2),
         latency_ms=round(answer.details["latency_ms"], 4),
         hottest_ms=round(answer.details.get("hottest_ms", 0.0), 4),
         peak_memory_mb=round(answer.peak_memory_mb, 1),
         others=round(others, 3),
     )
-
-
-@contextmanager
-def _locked(file: Path | None) -> Iterator[None]:
-    if file is None:
-        yield
-        return
-    with file.open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
 
 
 class _Others:

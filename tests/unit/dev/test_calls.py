@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from airflow_kstreams.testing import TopologyTestDriver
-from dev.benchmarks.calls import bars, command, inputs, memory, rounds
-from dev.benchmarks.calls.cases import CASES, KEYS, SYSTEMS, Case, Keys, Order, beside
+from dev.benchmarks.calls import bars, command, inputs, memory, page, picture, rounds
+from dev.benchmarks.calls.cases import CASES, KEYS, SYSTEMS, Case, Keys, Order, beside, judged
 from dev.benchmarks.calls.measured import Measured, Results, Round, merged, ratio
 from dev.benchmarks.calls.memory import LOADS, SETTLED_RECORDS, WAITING_MB, Curve, Load
 from dev.benchmarks.calls.task_host import Clocked, topology
@@ -35,6 +37,7 @@ def measured(
                 seconds=records / rate,
                 latency_ms=in_call,
                 hottest_ms=in_call,
+                processor_seconds=0.1,
                 peak_memory_mb=100.0,
                 others=0.0,
             )
@@ -70,7 +73,7 @@ def test_every_case_stands_once_and_has_a_system_and_a_host() -> None:
         (bars.by_key(), 5_000),
         (bars.by_key(1), 50_000),
         (beside("partition", "zipf", 10)[1], 500),
-        (beside("unordered", "zipf", 10)[1], 128_000),
+        (beside("unordered", "zipf", 10)[1], 50_000),
     ],
 )
 def test_case_has_as_many_records_as_it_gets_through_in_the_time(case: Case, records: int) -> None:
@@ -198,16 +201,18 @@ def test_curve_keeps_its_highest_points_and_its_last_one_when_it_is_thinned() ->
     assert min(megabytes for _, megabytes in thin) == 6.0
 
 
-def test_new_figures_take_the_place_of_old_ones_of_the_same_machine_only() -> None:
+def test_new_figures_take_the_place_of_old_ones_of_the_same_machine_and_revision_only() -> None:
     old = results(measured(bars.by_key(), 1.0), measured(bars.threads(8), 1.0))
     new = results(measured(bars.by_key(), 2.0))
     elsewhere = Results(machine="another", measured="d", cases=new.cases)
+    later = msgspec.structs.replace(old, revision="later", cases=new.cases)
 
     assert [(each.case, each.rate) for each in merged(old, new).cases] == [
         (bars.threads(8), 1.0),
         (bars.by_key(), 2.0),
     ]
     assert merged(old, elsewhere) == elsewhere
+    assert merged(old, later) == later
     assert merged(None, new) == new
 
 
@@ -239,7 +244,9 @@ def made(*others: float) -> dict[Case, Round]:
     """Return a round, of as many cases as there are shares of others."""
     cases = CASES[: len(others)]
     return {
-        case: Round(seconds=1, latency_ms=10, hottest_ms=10, peak_memory_mb=1, others=share)
+        case: Round(
+            seconds=1, latency_ms=10, hottest_ms=10, processor_seconds=1, peak_memory_mb=1, others=share
+        )
         for case, share in zip(cases, others, strict=True)
     }
 
@@ -266,3 +273,38 @@ def test_table_has_a_line_for_each_case_and_no_cut_figures(keys: Keys) -> None:
     printed = console.export_text()
     assert printed.count("12,346") == len(chosen)
     assert "…" not in printed
+
+
+def test_picture_is_drawn_of_whatever_was_measured(tmp_path: Path) -> None:
+    few = results(measured(bars.threads(8), 700), measured(bars.by_key(), 950))
+
+    for name in ("one.svg", "another.svg"):
+        picture.draw(few, tmp_path / name)
+
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "another.svg").read_bytes()
+
+
+def test_page_has_every_bar_and_case_between_its_marks_and_is_else_as_it_was() -> None:
+    few = results(measured(bars.threads(8), 700), measured(bars.by_key(), 950))
+    marks = "<!-- figures: dev/bench async -->\n<!-- end of figures -->\n"
+    text = page.with_figures(f"before\n{marks}after\n", few)
+
+    again = page.with_figures(text, results(measured(bars.threads(8), 760)))
+
+    assert (
+        text.count("| at least 0.9 | 0.88 | MISSED |") == text.count("| at least 0.9 | 0.95 | reached |") == 1
+    )
+    assert again.startswith("before\n<!-- figures")
+    assert again.endswith("<!-- end of figures -->\nafter\n")
+    assert "MISSED" not in again
+    assert again.count("| 760 | 0% |") == 1
+    with pytest.raises(ValueError, match="no <!-- figures"):
+        page.with_figures("before\n", few)
+
+
+def test_group_is_judged_when_a_bar_is_about_it() -> None:
+    assert judged((bars.plain(0),))
+    assert judged((bars.asyncio(1, in_flight=1),))
+    assert judged(beside("unordered", "zipf", 10))
+    assert not judged((bars.threads(64, 1),))
+    assert not judged(beside("key", "uniform", 5))

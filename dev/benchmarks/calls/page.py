@@ -1,0 +1,55 @@
+"""The figures of calls side by side, as the part of a page that is rendered from the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dev.benchmarks.calls.bars import bars_of
+from dev.benchmarks.calls.cases import SYSTEMS
+from dev.benchmarks.calls.measured import Results
+
+PAGE = Path(__file__).parents[3] / "docs" / "internals" / "async.md"
+_BEGIN, _END = "<!-- figures: dev/bench async -->\n", "<!-- end of figures -->\n"
+
+
+def with_figures(page: str, results: Results) -> str:
+    """Return a page with the figures between its marks.
+
+    :raises ValueError: it has no marks.
+    """
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {_BEGIN.strip()} with its end")
+    return "".join((before, _BEGIN, "\n".join(_lines(results)), "\n", _END, after))
+
+
+def write(results: Results, page: Path = PAGE) -> None:
+    """Put the figures into the page."""
+    page.write_text(with_figures(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+
+
+def _lines(results: Results) -> Iterator[str]:
+    yield (
+        f"Measured on {results.measured} at `{results.revision}`, runs of about {results.seconds:g} s each, "
+        f"on {results.machine}. The figures are in [calls.json](../calls.json)."
+    )
+    yield ""
+    yield "| bar | limit | figure | |"
+    yield "| --- | ---: | ---: | --- |"
+    for bar in bars_of(results):
+        limit = f"at {'most' if bar.at_most else 'least'} {bar.limit:g}"
+        yield f"| {bar.text} | {limit} | {bar.figure:.2f} | {'reached' if bar.met else 'MISSED'} |"
+    yield ""
+    yield "| system | guarantee | order | keys | in flight | sleep, ms | in it, ms | records/s | others |"
+    yield "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    for each in results.cases:
+        case, system = each.case, SYSTEMS[each.case.system]
+        yield (
+            f"| {system.title} | {system.guarantee} | {case.order} | {case.keys} | {case.in_flight} "
+            f"| {case.latency_ms} | {each.latency_ms:.2f} | {each.rate:,.0f} | {each.others:.0%} |"
+        )
+    for left_out in results.left_out:
+        yield ""
+        yield f"Left out: {left_out}"
