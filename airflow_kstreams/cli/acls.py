@@ -36,6 +36,7 @@ class Purpose(StrEnum):
     RESET = "reset"
     REPLAY = "replay"
     EXPAND = "expand"
+    EXPAND_PROCESSORS = "expand-processors"
     DOCTOR = "doctor"
     WATCH = "watch"
 
@@ -91,6 +92,7 @@ def permissions(
         Purpose.RESET: lambda: of.reset_permissions(plan),
         Purpose.REPLAY: lambda: of.replay_permissions(plan, settings),
         Purpose.EXPAND: lambda: of.expand_permissions(plan),
+        Purpose.EXPAND_PROCESSORS: lambda: of.expand_processors_permissions(plan),
         Purpose.DOCTOR: lambda: of.doctor_permissions(),
         Purpose.WATCH: lambda: of.watch_permissions(plan),
     }

@@ -10,13 +10,13 @@ from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.moving.expansion import (
     Expansion,
-    catch_up_group,
     live,
     positions_of,
     sources_of,
     under_way,
 )
 from airflow_kstreams.batch.moving.state_copy import CopyWork
+from airflow_kstreams.batch.protocol.catch_up import catch_up_group
 from airflow_kstreams.batch.run.groundwork import without_ruled_out
 from airflow_kstreams.batch.run.more_processors import expanded, read_by, refuse_unfit
 from airflow_kstreams.batch.run.session import CoordinatorSession

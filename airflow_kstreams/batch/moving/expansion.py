@@ -80,16 +80,6 @@ def sources_of(after: Processors, before: int) -> dict[int, list[int]]:
     return found
 
 
-def catch_up_group(application_id: str) -> str:
-    """Return the consumer group whose offsets say how far state is copied."""
-    return f"{application_id}-catchup"
-
-
-def catch_up_id(application_id: str, subtopology: int, source: int) -> str:
-    """Return the transactional id under which the state of one source is copied."""
-    return f"{catch_up_group(application_id)}-{subtopology}_{source}"
-
-
 def positions_of(sub: SubtopologyPlan, sources: Iterable[int]) -> list[TopicPartition]:
     """Return the partitions of which the catch-up has committed offsets."""
     changelogs = sorted(sub.changelogs.values())

@@ -27,13 +27,12 @@ import msgspec
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.moving.expansion import (
     Expansion,
-    catch_up_group,
-    catch_up_id,
     live,
     positions_of,
     sources_of,
 )
 from airflow_kstreams.batch.moving.homes import placing_hash
+from airflow_kstreams.batch.protocol.catch_up import catch_up_group, catch_up_id
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.streams.bounded_read import BoundedRead, Records
@@ -128,7 +127,8 @@ class StateCopy:
 
         :return: the expansions that count, by changelog partition; a changelog of which nothing is copied
             yet, or not in this expansion, is absent.
-        :raises KafkaClientError: the broker did not answer.
+        :raises KafkaClientError: the broker did not answer, or does not let this user see how long deletions
+            are kept.
         """
         topics = [tp.topic for tp in self._partitions]
         await_leaders(self._admin, topics)
@@ -139,8 +139,10 @@ class StateCopy:
             max_message_bytes=max_message_bytes(self._admin, topics),
         )
         self._writer.init_transactions()
-        configs = self._admin.topic_configs(topics).found
-        self._retention_ms = {topic: int(found[_DELETE_RETENTION]) for topic, found in configs.items()}
+        configs = self._admin.topic_configs(topics)
+        for refused in configs.refused.values():
+            raise refused
+        self._retention_ms = {topic: int(found[_DELETE_RETENTION]) for topic, found in configs.found.items()}
         committed = self._committed()
         self._told = {
             tp: told

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from airflow_kstreams.batch.protocol.catch_up import catch_up_group
 from airflow_kstreams.batch.protocol.replay_records import replay_owner
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.streams.errors import AccessDeniedError
@@ -54,6 +55,16 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     group = Permission(
         operation=Operation.READ, resource=Resource.GROUP, name=app, reason="committed offsets"
     )
+    if plan.changelogs:
+        found.append(
+            Permission(
+                operation=Operation.READ,
+                resource=Resource.GROUP,
+                name=catch_up_group(app),
+                reason="how far state is copied for more processors",
+                without="runs go on with the processors that there are",
+            )
+        )
     return _distinct([*found, group, transactional_permission(app)])
 
 
@@ -114,6 +125,43 @@ def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
             reason="committed offsets",
         ),
         *(_topic(topic, "given more partitions; others need Describe", Operation.ALTER) for topic in growing),
+    )
+
+
+def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    """Return what copying the state of new processors needs; its user need not be that of the runs.
+
+    To give that up needs what runs need, too: no begin may take over meanwhile.
+    """
+    own = ProtocolTopics(plan.application_id)
+    group = catch_up_group(plan.application_id)
+    changelogs = {
+        Operation.READ: "state that is copied",
+        Operation.WRITE: "its copies",
+        Operation.ALTER: "given a partition for each new processor",
+        Operation.DESCRIBE_CONFIGS: "how long deletions are there to be copied",
+    }
+    return (
+        _topic(own.ledger, "processors that there are", Operation.READ),
+        _topic(own.metadata, "topology of the last run", Operation.READ),
+        *(_topic(topic, "committed offsets", Operation.DESCRIBE) for topic in sorted(plan.sources)),
+        *(_topic(topic, why, each) for topic in sorted(plan.changelogs) for each, why in changelogs.items()),
+        Permission(
+            operation=Operation.DESCRIBE,
+            resource=Resource.GROUP,
+            name=plan.application_id,
+            reason="committed offsets",
+        ),
+        Permission(
+            operation=Operation.READ, resource=Resource.GROUP, name=group, reason="how far state is copied"
+        ),
+        Permission(
+            operation=Operation.WRITE,
+            resource=Resource.TRANSACTIONAL_ID,
+            name=f"{group}-",
+            prefixed=True,
+            reason="transactions of the copies",
+        ),
     )
 
 

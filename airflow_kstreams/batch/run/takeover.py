@@ -31,13 +31,13 @@ import tenacity
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.moving.expansion import (
     Expansion,
-    catch_up_group,
     first_sources,
     live,
     positions_of,
     under_way,
 )
 from airflow_kstreams.batch.moving.state_copy import CopyWork, StateCopy
+from airflow_kstreams.batch.protocol.catch_up import catch_up_group
 from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.growth import recorded_in_use, with_processors
 from airflow_kstreams.batch.run.more_processors import add_partitions, expanded, read_by, refuse_unfit
@@ -95,18 +95,16 @@ def take_over(
         if before is None or not entry.grown or min(entry.partitions.values()) <= len(entry.by_group):
             continue
         try:
-            copied = _copied_so_far(session, positions_of(sub, first_sources(entry)))
+            expansion, late = _offered(session, plan, sub, entry, before, committed)
         except AccessDeniedError as error:
-            # Who runs the application need not be who expands it; until then there is nothing to see.
+            # Who runs the application need not be who expands it; until then it goes on as it is.
             warnings.append(
                 f"whether subtopology {sub.id} is to have more processors is unknown: {error.cause}"
             )
             continue
-        expansion = under_way(copied, entry)
         if expansion is None:
             continue
-        candidate = _Candidate(session=session, plan=plan, sub=sub, entry=entry, expansion=expansion)
-        if late := candidate.not_yet(before, committed) or candidate.copy_rest():
+        if late:
             warnings.append(
                 f"subtopology {sub.id} goes on with {expansion.before} processors, not "
                 f"{expansion.after.count} yet: {late}"
@@ -126,6 +124,25 @@ def take_over(
         )
     topics = dataclasses.replace(topics, grouped=grouped)
     return Takeovers(topics=topics, expansions=taken, warnings=tuple(warnings))
+
+
+def _offered(
+    session: CoordinatorSession,
+    plan: TopologyPlan,
+    sub: SubtopologyPlan,
+    entry: GroupedPartitions,
+    before: GroupedPartitions,
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> tuple[Expansion | None, str]:
+    """Return the expansion that is under way, copied to its end; or why that cannot be yet.
+
+    :raises AccessDeniedError: this user may not see how far it is, or not copy.
+    """
+    expansion = under_way(_copied_so_far(session, positions_of(sub, first_sources(entry))), entry)
+    if expansion is None:
+        return None, ""
+    candidate = _Candidate(session=session, plan=plan, sub=sub, entry=entry, expansion=expansion)
+    return expansion, candidate.not_yet(before, committed) or candidate.copy_rest()
 
 
 def _copied_so_far(

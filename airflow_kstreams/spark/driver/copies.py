@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from airflow_kstreams.batch.expand.copying import Ended
-from airflow_kstreams.batch.moving.expansion import catch_up_group
 from airflow_kstreams.batch.moving.state_copy import CopyWork
+from airflow_kstreams.batch.protocol.catch_up import catch_up_group
 from airflow_kstreams.kafka.code_settings import AllowedSettings
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.spark.driver.hosts import SparkHosts

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.cimpl import NewPartitions
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.expand.partitions import PartitionExpansion
+from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
@@ -18,19 +20,25 @@ from airflow_kstreams.batch.protocol.permissions import (
     continuous_permissions,
     doctor_permissions,
     expand_permissions,
+    expand_processors_permissions,
     replay_permissions,
     run_permissions,
     watch_permissions,
 )
 from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams import KStreamBuilder, Topology, partition_of_key, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.permissions import Operation, Permission
+from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from dev.servers.secured import SecuredBroker
+from tests.conftest import Row
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 Allow = Callable[[Iterable[Permission]], None]
 
@@ -165,6 +173,74 @@ def test_growing_a_topic_needs_exactly_its_list(
     grow()
     with PartitionExpansion(cluster, settings, topic=topic, count=3) as tool:
         assert tool.plan().done
+
+
+def kept_by_key(app: str) -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    counted = builder.stream(f"in-{app}").group_by_key().count(store="counts").to_stream()
+    counted.send_to(f"out-{app}", value_serde=serdes.int64())
+    return builder.build()
+
+
+@pytest.fixture
+def grown(
+    kafka: str,
+    application_id: str,
+    create_topic: Callable[..., str],
+    kafka_admin: AdminClient,
+    produce: Callable[..., None],
+) -> Application:
+    """By the super user: an application whose input has two partitions, of one at first, all of them read."""
+    source = create_topic(f"in-{application_id}", 1)
+    create_topic(f"out-{application_id}", 1)
+    application = Application(
+        bootstrap=kafka, application_id=application_id, topology=kept_by_key(application_id)
+    )
+    produce(source, [("a", "1"), ("b", "1")])
+    application.run("run-1")
+    for future in kafka_admin.create_partitions([NewPartitions(source, 2)]).values():
+        future.result()
+    produce(source, [Row(key="a", value="2", partition=partition_of_key(b"a", 1, 2))])
+    application.run("run-2")
+    application.run("run-3")
+    return application
+
+
+def copy(cluster: ClusterPort, settings: ApplicationSettings) -> None:
+    with ProcessorExpansion(cluster, settings, subtopology=None, count=2) as tool:
+        tool.run(CatchUpOptions(follow=False))
+
+
+def test_copying_state_for_more_processors_needs_exactly_its_list(
+    grown: Application, cluster: KafkaCluster, application_id: str, allow: Allow
+) -> None:
+    listed = expand_processors_permissions(grown.topology.plan(application_id))
+    for each in listed:
+        with pytest.raises(AccessDeniedError) as refused:
+            copy(cluster, grown.checked)
+        missing = refused.value.permission
+        assert any(one.covers(missing.operation, missing.resource, missing.name) for one in listed), missing
+        allow([each])
+    copy(cluster, grown.checked)
+
+
+def test_runs_take_over_once_their_user_may_see_what_is_copied_and_go_on_before(
+    grown: Application, secured_broker: SecuredBroker, application_id: str, allow: Allow
+) -> None:
+    copy(grown.cluster, grown.checked)
+    carols = Application(
+        bootstrap=secured_broker.scram_bootstrap,
+        client=secured_broker.scram_config("carol"),
+        application_id=application_id,
+        topology=grown.topology,
+    )
+    listed = run_permissions(grown.topology.plan(application_id), carols.checked)
+    (optional,) = [each for each in listed if each.resource is Resource.GROUP and each.without]
+    allow(each for each in listed if each != optional)
+    warned = carols.run("run-4").warnings
+    assert any("more processors is unknown" in line and str(optional.name) in line for line in warned), warned
+    allow([optional])
+    assert carols.begin("run-5").plan.tasks == {"0": 2}
 
 
 def test_replay_of_dead_letters_needs_exactly_its_list(

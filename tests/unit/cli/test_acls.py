@@ -57,6 +57,7 @@ RUN = {
     ),
     *(("DescribeConfigs", "topic", name) for name in ("words", "checked-words", "letter-counts")),
     ("Read", "group", "letters"),
+    ("Read", "group", "letters-catchup"),
     ("Write", "transactional-id", "letters-*"),
 }
 
@@ -113,6 +114,18 @@ def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> No
         ("Describe", "group", "letters"),
         ("Alter", "topic", "words"),
         ("Alter", "topic", "checked-words"),
+    }
+    assert rows(acls(application, "--for", "expand-processors")) == {
+        ("Read", "topic", "letters-metadata"),
+        ("Read", "topic", "letters-runs"),
+        *(("Describe", "topic", name) for name in ("words", "checked-words", "letters-letters-repartition")),
+        *(
+            (each, "topic", "letters-counts-changelog")
+            for each in ("Read", "Write", "Alter", "DescribeConfigs")
+        ),
+        ("Describe", "group", "letters"),
+        ("Read", "group", "letters-catchup"),
+        ("Write", "transactional-id", "letters-catchup-*"),
     }
     assert rows(acls(application, "--for", "continuous")) == {("Delete", "topic", "letters-metadata")}
     assert ("DescribeConfigs", "cluster") in {row[:2] for row in rows(acls(application, "--for", "doctor"))}
