@@ -20,7 +20,7 @@ from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.calling_scene import CallingScene, kill
 
-pytestmark = pytest.mark.prove
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(400)]
 
 APPLICATION = Path(__file__).parents[1] / "applications" / "counted_answers.py"
 RECORDS = 220
@@ -31,6 +31,8 @@ AWAY = (
     {"key-2", "key-3", "key-4"},
     set[str](),
 )
+#: What dies in each run, one after the other.
+KILLED = (("worker", "driver"), ("driver",), ("worker",))
 WaitUntil = Callable[..., Any]
 
 
@@ -122,19 +124,21 @@ def test_runs_leave_what_undisturbed_calls_leave_when_the_service_is_away_and_pr
     calling = prepared(calling, storage=storage)
     scene, service = calling.scene, calling.service
     settings = {**SETTINGS, "state_dir": str(scene.folder / "state")}
-    for number, away in enumerate(AWAY):
+    for number, (away, killed) in enumerate(zip(AWAY, KILLED, strict=True)):
         service.away = partial(is_away, away)
         scene.publish(number * RECORDS, (number + 1) * RECORDS)
         run_id = f"run-{number + 1}"
-        service.hold_after(len(service.charges) + RECORDS // 4)
         driver = scene.start(run_id, **settings)
-        kill(calling.in_the_middle(driver, wait_until, calls=2))
-        service.hold_after(len(service.charges) + RECORDS // 8)
-        calling.in_the_middle(driver, wait_until, calls=2)
-        driver.kill()
+        for who in killed:
+            service.hold_after(len(service.charges) + RECORDS // 6)
+            worker = calling.in_the_middle(driver, wait_until, calls=2)
+            if who == "worker":
+                kill(worker)
+            else:
+                driver.kill()
+                driver = scene.start(run_id, **settings)
         service.let_go()
-        again = scene.start(run_id, **settings)
-        assert again.wait() == 0, again.output()[-6000:]
+        assert driver.wait() == 0, driver.output()[-6000:]
         check_so_far(calling, away)
     check_in_the_end(calling)
 
