@@ -50,6 +50,9 @@ def _lines(results: Results) -> Iterator[str]:
             f"| {system.title} | {system.guarantee} | {case.order} | {case.keys} | {case.in_flight} "
             f"| {case.latency_ms} | {each.latency_ms:.2f} | {each.rate:,.0f} | {each.others:.0%} |"
         )
+    if not results.memory:
+        yield ""
+        yield "Memory was not measured at this revision: `dev/bench async --memory`."
     for left_out in results.left_out:
         yield ""
         yield f"Left out: {left_out}"

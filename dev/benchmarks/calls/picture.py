@@ -33,6 +33,7 @@ def draw(results: Results, file: Path = PICTURE) -> None:
     _by_threads(by_threads, results)
     _memory(memory, results)
     for axes in grid.flat:
+        axes.set_visible(bool(axes.lines))
         if axes.lines:
             axes.legend(fontsize=8)
         axes.grid(visible=True, alpha=0.3)

@@ -13,7 +13,7 @@ from rich.console import Console
 from airflow_kstreams.testing import TopologyTestDriver
 from dev.benchmarks.calls import bars, command, inputs, memory, page, picture, rounds
 from dev.benchmarks.calls.cases import CASES, KEYS, SYSTEMS, Case, Keys, Order, beside, judged
-from dev.benchmarks.calls.measured import Measured, Results, Round, merged, ratio
+from dev.benchmarks.calls.measured import FILE, Measured, Results, Round, merged, ratio, read
 from dev.benchmarks.calls.memory import LOADS, SETTLED_RECORDS, WAITING_MB, Curve, Load
 from dev.benchmarks.calls.task_host import Clocked, topology
 from dev.benchmarks.hosts import HOSTS
@@ -308,3 +308,30 @@ def test_group_is_judged_when_a_bar_is_about_it() -> None:
     assert judged(beside("unordered", "zipf", 10))
     assert not judged((bars.threads(64, 1),))
     assert not judged(beside("key", "uniform", 5))
+
+
+# == what is stored
+
+#: Bars that the stored figures miss, as the page says; whoever stores better ones takes them out.
+_MISSED = {"Parallel Consumer UNORDERED zipf"}
+
+
+def test_stored_figures_have_every_case_and_miss_no_bar_but_those_named() -> None:
+    stored = read()
+    assert stored is not None, f"{FILE} is missing: dev/bench async"
+
+    assert [each.case for each in stored.cases] == list(CASES)
+    assert len(stored.revision) >= 7
+    assert not stored.revision.endswith("+")
+    assert {bar.short for bar in bars.bars_of(stored) if not bar.met} == _MISSED
+
+
+def test_stored_picture_and_page_are_those_of_the_stored_figures(tmp_path: Path) -> None:
+    stored = read()
+    assert stored is not None
+
+    picture.draw(stored, tmp_path / "calls.svg")
+
+    assert (tmp_path / "calls.svg").read_bytes() == picture.PICTURE.read_bytes()
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.with_figures(text, stored) == text
