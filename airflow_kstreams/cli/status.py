@@ -13,6 +13,7 @@ from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigF
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
+    from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
     from airflow_kstreams.batch.inspect.status import RunStatus
     from airflow_kstreams.batch.ledger.run_summary import RunSummary
     from airflow_kstreams.batch.protocol.task_report import TaskReport
@@ -133,6 +134,30 @@ def _growth(found: RunStatus) -> Iterator[Table]:
             numbers=1,
             more=max(0, len(waiting) - _TASKS),
         )
+    for plan in found.expansions or ():
+        yield _more_processors(found, plan)
+
+
+def _more_processors(found: RunStatus, plan: ProcessorPlan) -> Table:
+    """Return how far the new processors of a subtopology are."""
+    from time import time
+
+    from airflow_kstreams.batch.report.expansion import expansion_rows
+    from airflow_kstreams.explore.tables import Table
+
+    rows = list(expansion_rows(plan, found.waiting, round(time() * 1000)))
+    since = [run for run in found.runs if plan.begun_ms and run.begun_ms >= plan.begun_ms]
+    return Table(
+        title=f"Processors on their way: {plan.before} -> {plan.before + len(rows)} of subtopology "
+        f"{plan.sub.id}, {_count_text(len(since))} finished meanwhile",
+        columns=("task", "state of", "copied (T2 of T1)", "records/s", "left", "waits for"),
+        rows=rows[:_TASKS],
+        more=max(0, len(rows) - _TASKS),
+    )
+
+
+def _count_text(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
 
 
 def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
@@ -145,6 +170,8 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
     state = "continuous" if found.continuous is not None else found.state.value
     if found.parked and found.continuous is None and found.state is RunState.FINISHED:
         state = completed(parked_total(found.parked))
+    if found.expansions is None:
+        yield "more processors", "unknown: this user may not describe their group or the changelogs"
     yield "state", state if run is None else f"{state}, run {run.run_id}, generation {run.generation}"
     if found.slice is not None:
         yield "begun", _time(found.slice.plan.begun_ms)

@@ -38,6 +38,8 @@ class CopiedSource:
     :param copied: entries that were written for the new processors, deletions among them.
     :param copied_bytes: their size.
     :param stepped_ms: when its last step was made, epoch milliseconds; 0 before the first.
+    :param begun_ms: when it began, epoch milliseconds; 0 if that is not known.
+    :param rate: changelog records per second that were read when it last was; 0 if that is not known.
     """
 
     changelog: TopicPartition
@@ -47,6 +49,8 @@ class CopiedSource:
     copied: int = 0
     copied_bytes: int = 0
     stepped_ms: int = 0
+    begun_ms: int = 0
+    rate: float = 0.0
 
     @property
     def lag(self) -> int:
@@ -77,6 +81,11 @@ class ProcessorPlan:
     def before(self) -> int:
         """How many processors there are."""
         return len(self.entry.by_group)
+
+    @property
+    def begun_ms(self) -> int:
+        """When the first copy began, epoch milliseconds; 0 if none has, or that is not known."""
+        return min((each.begun_ms for each in self.sources if each.begun_ms), default=0)
 
     @property
     def works(self) -> list[CopyWork]:
@@ -188,6 +197,8 @@ def _sources(
                 copied=0 if told is None else told.copied,
                 copied_bytes=0 if told is None else told.copied_bytes,
                 stepped_ms=0 if told is None else told.stepped_ms,
+                begun_ms=0 if told is None else told.begun_ms,
+                rate=0.0 if told is None else told.rate,
             )
         )
     return found

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.lease import Lease
-from airflow_kstreams.batch.ledger.ledger import read_ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.reset_record import ResetRecord
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata_with_content
@@ -23,7 +24,10 @@ from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.run.finish import task_metadata
 from airflow_kstreams.batch.run.parked import parked_left, parking_partitions
 from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions
+from airflow_kstreams.streams.errors import AccessDeniedError
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -32,6 +36,7 @@ from airflow_kstreams.streams.ports import (
     Record,
     TopicPartition,
 )
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 _LAST_RUNS = 10
 
@@ -56,6 +61,7 @@ class RunStatus:
     :param parked: what the tasks have parked as of their last commits, so far as none is open.
     :param grouped: partition groups that state depends on, by subtopology id, as the last begin found them.
     :param counts: partition count of the topics in question that exist.
+    :param expansions: processors that are on their way; None if this user may not see them.
     """
 
     application_id: str
@@ -74,6 +80,7 @@ class RunStatus:
     parked: Parked = field(default_factory=dict)
     grouped: Mapping[int, GroupedPartitions] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    expansions: tuple[ProcessorPlan, ...] | None = ()
 
     @property
     def waiting(self) -> list[WaitingPartition]:
@@ -141,6 +148,7 @@ def read_status(
             positions |= {tp: offset.offset for tp, offset in committed.items()}
         counts, ends = _counts_and_ends(admin, positions)
         recorded = {} if ledger.assignment is None else ledger.assignment.subtopologies
+        more = () if last is None else _expansions(cluster, last.plan.topology, ledger, clock)
     return RunStatus(
         application_id=application_id,
         state=folded.state,
@@ -158,7 +166,21 @@ def read_status(
         parked=parked,
         grouped={int(sub): entry for sub, entry in recorded.items() if entry.changelogs},
         counts=counts,
+        expansions=more,
     )
+
+
+def _expansions(
+    cluster: ClusterPort, plan: TopologyPlan, ledger: Ledger, clock: Clock
+) -> tuple[ProcessorPlan, ...] | None:
+    """Return the processors that are on their way, None where this user may not see them."""
+    session = CoordinatorSession(cluster, ApplicationSettings.parse(plan.application_id, {}), clock=clock)
+    try:
+        return tuple(expansions(session, plan, ledger))
+    except AccessDeniedError:
+        return None
+    finally:
+        session.close()
 
 
 def _counts_and_ends(

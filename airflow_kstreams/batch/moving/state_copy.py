@@ -111,6 +111,7 @@ class StateCopy:
         #: The processors that there were before any was added, and which of them had the source's keys.
         self._first = work.after.fewer(work.after.history[0])
         self._first_of_source = work.after.source_of(work.source, self._first.count)
+        self._rate = 0.0
         self.positions: dict[TopicPartition, int] = {}
 
     def __enter__(self) -> Self:
@@ -179,6 +180,7 @@ class StateCopy:
                 after=self._work.after,
                 topic_id=self._work.entry.changelogs[tp.topic],
                 stepped_ms=now_ms,
+                begun_ms=self._told[tp].begun_ms if tp in self._told else now_ms,
             )
         if partitions:
             self._commit({}, dict(self.positions))
@@ -195,11 +197,16 @@ class StateCopy:
         reader = self._group_reader()
         spans = {tp: (self.positions[tp], ends[tp]) for tp in self._told}
         read = BoundedRead(reader, spans, clock=self._clock, max_records=most)
+        since_ms, total = self._clock.now_ms(), 0
         for fetched in read:
             moved = dict(read.positions)
             if fetched or any(moved[tp] > self.positions[tp] for tp in moved):
+                records = sum(map(len, fetched.values()))
+                total += records
+                took_ms = self._clock.now_ms() - since_ms
+                self._rate = 1_000 * total / took_ms if took_ms > 0 else 0.0
                 self._commit(fetched, {**self.positions, **moved})
-                yield sum(map(len, fetched.values()))
+                yield records
 
     def touch(self) -> None:
         """Say that the copy is as it should be, before its last step is too old to go on from."""
@@ -232,6 +239,7 @@ class StateCopy:
                     stepped_ms=now_ms,
                     copied=before.copied + copied,
                     copied_bytes=before.copied_bytes + size,
+                    rate=self._rate or before.rate,
                 )
             offsets = {tp: CommittedOffset(positions[tp], found.encode()) for tp, found in told.items()}
             writer.send_offsets(offsets, self._group_reader())

@@ -80,6 +80,19 @@ def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         Permission(
             operation=Operation.DESCRIBE, resource=Resource.GROUP, name=app, reason="committed offsets"
         ),
+        *(_more_processors(Resource.TOPIC, topic) for topic in sorted(plan.changelogs)),
+        *([_more_processors(Resource.GROUP, catch_up_group(app))] if plan.changelogs else []),
+    )
+
+
+def _more_processors(resource: Resource, name: str) -> Permission:
+    """Return what a look at processors needs that are on their way."""
+    return Permission(
+        operation=Operation.DESCRIBE,
+        resource=resource,
+        name=name,
+        reason="how far state is copied for more processors",
+        without="status does not show which are on their way",
     )
 
 

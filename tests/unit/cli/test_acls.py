@@ -93,6 +93,8 @@ def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> No
         ("Describe", "topic", "checked-words"),
         ("Describe", "topic", "letters-letters-repartition"),
         ("Describe", "group", "letters"),
+        ("Describe", "topic", "letters-counts-changelog"),
+        ("Describe", "group", "letters-catchup"),
     }
     assert rows(acls(application, "--for", "replay")) == {
         ("Read", "topic", "letters-dead-letter"),

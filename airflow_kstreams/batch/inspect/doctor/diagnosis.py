@@ -22,6 +22,7 @@ CHECKS = (
     "topic_checks",
     "key_checks",
     "waiting_checks",
+    "expansion_checks",
     "run_checks",
 )
 

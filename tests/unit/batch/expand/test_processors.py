@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from unittest import mock
 
 import pytest
 
+from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.expand.abort import ExpansionAbort
+from airflow_kstreams.batch.expand.copying import copy_source
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.run import takeover
+from airflow_kstreams.batch.run.more_processors import add_partitions
 from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key
@@ -30,6 +34,24 @@ def catch_up(kafka: InMemoryKafka, app: Application, count: int) -> ProcessorPla
 
 def expand(scene: Scene, count: int) -> ProcessorPlan:
     return catch_up(scene.kafka, scene.app, count)
+
+
+def begin_to_copy(scene: Scene, count: int, *, records: int, sources: int = 1) -> None:
+    """Copy so many records of each of some sources, as a command does that is ended."""
+    with ProcessorExpansion(scene.kafka, scene.app.checked, subtopology=None, count=count) as tool:
+        plan = tool.plan()
+    assert plan.after is not None
+    with closing(scene.kafka.admin()) as admin:
+        add_partitions(admin, plan.sub, count)
+    for work in plan.works[:sources]:
+        copy_source(
+            scene.kafka,
+            scene.app.checked,
+            work,
+            rate=records,
+            clock=SystemClock(),
+            goes_on=lambda: False,
+        )
 
 
 def abort(scene: Scene) -> list[ProcessorPlan]:
