@@ -42,7 +42,7 @@ def each_record_takes_effect_once(history: History, expected: Expectations) -> N
 
 def calls_of_a_key_are_in_order(history: History, expected: Expectations) -> None:
     """With order ``key``, each attempt calls the records of a key one after the other, in their order; and so
-    effects come in that order, over all attempts.
+    first calls and effects come in that order, over all attempts.
     """
     if expected.service is None:
         return
@@ -68,6 +68,7 @@ def records_are_given_up_after_their_last_call(history: History, expected: Expec
 
 def _check_begins(node: CallingNode, history: History, expected: Expectations) -> None:
     running: dict[tuple[int, str], int] = {}
+    called: set[str] = set()
     first: dict[tuple[TopicPartition, str], int] = {}
     last: dict[tuple[int, TopicPartition, str], int] = {}
     newest: dict[tuple[int, TopicPartition], int] = {}
@@ -85,11 +86,14 @@ def _check_begins(node: CallingNode, history: History, expected: Expectations) -
         before = last.get((visit.attempt, visit.partition, key), -1)
         if visit.offset < before or (visit.offset == before and node.fates is None):
             raise ViolationError(f"{node.name}: the call of {place} came behind a later one of {key}")
-        called = first.setdefault((visit.partition, key), visit.offset)
-        if node.fates is not None and visit.offset == before:
+        if visit.offset == before:
             sometimes("a call was made again in the attempt in which it failed")
-        elif node.fates is not None and visit.offset < called:
-            raise ViolationError(f"{node.name}: {place} was called first, and after {called} of {key}")
+        if place not in called:
+            called.add(place)
+            newer = first.get((visit.partition, key), -1)
+            if visit.offset < newer:
+                raise ViolationError(f"{node.name}: {place} was called first, and after {newer} of {key}")
+            first[visit.partition, key] = visit.offset
         if visit.offset < newest.get((visit.attempt, visit.partition), -1):
             sometimes("a call was overtaken by one of another key")
         running[at] = last[visit.attempt, visit.partition, key] = visit.offset

@@ -21,7 +21,11 @@ from tests.simulation.counts import counts_are_exact, counts_by_topic_are_exact
 from tests.simulation.expectations import Expectations, ViolationError
 from tests.simulation.history import LEDGER, Entry, FinishedRun, History
 from tests.simulation.machines import FASTEST
-from tests.simulation.parked_checks import parked_records_are_bounded, runs_say_what_is_parked
+from tests.simulation.parked_checks import (
+    each_record_is_somewhere,
+    parked_records_are_bounded,
+    runs_say_what_is_parked,
+)
 from tests.simulation.stage_checks import check_stage, dead_letters_are_exact
 from tests.simulation.stages import APPLICATION_ID
 
@@ -246,6 +250,7 @@ CHECKERS: tuple[Checker, ...] = (
     leases_are_respected,
     runs_say_what_is_parked,
     parked_records_are_bounded,
+    each_record_is_somewhere,
     outputs_are_exact,
     dead_letters_are_exact,
     counts_are_exact,

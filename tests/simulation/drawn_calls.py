@@ -40,6 +40,11 @@ class DrawnCalls:
     plan: Sequence[PlannedFault]
     retries: DrawnRetries | None
 
+    @property
+    def parks(self) -> bool:
+        """Whether steps may have retry topics."""
+        return self.retries is not None
+
     def __str__(self) -> str:
         return f"calls with {dict(self.settings)}{f', {self.retries}' if self.retries else ''}"
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from airflow_kstreams.testing import InMemoryKafka
 from tests.simulation.expectations import Expectations, ViolationError
-from tests.simulation.history import History
+from tests.simulation.history import FinishedRun, History
 from tests.simulation.sometimes import sometimes
-from tests.simulation.stages import APPLICATION_ID
+from tests.simulation.stage_oracles import given_by, groups_of
+from tests.simulation.stages import APPLICATION_ID, DEAD_LETTERS, Copy, FoldsAtOnce
 from tests.simulation.steps import CallingNode
 
 
@@ -28,23 +29,65 @@ def runs_say_what_is_parked(history: History, expected: Expectations) -> None:
     """Every finished run says how many records it leaves parked at each node; the last one leaves none."""
     nodes = [node for node in expected.calling if node.parks]
     for run in history.finished if nodes else ():
-        there = {
-            node.name: len(
-                _folded(
-                    (number, entry.key, entry.value)
-                    for number, log in history.topic(_retry_topic(node)).items()
-                    for entry in sorted(log, key=lambda entry: (entry.commit, entry.offset))
-                    if entry.commit <= run.commit
-                )
-            )
-            for node in nodes
-        }
+        there = {node.name: _parked_at(node, history, run) for node in nodes}
         if +Counter(there) != run.parked:
             raise ViolationError(f"run {run.run_id} says {run.parked} parked, there are {there}")
         if any(there.values()):
             sometimes("a run left records parked")
     if nodes and history.finished[-1].parked:
         raise ViolationError(f"parked for ever: {history.finished[-1].parked}")
+
+
+def each_record_is_somewhere(history: History, expected: Expectations) -> None:
+    """When a run is finished, each record that was read has gone on, or is a dead letter, or parked.
+
+    This is looked at where a record leads to one record.
+    """
+    if not (expected.parks and expected.exactly_once):
+        return
+    stages: dict[tuple[str, ...], list[Copy | FoldsAtOnce]] = {}
+    for stage in expected.application.stages:
+        if isinstance(stage, Copy | FoldsAtOnce):
+            stages.setdefault(stage.sources, []).append(stage)
+    for sources, beside in stages.items():
+        steps = {step for stage in beside for step in stage.steps}
+        given = [given_by(one, n, history, expected) for one in beside for n in groups_of(one, expected)]
+        for number, run in enumerate(history.finished):
+            read = sum(result.run <= number for one in given for result in one.results)
+            read += sum(at <= number for one in given for _, at in one.failed)
+            gone_on = sum(
+                entry.commit <= run.commit and (stage.sink, entry.value) not in expected.outsiders
+                for stage in beside
+                for log in history.topic(stage.sink).values()
+                for entry in log
+            )
+            letters = sum(
+                entry.commit <= run.commit and entry.headers["__streams.errors.topic"] in sources
+                for log in history.topic(DEAD_LETTERS).values()
+                for entry in log
+            )
+            parked = sum(
+                _parked_at(node, history, run)
+                for node in expected.calling
+                if node.parks and node.name in steps
+            )
+            if read != gone_on + letters + parked:
+                raise ViolationError(
+                    f"run {run.run_id} has read {read} of {sources}: {gone_on} went on, {letters} are dead "
+                    f"letters, {parked} are parked"
+                )
+
+
+def _parked_at(node: CallingNode, history: History, run: FinishedRun) -> int:
+    """Return how many records a run left parked at a node."""
+    return len(
+        _folded(
+            (number, entry.key, entry.value)
+            for number, log in history.topic(_retry_topic(node)).items()
+            for entry in sorted(log, key=lambda entry: (entry.commit, entry.offset))
+            if entry.commit <= run.commit
+        )
+    )
 
 
 def _retry_topic(node: CallingNode) -> str:

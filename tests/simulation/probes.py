@@ -15,10 +15,11 @@ from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams.runtime.parking import Parking
 from airflow_kstreams.streams.runtime.repeated_call import Repeating
+from airflow_kstreams.streams.runtime.retries import Retries
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.state.files.checkpoint import usable_offsets
 from tests.simulation.sometimes import sometimes
-from tests.simulation.world import Process, ProcessDied, World
+from tests.simulation.world import Process, World
 
 #: Appended to the names of a second scheduler's processes.
 TWIN = " twin"
@@ -40,6 +41,7 @@ def watching(world: World) -> Iterator[None]:
             mock.patch.object(StreamTask, "stop_calls", _stopped(StreamTask.stop_calls, world)),
             mock.patch.object(Parking, "_park", _parked(Parking._park)),
             mock.patch.object(Parking, "load", _loaded(Parking.load)),
+            mock.patch.object(Retries, "next_parked", _called_again(Retries.next_parked)),
             mock.patch.object(Repeating, "give_up", _given_up(Repeating.give_up)),
             mock.patch.object(LeaseObservation, "watch", _judged(LeaseObservation.watch, world)),
         ):
@@ -144,8 +146,8 @@ def _committed(inner: Callable[..., Any]) -> Callable[..., Any]:
 def _stopped(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
     def stopped(self: StreamTask) -> None:
         lanes = self._lanes
-        if lanes is not None and any(lanes.parked.values()) and _died(world):
-            sometimes("a task died with records parked")
+        if lanes is not None and any(lanes.parked.values()):
+            _say_how_it_left(world)
         if lanes is not None and any(life.changes for queue in lanes._queues for life in queue):
             sometimes("a task ended while a store was ahead of what it had released")
         inner(self)
@@ -169,11 +171,23 @@ def _parked(inner: Callable[..., Any]) -> Callable[..., Any]:
 def _loaded(inner: Callable[..., Any]) -> Callable[..., Any]:
     def loaded(self: Parking) -> Any:
         sooner = inner(self)
+        if self.count:
+            sometimes("a task took over parked records")
         if sooner:
             sometimes("a record was parked by a clock far ahead")
         return sooner
 
     return loaded
+
+
+def _called_again(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def called_again(self: Retries) -> Any:
+        call = inner(self)
+        if call is not None and self._leaves_ms is not None and call.again.entry.record.failures:
+            sometimes("a parked record was called again while its task stayed at its stops")
+        return call
+
+    return called_again
 
 
 def _given_up(inner: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,13 +199,15 @@ def _given_up(inner: Callable[..., Any]) -> Callable[..., Any]:
     return given_up
 
 
-def _died(world: World) -> bool:
-    """Whether the process that runs is dead, and on its way out."""
-    try:
-        world.process()
-    except ProcessDied:
-        return True
-    return False
+def _say_how_it_left(world: World) -> None:
+    """Say how a task with parked records ends that does not come to its end; nothing dies with its world."""
+    process = world.current.process if world.current is not None else None
+    if process is None or process.ending is None:
+        return
+    if process.ending.lost:
+        sometimes("a zombie had records parked")
+    elif any(name == process.name for _, name in world.deaths):
+        sometimes("a task died with records parked")
 
 
 def _named(world: World, name: str) -> Process | None:

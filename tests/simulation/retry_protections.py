@@ -168,7 +168,12 @@ def _parked_is_nothing_new() -> SwitchedOff:
 
 
 RETRIES: tuple[Protection, ...] = tuple(
-    Protection(name=name, section="5 retry topics", off=off)
+    Protection(
+        name=name,
+        section="5 retry topics",
+        off=off,
+        concerns=lambda scenario: scenario.calls is not None and scenario.calls.parks,
+    )
     for name, off in (
         ("parked records are state", _entries_are_not_logged),
         ("entries end with their records", _ended_entries_stay),

@@ -177,7 +177,7 @@ def scenario_of(seed: int) -> Scenario:
         application=application,
         partitions=partitions,
         settings=settings,
-        runs=random.choice(_runs(application, rocksdb=rocksdb)),
+        runs=random.choice(_runs(application, rocksdb=rocksdb, parks=calls is not None and calls.parks)),
         writes_on=random.random() < 0.5,
         cleans=random.random() < 0.4,
         separate_finish=random.random() < 0.5,
@@ -473,17 +473,17 @@ def _partitions(application: Application, calls: DrawnCalls | None, random: Rand
     topics = (*application.inputs, *application.through, "out")
     partitions = {topic: random.choice((2, 2, 2, 3)) for topic in topics}
     equal = set(application.joined)
-    if calls is not None and calls.retries is not None:
+    if calls is not None and calls.parks:
         # A retry topic asks of a task's inputs what a store does.
         equal.update(topic for sources, _ in application.subtopologies for topic in sources if sources[1:])
     return partitions | dict.fromkeys(sorted(equal), 2)
 
 
-def _runs(application: Application, *, rocksdb: bool) -> tuple[int, ...]:
+def _runs(application: Application, *, rocksdb: bool, parks: bool) -> tuple[int, ...]:
     """Return how many runs may follow each other: more where one leaves something to the next."""
     if rocksdb:
         return (2, 3, 3)
-    return (2, 2, 3) if application.timed else (1, 1, 2)
+    return (2, 2, 3) if application.timed or parks else (1, 1, 2)
 
 
 @cache

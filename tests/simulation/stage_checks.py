@@ -86,24 +86,19 @@ def _check_order(
 def dead_letters_are_exact(history: History, expected: Expectations) -> None:
     """The dead-letter topic holds the records that each stage gave up, as they were, and no others."""
     want = Counter(
-        (topics_of(stage), value)
+        (stage.sources, value)
         for stage in expected.application.stages
         for group in groups_of(stage, expected)
         for value, _ in given_by(stage, group, history, expected).failed
     )
-    sources = {topic: topics_of(stage) for stage in expected.application.stages for topic in stage.sources}
+    sources = {topic: stage.sources for stage in expected.application.stages for topic in stage.sources}
     found = Counter(
-        (sources.get(entry.headers["__streams.errors.topic"], ""), entry.value or "")
+        (sources.get(entry.headers["__streams.errors.topic"], ()), entry.value or "")
         for log in history.topic(DEAD_LETTERS).values()
         for entry in log
     )
     if want - found or (found - want if expected.exactly_once else found.keys() - want.keys()):
         raise ViolationError(f"{DEAD_LETTERS} holds {found}, expected {want}")
-
-
-def topics_of(stage: Stage) -> str:
-    """Return what a stage reads, as one word."""
-    return " ".join(stage.sources)
 
 
 def _check_results(stage: Stage, history: History, expected: Expectations) -> None:

@@ -32,6 +32,11 @@ class Copy:
     fails: Callable[[str], bool] = nothing_fails
     step: str = ""
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Its steps."""
+        return (self.step,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:

@@ -123,6 +123,7 @@ class Steps:
     ) -> Any:
         """Pass records on as they are.
 
+        :param again: as for :meth:`copied`.
         :param keyed: whether what is below goes by the key that it knows to be the records' own.
         :param under: steps above it in the same task that each record passes, the nearest first.
         """
@@ -244,10 +245,9 @@ class CallingSteps(Steps):
         keyed: bool = False,
     ) -> Any:
         body, options = self._options(random, function, node)
-        lists = random.random() < 0.3
-        if not keyed and Random(f"{self.seed} shape {node.name}").random() < _PROCESSORS:
+        if not keyed and random.random() < _PROCESSORS:
             return stream.process_async(_processors(body, options), **options)
-        if lists:
+        if random.random() < 0.3:
             return stream.flat_map_values_async(_listed(body, threads=options["threads"]), **options)
         return stream.map_values_async(body, **options)
 
