@@ -53,6 +53,7 @@ class Scheduler:
 
     :param separate_finish: whether an operator of its own finishes the run, or the driver does.
     :param calls: gives what makes the callers of a task's process.
+    :ivar settings: of the application; they may change from run to run.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Scheduler:
         calls: Callable[[Process], MakeCaller | None] = lambda process: None,
     ) -> None:
         self._topology = topology
-        self._settings = settings
+        self.settings = settings
         self._injector = injector
         self._separate_finish = separate_finish
         self._calls = calls
@@ -113,8 +114,8 @@ class Scheduler:
         raise RunFailedError(f"{role} of {run.run_id} was tried {MAX_TRIES} times; last: {error or 'died'}")
 
     def _capture(self, process: Process, run: DagRun, order: tuple[int, int]) -> None:
-        coordinator = Coordinator(self._injector.cluster(process), self._settings, clock=process.clock)
-        app = self._settings.application_id
+        coordinator = Coordinator(self._injector.cluster(process), self.settings, clock=process.clock)
+        app = self.settings.application_id
         try:
             coordinator.begin(
                 run.run_id,
@@ -131,22 +132,22 @@ class Scheduler:
 
     def _drive(self, process: Process, run: DagRun, order: tuple[int, int]) -> None:
         spec = RunSpec(
-            application_id=self._settings.application_id,
+            application_id=self.settings.application_id,
             run_id=run.run_id,
             order=order,
             owner=process.name,
-            topology_hash=self._topology.plan(self._settings.application_id).topology_hash,
+            topology_hash=self._topology.plan(self.settings.application_id).topology_hash,
             finish=not self._separate_finish,
             interval_ms=run.interval_ms,
         )
         Driver(
             spec,
             self._topology,
-            settings=self._settings,
+            settings=self.settings,
             cluster=self._injector.cluster(process),
             executors=SimulatedExecutors(
                 self._topology,
-                settings=self._settings,
+                settings=self.settings,
                 injector=self._injector,
                 driver=process,
                 calls=self._calls,
@@ -155,7 +156,7 @@ class Scheduler:
         ).run()
 
     def _finish(self, process: Process, run: DagRun, order: tuple[int, int]) -> None:
-        coordinator = Coordinator(self._injector.cluster(process), self._settings, clock=process.clock)
+        coordinator = Coordinator(self._injector.cluster(process), self.settings, clock=process.clock)
         try:
             coordinator.finish(run.run_id)
         finally:

@@ -36,8 +36,8 @@ def _appended(mark: str) -> Callable[[str], str]:
 
 def _chain(steps: Steps) -> Topology:
     builder = _builder()
-    middle = steps.copied(builder.stream("a"), _appended("m"), "first", of="a").through("b")
-    steps.copied(middle, _appended("n"), "second", of="b").send_to("out")
+    middle = steps.copied(builder.stream("a"), _appended("m"), "first", of="a", again=True).through("b")
+    steps.copied(middle, _appended("n"), "second", of="b", again=True).send_to("out")
     return builder.build()
 
 
@@ -45,44 +45,45 @@ def _long_chain(steps: Steps) -> Topology:
     builder = _builder()
     stream = builder.stream("a")
     for before, topic, append in (("a", "b", "m"), ("b", "c", "n"), ("c", "d", "o")):
-        stream = steps.copied(stream, _appended(append), f"to-{topic}", of=before).through(topic)
-    steps.passed(stream, "last", of="d").send_to("out")
+        stream = steps.copied(stream, _appended(append), f"to-{topic}", of=before, again=True).through(topic)
+    steps.passed(stream, "last", of="d", again=True).send_to("out")
     return builder.build()
 
 
 def _fold(steps: Steps) -> Topology:
     builder = _builder()
-    grouped = steps.passed(builder.stream("a"), "above", of="a").group_by(lambda k, v: _group(v))
+    above = steps.passed(builder.stream("a"), "above", of="a", again=True)
+    grouped = above.group_by(lambda k, v: _group(v))
     folded = grouped.aggregate(lambda: "", _joined, store=store_spec(steps.storage)).to_stream()
-    steps.passed(folded, "below").send_to("out")
+    steps.passed(folded, "below", again=True).send_to("out")
     return builder.build()
 
 
 def _fold_first(steps: Steps) -> Topology:
     builder = _builder()
-    grouped = steps.passed(builder.stream("a"), "above", of="a").group_by_key()
+    grouped = steps.passed(builder.stream("a"), "above", of="a", keyed=True).group_by_key()
     folded = grouped.aggregate(lambda: "", _joined, store=store_spec(steps.storage)).to_stream()
-    middle = steps.passed(folded, "below").through("b")
-    steps.copied(middle, _appended("n"), "second", of="b").send_to("out")
+    middle = steps.passed(folded, "below", again=True).through("b")
+    steps.copied(middle, _appended("n"), "second", of="b", again=True).send_to("out")
     return builder.build()
 
 
 def _diamond(steps: Steps) -> Topology:
     builder = _builder()
-    middle = steps.passed(builder.stream("a"), "first", of="a").through("b")
-    steps.copied(middle, _appended("l"), "left", of="b").send_to("c")
+    middle = steps.passed(builder.stream("a"), "first", of="a", again=True).through("b")
+    steps.copied(middle, _appended("l"), "left", of="b", again=True).send_to("c")
     kept = middle.filter(lambda k, v: not v.endswith("3"))
-    steps.copied(kept, _appended("r"), "right").send_to("d")
-    steps.copied(builder.stream("c", "d"), _appended("n"), "last", of="c d").send_to("out")
+    steps.copied(kept, _appended("r"), "right", again=True).send_to("d")
+    steps.copied(builder.stream("c", "d"), _appended("n"), "last", of="c d", again=True).send_to("out")
     return builder.build()
 
 
 def _merged(steps: Steps) -> Topology:
     builder = _builder()
-    both = steps.passed(builder.stream("a", "a2"), "above", of="a a2")
+    both = steps.passed(builder.stream("a", "a2"), "above", of="a a2", again=True)
     merged = both.group_by(lambda k, v: _group(v))
     folded = merged.aggregate(lambda: "", _joined, store=store_spec(steps.storage)).to_stream()
-    steps.copied(folded, _appended("e"), "below").send_to("out")
+    steps.copied(folded, _appended("e"), "below", again=True).send_to("out")
     return builder.build()
 
 
@@ -91,7 +92,7 @@ def _windows(steps: Steps) -> Topology:
     windowed = builder.stream("a").group_by(lambda k, v: _group(v)).windowed_by(TumblingWindow(size_ms=500))
     folded = windowed.aggregate(lambda: "", _joined, store="s", value_serde=serdes.string())
     named = folded.to_stream().map(lambda w, v: (f"{w.key}@{w.start_ms}", v))
-    steps.passed(named, "below").send_to("out")
+    steps.passed(named, "below", again=True).send_to("out")
     return builder.build()
 
 
@@ -105,7 +106,7 @@ def _rekeyed(key: str, value: str) -> list[tuple[str, str]]:
 
 def _large(steps: Steps) -> Topology:
     builder = _builder()
-    middle = steps.copied(builder.stream("a"), _padded, "first", of="a").through("b")
+    middle = steps.copied(builder.stream("a"), _padded, "first", of="a", again=True).through("b")
     steps.copied(middle, _appended("n"), "second", of="b").send_to("out")
     return builder.build()
 
@@ -117,8 +118,8 @@ def _padded(value: str) -> str:
 
 def _letters(steps: Steps) -> Topology:
     builder = _builder()
-    middle = steps.copied(builder.stream("a"), _refused, "first", of="a", fails=_fails).through("b")
-    steps.copied(middle, _appended("n"), "second", of="b").send_to("out")
+    first = steps.copied(builder.stream("a"), _refused, "first", of="a", fails=_fails, again=True)
+    steps.copied(first.through("b"), _appended("n"), "second", of="b", again=True).send_to("out")
     return builder.build()
 
 
@@ -142,7 +143,9 @@ APPLICATIONS: dict[str, Application] = {
             inputs=("a",),
             through=("b",),
             stages=(
-                Copy(sources=("a",), sink="b", results=lambda key, value: [(key, _padded(value))]),
+                Copy(
+                    sources=("a",), sink="b", results=lambda key, value: [(key, _padded(value))], step="first"
+                ),
                 Copy(sources=("b",), sink="out", results=_copied("n")),
             ),
             subtopologies=((("a",), ("b",)), (("b",), ())),
@@ -153,8 +156,8 @@ APPLICATIONS: dict[str, Application] = {
             inputs=("a",),
             through=("b",),
             stages=(
-                Copy(sources=("a",), sink="b", results=_copied("m"), fails=_fails),
-                Copy(sources=("b",), sink="out", results=_copied("n")),
+                Copy(sources=("a",), sink="b", results=_copied("m"), fails=_fails, step="first"),
+                Copy(sources=("b",), sink="out", results=_copied("n"), step="second"),
             ),
             subtopologies=((("a",), ("b",)), (("b",), ())),
         ),
@@ -164,8 +167,8 @@ APPLICATIONS: dict[str, Application] = {
             inputs=("a",),
             through=("b",),
             stages=(
-                Copy(sources=("a",), sink="b", results=_copied("m")),
-                Copy(sources=("b",), sink="out", results=_copied("n")),
+                Copy(sources=("a",), sink="b", results=_copied("m"), step="first"),
+                Copy(sources=("b",), sink="out", results=_copied("n"), step="second"),
             ),
             subtopologies=((("a",), ("b",)), (("b",), ())),
         ),
@@ -175,10 +178,10 @@ APPLICATIONS: dict[str, Application] = {
             inputs=("a",),
             through=("b", "c", "d"),
             stages=(
-                Copy(sources=("a",), sink="b", results=_copied("m")),
-                Copy(sources=("b",), sink="c", results=_copied("n")),
-                Copy(sources=("c",), sink="d", results=_copied("o")),
-                Copy(sources=("d",), sink="out", results=_copied("")),
+                Copy(sources=("a",), sink="b", results=_copied("m"), step="to-b"),
+                Copy(sources=("b",), sink="c", results=_copied("n"), step="to-c"),
+                Copy(sources=("c",), sink="d", results=_copied("o"), step="to-d"),
+                Copy(sources=("d",), sink="out", results=_copied(""), step="last"),
             ),
             subtopologies=((("a",), ("b",)), (("b",), ("c",)), (("c",), ("d",)), (("d",), ())),
         ),
@@ -189,7 +192,7 @@ APPLICATIONS: dict[str, Application] = {
             inputs=("a",),
             through=(),
             stages=(
-                Copy(sources=("a",), sink=REPARTITION, results=_rekeyed),
+                Copy(sources=("a",), sink=REPARTITION, results=_rekeyed, step="above"),
                 Fold(source=REPARTITION, sink="out", changelog=CHANGELOG),
             ),
             subtopologies=((("a",), (REPARTITION,)), ((REPARTITION,), ())),
@@ -213,7 +216,7 @@ APPLICATIONS: dict[str, Application] = {
             through=("b",),
             stages=(
                 Fold(source="a", sink="b", changelog=CHANGELOG),
-                Copy(sources=("b",), sink="out", results=_copied("n")),
+                Copy(sources=("b",), sink="out", results=_copied("n"), step="second"),
             ),
             subtopologies=((("a",), ("b",)), (("b",), ())),
         ),
@@ -223,14 +226,15 @@ APPLICATIONS: dict[str, Application] = {
             inputs=("a",),
             through=("b", "c", "d"),
             stages=(
-                Copy(sources=("a",), sink="b", results=_copied("")),
-                Copy(sources=("b",), sink="c", results=_copied("l")),
+                Copy(sources=("a",), sink="b", results=_copied(""), step="first"),
+                Copy(sources=("b",), sink="c", results=_copied("l"), step="left"),
                 Copy(
                     sources=("b",),
                     sink="d",
                     results=lambda key, value: [] if value[-1] == "3" else [(key, value + "r")],
+                    step="right",
                 ),
-                Copy(sources=("c", "d"), sink="out", results=_copied("n")),
+                Copy(sources=("c", "d"), sink="out", results=_copied("n"), step="last"),
             ),
             subtopologies=((("a",), ("b",)), (("b",), ("c", "d")), (("c", "d"), ())),
         ),
@@ -241,7 +245,7 @@ APPLICATIONS: dict[str, Application] = {
             inputs=("a", "a2"),
             through=(),
             stages=(
-                Copy(sources=("a", "a2"), sink=REPARTITION, results=_rekeyed),
+                Copy(sources=("a", "a2"), sink=REPARTITION, results=_rekeyed, step="above"),
                 Fold(source=REPARTITION, sink="out", changelog=CHANGELOG, mark="e"),
             ),
             subtopologies=((("a", "a2"), (REPARTITION,)), ((REPARTITION,), ())),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.simulation.expectations import Expectations, ViolationError
@@ -42,7 +42,7 @@ def each_record_takes_effect_once(history: History, expected: Expectations) -> N
 
 def calls_of_a_key_are_in_order(history: History, expected: Expectations) -> None:
     """With order ``key``, each attempt calls the records of a key one after the other, in their order; and so
-    effects come in that order, over all attempts.
+    first calls and effects come in that order, over all attempts.
     """
     if expected.service is None:
         return
@@ -52,8 +52,24 @@ def calls_of_a_key_are_in_order(history: History, expected: Expectations) -> Non
             _check_effects(node, history, expected)
 
 
+def records_are_given_up_after_their_last_call(history: History, expected: Expectations) -> None:
+    """A record whose calls fail again and again is called as often as its node says."""
+    if expected.service is None:
+        return
+    calls = Counter((visit.node, visit.place) for kind, visit in expected.service.events if kind == "begin")
+    for node in expected.calling:
+        if not node.parks or node.fates is None:
+            continue
+        for (name, place), number in calls.items():
+            fails_on = node.name == name and node.fates.of(place).then == "fails on"
+            if fails_on and number < node.fates.policy.attempts:
+                raise ViolationError(f"{name}: {place} was given up after {number} calls")
+
+
 def _check_begins(node: CallingNode, history: History, expected: Expectations) -> None:
     running: dict[tuple[int, str], int] = {}
+    called: set[str] = set()
+    first: dict[tuple[TopicPartition, str], int] = {}
     last: dict[tuple[int, TopicPartition, str], int] = {}
     newest: dict[tuple[int, TopicPartition], int] = {}
     assert expected.service is not None
@@ -67,8 +83,17 @@ def _check_begins(node: CallingNode, history: History, expected: Expectations) -
             continue
         if at in running:
             raise ViolationError(f"{node.name}: {place} was called while {key} had a call, {running[at]}")
-        if visit.offset <= last.get((visit.attempt, visit.partition, key), -1):
+        before = last.get((visit.attempt, visit.partition, key), -1)
+        if visit.offset < before or (visit.offset == before and node.fates is None):
             raise ViolationError(f"{node.name}: the call of {place} came behind a later one of {key}")
+        if visit.offset == before:
+            sometimes("a call was made again in the attempt in which it failed")
+        if place not in called:
+            called.add(place)
+            newer = first.get((visit.partition, key), -1)
+            if visit.offset < newer:
+                raise ViolationError(f"{node.name}: {place} was called first, and after {newer} of {key}")
+            first[visit.partition, key] = visit.offset
         if visit.offset < newest.get((visit.attempt, visit.partition), -1):
             sometimes("a call was overtaken by one of another key")
         running[at] = last[visit.attempt, visit.partition, key] = visit.offset
@@ -86,7 +111,7 @@ def _check_effects(node: CallingNode, history: History, expected: Expectations) 
             continue
         partition, offset = _place(place)
         entry = _entry(history, partition, offset)
-        if node.fails(entry.value or ""):
+        if node.fails(entry.value or "") or node.gives_up(place):
             continue
         if offset < last.get((partition, entry.key), -1):
             raise ViolationError(f"{node.name}: the effect of {place} came behind a later one of {entry.key}")
@@ -100,8 +125,12 @@ def _records_of(node: CallingNode, history: History) -> tuple[set[str], set[str]
     for topic in node.topics:
         for number, slices in history.read(topic).items():
             for entry in (entry for part in slices for entry in part):
-                key = f"{APPLICATION_ID}/{topic}-{number}@{entry.offset}/{node.name}/0"
-                (maybe if node.fails(entry.value or "") else wanted).add(key)
+                place = f"{topic}-{number}@{entry.offset}"
+                if not node.reached_by(place):
+                    continue
+                fails = node.fails(entry.value or "") or node.gives_up(place)
+                key = f"{APPLICATION_ID}/{place}/{node.name}/{node.ordinal}"
+                (maybe if fails else wanted).add(key)
     return wanted, maybe
 
 

@@ -15,12 +15,18 @@ from tests.simulation.call_checks import (
     calls_are_within_bounds,
     calls_of_a_key_are_in_order,
     each_record_takes_effect_once,
+    records_are_given_up_after_their_last_call,
 )
 from tests.simulation.counts import counts_are_exact, counts_by_topic_are_exact
 from tests.simulation.expectations import Expectations, ViolationError
 from tests.simulation.history import LEDGER, Entry, FinishedRun, History
 from tests.simulation.machines import FASTEST
-from tests.simulation.stage_checks import check_stage
+from tests.simulation.parked_checks import (
+    each_record_is_somewhere,
+    parked_records_are_bounded,
+    runs_say_what_is_parked,
+)
+from tests.simulation.stage_checks import check_stage, dead_letters_are_exact
 from tests.simulation.stages import APPLICATION_ID
 
 Checker = Callable[[History, Expectations], None]
@@ -242,12 +248,17 @@ CHECKERS: tuple[Checker, ...] = (
     slices_are_final,
     intervals_cut_the_log,
     leases_are_respected,
+    runs_say_what_is_parked,
+    parked_records_are_bounded,
+    each_record_is_somewhere,
     outputs_are_exact,
+    dead_letters_are_exact,
     counts_are_exact,
     counts_by_topic_are_exact,
     calls_are_within_bounds,
     each_record_takes_effect_once,
     calls_of_a_key_are_in_order,
+    records_are_given_up_after_their_last_call,
 )
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import Station
 from airflow_kstreams.streams.calls.caller import MakeCaller
-from tests.simulation.called_applications import INSTEAD
+from tests.simulation.called_applications import INSTEAD, INSTEAD_AGAIN
 from tests.simulation.faults import Fault, PlannedFault
 from tests.simulation.injector import FaultInjector
+from tests.simulation.retries import DrawnRetries, drawn_retries
 from tests.simulation.stages import Application
 from tests.simulation.world import Process
 from tests.simulation.world_caller import WorldCaller
@@ -31,14 +32,21 @@ class DrawnCalls:
     :param application: whose steps call.
     :param settings: beside those of the seed.
     :param plan: faults that happen to tasks while calls are under way.
+    :param retries: how it calls again; None if it does not.
     """
 
     application: Application
     settings: Mapping[str, Any]
     plan: Sequence[PlannedFault]
+    retries: DrawnRetries | None
+
+    @property
+    def parks(self) -> bool:
+        """Whether steps may have retry topics."""
+        return self.retries is not None
 
     def __str__(self) -> str:
-        return f"calls with {dict(self.settings)}"
+        return f"calls with {dict(self.settings)}{f', {self.retries}' if self.retries else ''}"
 
 
 def drawn_calls(seed: int, application: Application) -> DrawnCalls | None:
@@ -66,7 +74,12 @@ def drawn_calls(seed: int, application: Application) -> DrawnCalls | None:
         )
         for _ in range(random.choice((0, 1, 1, 2)))
     ]
-    return DrawnCalls(application=application, settings=settings, plan=tuple(plan))
+    retries = drawn_retries(seed, application, INSTEAD_AGAIN)
+    if retries is not None:
+        application = retries.application
+        settings |= retries.settings
+        plan += retries.plan
+    return DrawnCalls(application=application, settings=settings, plan=tuple(plan), retries=retries)
 
 
 def callers(seed: int, injector: FaultInjector, application: Application) -> Callable[[Process], MakeCaller]:

@@ -39,6 +39,7 @@ class Expectations:
     :param buffered: records that a task looks ahead to in each partition.
     :param calling: the asynchronous nodes.
     :param service: what they call; None if there are none.
+    :param waiting: how many records may be under way in a task; 0 for many.
     """
 
     application: Application
@@ -51,3 +52,13 @@ class Expectations:
     buffered: int = 1_000
     calling: Sequence[CallingNode] = ()
     service: Service | None = None
+    waiting: int = 0
+
+    @property
+    def parks(self) -> bool:
+        """Whether a node has a retry topic: its records may come later, behind those of other keys."""
+        return any(node.parks for node in self.calling)
+
+    def given_up(self, step: str, place: str) -> bool:
+        """Whether the record at a place becomes a dead letter in a step."""
+        return any(node.gives_up(place) for node in self.calling if node.name == step)

@@ -62,6 +62,7 @@ class FinishedRun:
     :param counts: by task; those that had nothing to do may be missing.
     :param by_topic: None if the entry does not say.
     :param measured: how many records the latencies of a task are of; those that are not known are missing.
+    :param parked: node -> how many records it left parked.
     """
 
     run_id: str
@@ -71,6 +72,7 @@ class FinishedRun:
     counts: dict[str, Counts]
     by_topic: TopicCounts | None
     measured: dict[str, int]
+    parked: dict[str, int | None]
 
 
 @dataclass(slots=True)
@@ -99,7 +101,7 @@ class History:
                 entry = Entry(
                     record.position,
                     (record.key() or b"").decode(errors="backslashreplace"),
-                    None if value is None else value.decode(),
+                    None if value is None else value.decode(errors="backslashreplace"),
                     {name: (text or b"").decode() for name, text in record.headers() or ()},
                     number,
                     record.timestamp()[1],
@@ -193,7 +195,9 @@ def _finished(entry: dict[str, Any], details: dict[str, Any], commit: int) -> Fi
     by_topic = _by_topic(entry.get("record_counts"))
     speeds = zip(column("task_id"), column("metrics"), strict=True)
     measured = {task_id: sum(speed[0][3][1::2]) for task_id, speed in speeds if speed is not None}
-    return FinishedRun(entry["run_id"], commit, spans, others, counts, by_topic, measured)
+    return FinishedRun(
+        entry["run_id"], commit, spans, others, counts, by_topic, measured, entry.get("parked", {})
+    )
 
 
 def _by_topic(told: dict[str, Any] | None) -> TopicCounts | None:

@@ -13,6 +13,9 @@ from airflow_kstreams.batch.run.lease_observation import LeaseObservation
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.task_state import TaskState
+from airflow_kstreams.streams.runtime.parking import Parking
+from airflow_kstreams.streams.runtime.repeated_call import Repeating
+from airflow_kstreams.streams.runtime.retries import Retries
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.state.files.checkpoint import usable_offsets
 from tests.simulation.sometimes import sometimes
@@ -35,7 +38,11 @@ def watching(world: World) -> Iterator[None]:
             mock.patch.object(Coordinator, "_resume", _resumed(Coordinator._resume)),
             mock.patch.object(CoordinatorLease, "lost_race", _lost(CoordinatorLease.lost_race, world)),
             mock.patch.object(TaskCommit, "commit", _committed(TaskCommit.commit)),
-            mock.patch.object(StreamTask, "stop_calls", _stopped(StreamTask.stop_calls)),
+            mock.patch.object(StreamTask, "stop_calls", _stopped(StreamTask.stop_calls, world)),
+            mock.patch.object(Parking, "_park", _parked(Parking._park)),
+            mock.patch.object(Parking, "load", _loaded(Parking.load)),
+            mock.patch.object(Retries, "next_parked", _called_again(Retries.next_parked)),
+            mock.patch.object(Repeating, "give_up", _given_up(Repeating.give_up)),
             mock.patch.object(LeaseObservation, "watch", _judged(LeaseObservation.watch, world)),
         ):
             stack.enter_context(patch)
@@ -125,19 +132,82 @@ def _committed(inner: Callable[..., Any]) -> Callable[..., Any]:
     def committed(self: TaskCommit, task: StreamTask, **named: Any) -> Any:
         if task.under_way:
             sometimes("a commit came while calls were under way")
-        return inner(self, task, **named)
+        done = inner(self, task, **named)
+        if task.held_up and not named["last"]:
+            if task.group.complete:
+                sometimes("a task committed at its stops, and stayed for parked records")
+            else:
+                sometimes("a task committed while so much was parked that it chose no more")
+        return done
 
     return committed
 
 
-def _stopped(inner: Callable[..., Any]) -> Callable[..., Any]:
+def _stopped(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
     def stopped(self: StreamTask) -> None:
         lanes = self._lanes
+        if lanes is not None and any(lanes.parked.values()):
+            _say_how_it_left(world)
         if lanes is not None and any(life.changes for queue in lanes._queues for life in queue):
             sometimes("a task ended while a store was ahead of what it had released")
         inner(self)
 
     return stopped
+
+
+def _parked(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def parked(self: Parking, call: Any) -> None:
+        if call.again.failed and self._crossings.life.again:
+            sometimes("a record was parked that had been parked above")
+        elif call.again.held:
+            sometimes("a record was parked behind another one of its key")
+        elif not call.again.failed:
+            sometimes("a result was thrown away because its key was parked")
+        inner(self, call)
+
+    return parked
+
+
+def _loaded(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def loaded(self: Parking) -> Any:
+        sooner = inner(self)
+        if self.count:
+            sometimes("a task took over parked records")
+        if sooner:
+            sometimes("a record was parked by a clock far ahead")
+        return sooner
+
+    return loaded
+
+
+def _called_again(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def called_again(self: Retries) -> Any:
+        call = inner(self)
+        if call is not None and self._leaves_ms is not None and call.again.entry.record.failures:
+            sometimes("a parked record was called again while its task stayed at its stops")
+        return call
+
+    return called_again
+
+
+def _given_up(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def given_up(self: Repeating, error: Exception) -> None:
+        if self.station.options.parks:
+            sometimes("a parked record became a dead letter")
+        inner(self, error)
+
+    return given_up
+
+
+def _say_how_it_left(world: World) -> None:
+    """Say how a task with parked records ends that does not come to its end; nothing dies with its world."""
+    process = world.current.process if world.current is not None else None
+    if process is None or process.ending is None:
+        return
+    if process.ending.lost:
+        sometimes("a zombie had records parked")
+    elif any(name == process.name for _, name in world.deaths):
+        sometimes("a task died with records parked")
 
 
 def _named(world: World, name: str) -> Process | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.simulation.scenario import Scenario
 
 SwitchedOff = AbstractContextManager[Any]
 
@@ -18,6 +21,7 @@ class Protection:
     :param section: of DESIGN.md.
     :param off: switches it off.
     :param seeds: among the first so many some seed must miss it.
+    :param concerns: whether it stands behind anything in a seed; the others need not be run.
     :param scene: the test that misses it where seeds do not: another protection covers what they draw.
     """
 
@@ -25,4 +29,5 @@ class Protection:
     section: str
     off: Callable[[], SwitchedOff]
     seeds: int = 1_000
+    concerns: Callable[[Scenario], bool] = lambda scenario: True
     scene: str = ""

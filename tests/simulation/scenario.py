@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -33,6 +33,7 @@ from tests.simulation.faults import CYCLE, Fault, PlannedFault, death_of_a_drive
 from tests.simulation.history import METADATA, History
 from tests.simulation.injector import FaultInjector
 from tests.simulation.machines import Machine, drawn_machines
+from tests.simulation.parked_checks import parked_in
 from tests.simulation.probes import TWIN, watching
 from tests.simulation.producers import Producers
 from tests.simulation.service import Service, serving
@@ -45,6 +46,8 @@ from tests.support.topology.crashing_files import let_go_of_locks
 
 Trace = Callable[[str], None]
 _HOUR_MS = 3_600_000
+#: Runs that must be enough for all that may be parked; all but the first ones have this budget.
+_DRAINS, _FIRST_DRAINS, _DRAIN_MS = 12, 2, 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +160,7 @@ def scenario_of(seed: int) -> Scenario:
     if calls is not None:
         application = calls.application
         settings |= calls.settings
-    topics = (*application.inputs, *application.through, "out")
-    partitions = {topic: random.choice((2, 2, 2, 3)) for topic in topics}
-    partitions |= dict.fromkeys(application.joined, 2)
+    partitions = _partitions(application, calls, random)
     if application.dead_letters:
         settings["processing.exception.handler"] = "dead-letter"
     if random.random() < 0.15:
@@ -176,7 +177,7 @@ def scenario_of(seed: int) -> Scenario:
         application=application,
         partitions=partitions,
         settings=settings,
-        runs=random.choice(_runs(application, rocksdb=rocksdb)),
+        runs=random.choice(_runs(application, rocksdb=rocksdb, parks=calls is not None and calls.parks)),
         writes_on=random.random() < 0.5,
         cleans=random.random() < 0.4,
         separate_finish=random.random() < 0.5,
@@ -268,7 +269,9 @@ class _Run:
             machines=machines,
         )
         storage = _storage(scenario)
-        self._steps = CallingSteps(storage, seed=scenario.seed) if scenario.calls else Steps(storage)
+        self._steps = Steps(storage)
+        if scenario.calls:
+            self._steps = CallingSteps(storage, seed=scenario.seed, retries=scenario.calls.retries)
         #: What calls ask.
         self.service: Service | None = None
         self._file_steps = 0
@@ -308,15 +311,39 @@ class _Run:
             self._producers.batch()
             if self._scenario.writes_on:
                 self._others.append(self._world.start("producers", "producer", self._producers.keep_writing))
+            if self.service is not None and self._scenario.calls and self._scenario.calls.retries:
+                self.service.outage = self._scenario.calls.retries.outage(number, self._world.seconds)
             self._run_id = f"run-{number + 1}"
             if self._scenario.twin:
                 sometimes("a second scheduler of equal order began the same run")
                 self._start(self._run_id, 0, TWIN)
             self._dag_run(self._run_id, 0)
+        self._wait_for_others()
+        self._drain()
+
+    def _wait_for_others(self) -> None:
         for other in self._others:
             ending = other.wait()
             if ending.error is not None:
                 raise ending.error
+
+    def _drain(self) -> None:
+        """Let runs follow until nothing is parked any more: the service is back, they have time, and run on a
+        machine whose clock is right.
+        """
+        if self.service is not None:
+            self.service.outage = None
+        for number in range(1, _DRAINS + 1):
+            if not parked_in(self._kafka, self._steps.nodes):
+                return
+            sometimes("runs followed until nothing was parked")
+            if number > _FIRST_DRAINS:
+                self._scheduler.settings = replace(self._scheduler.settings, retry_run_budget_ms=_DRAIN_MS)
+                self.injector.machines = self.injector.machines[:1]
+            self._world.sleep(self._random.choice((1.0, 10.0, 60.0)))
+            self._run_id = f"drain-{number}"
+            self._dag_run(self._run_id, 0)
+            self._wait_for_others()
 
     def _forget(self) -> None:
         """Lose what a run leaves behind, if every run that was started is over.
@@ -353,6 +380,7 @@ class _Run:
             buffered=self._scenario.settings["buffered.records.per.partition"],
             calling=self._steps.nodes,
             service=self.service,
+            waiting=self._scenario.settings.get("max.waiting.results", 0),
         )
 
     def check_what_was_seen(self) -> None:
@@ -441,11 +469,21 @@ class _Run:
         )
 
 
-def _runs(application: Application, *, rocksdb: bool) -> tuple[int, ...]:
+def _partitions(application: Application, calls: DrawnCalls | None, random: Random) -> dict[str, int]:
+    topics = (*application.inputs, *application.through, "out")
+    partitions = {topic: random.choice((2, 2, 2, 3)) for topic in topics}
+    equal = set(application.joined)
+    if calls is not None and calls.parks:
+        # A retry topic asks of a task's inputs what a store does.
+        equal.update(topic for sources, _ in application.subtopologies for topic in sources if sources[1:])
+    return partitions | dict.fromkeys(sorted(equal), 2)
+
+
+def _runs(application: Application, *, rocksdb: bool, parks: bool) -> tuple[int, ...]:
     """Return how many runs may follow each other: more where one leaves something to the next."""
     if rocksdb:
         return (2, 3, 3)
-    return (2, 2, 3) if application.timed else (1, 1, 2)
+    return (2, 2, 3) if application.timed or parks else (1, 1, 2)
 
 
 @cache

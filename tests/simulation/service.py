@@ -15,9 +15,10 @@ from random import Random
 from types import TracebackType
 from typing import Literal
 
-from airflow_kstreams.streams import CallContext
+from airflow_kstreams.streams import AsyncProcessorContext, CallContext
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.ports import TopicPartition
+from tests.simulation.retries import Fates, Outage
 from tests.simulation.sometimes import sometimes
 from tests.simulation.world import World
 from tests.simulation.world_caller import ATTEMPT
@@ -40,6 +41,11 @@ class Visit:
     asked: str
     over: bool = False
 
+    @property
+    def place(self) -> str:
+        """Where its record lies; what is asked, if no record led to it."""
+        return self.asked if self.partition is None else f"{self.partition}@{self.offset}"
+
 
 @dataclass(slots=True)
 class Service:
@@ -49,6 +55,7 @@ class Service:
     :ivar effects: idempotency key -> what was asked for, in the order in which effects came.
     :ivar events: begins and ends of calls, in order.
     :ivar wrong: what must not have happened.
+    :ivar outage: when it is away.
     """
 
     world: World
@@ -56,11 +63,15 @@ class Service:
     effects: dict[str, str] = field(default_factory=dict)
     events: list[tuple[Literal["begin", "end"], Visit]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    outage: Outage | None = None
+    _failed: Counter[tuple[str, str]] = field(default_factory=Counter)
     _attempts: dict[int, tuple[object, int]] = field(default_factory=dict)
     _running: Counter[tuple[int, str]] = field(default_factory=Counter)
     _keys: Counter[str] = field(default_factory=Counter)
 
-    def begin(self, node: str, asked: str, context: CallContext, *, at_once: int) -> Visit:
+    def begin(
+        self, node: str, asked: str, context: CallContext | AsyncProcessorContext, *, at_once: int
+    ) -> Visit:
         """Take a call.
 
         :param at_once: how many calls of the node an attempt may make at the same time.
@@ -86,6 +97,32 @@ class Service:
         if self._keys[key] > 1:
             sometimes("a call ran in two tasks at the same time")
         return visit
+
+    def refuse(self, visit: Visit, fates: Fates | None) -> None:
+        """Fail as it is the record's fate, or because the service is away; some calls take effect all the
+        same.
+
+        :raises ConnectionError: the call fails for now.
+        :raises ValueError: it fails for good.
+        """
+        if fates is None:
+            return
+        fate, name = fates.of(visit.place), (visit.node, visit.place)
+        error: Exception | None = None
+        if self._failed[name] < fate.times or fate.then == "fails on":
+            self._failed[name] += 1
+            error = ConnectionError("not now")
+        elif fate.then == "refuses":
+            error = ValueError("never")
+        elif fates.parks and self.outage is not None and self.outage.hits(visit.key, self.world.seconds):
+            error = ConnectionError("away")
+            sometimes("a call failed because the service was away")
+        if error is None:
+            return
+        if self.random.random() < 0.3:
+            self.take_effect(visit)
+            sometimes("a call failed and had taken effect")
+        raise error
 
     def take_effect(self, visit: Visit) -> None:
         """Do what a call asks for, unless that was done."""

@@ -64,6 +64,25 @@ STATES: tuple[str, ...] = (
     "a commit came while calls were under way",
     "a task died while its calls were under way",
     "a task ended while a store was ahead of what it had released",
+    # retries
+    "a call failed because the service was away",
+    "a call failed and had taken effect",
+    "a call was made again in the attempt in which it failed",
+    "a record was parked behind another one of its key",
+    "a record was parked that had been parked above",
+    "a record was parked by a clock far ahead",
+    "a result was thrown away because its key was parked",
+    "a parked record became a dead letter",
+    "a parked record was called again while its task stayed at its stops",
+    "a task took over parked records",
+    "a task died with records parked",
+    "a zombie had records parked",
+    "a task committed at its stops, and stayed for parked records",
+    "a task committed while so much was parked that it chose no more",
+    "a processor called",
+    "a processor called on a thread",
+    "a run left records parked",
+    "runs followed until nothing was parked",
 )
 
 _REACHED: list[set[str]] = []

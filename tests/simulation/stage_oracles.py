@@ -9,9 +9,9 @@ from typing import Any
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.simulation.expectations import Expectations
 from tests.simulation.given import Given, Result
-from tests.simulation.history import History
+from tests.simulation.history import Entry, History
 from tests.simulation.sometimes import sometimes
-from tests.simulation.stages import Copy, Fold, Join, Sessions, Stage, TableJoin, Windows
+from tests.simulation.stages import Copy, Fold, FoldsAtOnce, Join, Sessions, Stage, TableJoin, Windows
 from tests.simulation.task_order import Arrival, arrivals
 from tests.simulation.timed_oracles import join, sessions, table_join, windows
 
@@ -50,7 +50,9 @@ def given_by(stage: Stage, group: int, history: History, expected: Expectations)
 
 def _given(stage: Stage, group: int, history: History, expected: Expectations) -> Given:
     if isinstance(stage, Copy):
-        return _copied(stage, group, history)
+        return _copied(stage, group, history, expected)
+    if isinstance(stage, FoldsAtOnce):
+        return _folded_at_once(stage, group, history, expected)
     if isinstance(stage, Fold):
         return _folded(stage, group, history, expected)
     met = arrivals(history, stage.sources, group, expected.buffered)
@@ -69,7 +71,18 @@ def _died_between(history: History, deaths: list[int], one: Arrival, other: Arri
     return any(first <= at_ms <= second for at_ms in deaths)
 
 
-def _copied(stage: Copy, group: int, history: History) -> Given:
+def refused(stage: Copy, place: str, entry: Entry, expected: Expectations) -> bool:
+    """Whether a record becomes a dead letter.
+
+    :param place: where it lies.
+    """
+    value = entry.value or ""
+    if stage.fails(value):
+        return True
+    return bool(stage.results(entry.key, value)) and expected.given_up(stage.step, place)
+
+
+def _copied(stage: Copy, group: int, history: History, expected: Expectations) -> Given:
     given = Given()
     if stage.sink == "out" and any(
         len(entry.value or "") > _LARGE
@@ -81,7 +94,7 @@ def _copied(stage: Copy, group: int, history: History) -> Given:
         for run, part in enumerate(history.per_run(TopicPartition(topic, group))):
             for entry in part:
                 value = entry.value or ""
-                if stage.fails(value):
+                if refused(stage, f"{topic}-{group}@{entry.offset}", entry, expected):
                     given.failed.append((value, run))
                     sometimes("a dead letter was written")
                     continue
@@ -89,6 +102,31 @@ def _copied(stage: Copy, group: int, history: History) -> Given:
                     Result(key, written, entry.timestamp_ms, run)
                     for key, written in stage.results(entry.key, value)
                 ]
+    return given
+
+
+def _folded_at_once(stage: FoldsAtOnce, group: int, history: History, expected: Expectations) -> Given:
+    given = Given()
+    state: dict[str, str] = {}
+    second: dict[str, str] = {}
+    above, between, below = stage.steps
+    source = TopicPartition(stage.source, group)
+    for run, part in enumerate(history.per_run(source)):
+        for entry in part:
+            key, value, place = entry.key, entry.value or "", f"{source}@{entry.offset}"
+            given_up = expected.given_up(above, place)
+            if not given_up:
+                state[key] = f"{state[key]}|{value}" if key in state else value
+                given_up = expected.given_up(between, place)
+            if not given_up:
+                second[key] = f"{second[key]}&{state[key]}" if key in second else state[key]
+                given_up = expected.given_up(below, place)
+            if given_up:
+                given.failed.append((value, run))
+                sometimes("a dead letter was written")
+            else:
+                given.results.append(Result(key, second[key], None, run))
+    given.held, given.held_again = state, second
     return given
 
 

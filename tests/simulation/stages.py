@@ -23,12 +23,19 @@ class Copy:
 
     :param results: (key, value) -> the (key, value) pairs it writes.
     :param fails: whether a value goes to the dead-letter topic instead.
+    :param step: through which each record with results goes, once.
     """
 
     sources: tuple[str, ...]
     sink: str
     results: Callable[[str, str], list[tuple[str, str]]]
     fails: Callable[[str], bool] = nothing_fails
+    step: str = ""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Its steps."""
+        return (self.step,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,28 @@ class Fold:
     mark: str = ""
     window_ms: int = 0
     again: str = ""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.source,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldsAtOnce:
+    """A stage that joins the values of each key record by record, twice, with a step above, between and below
+    the folds; each may make a dead letter of a record.
+
+    :param changelog: of the first fold.
+    :param again: of the second one, of what the first one gives.
+    :param steps: their names.
+    """
+
+    source: str
+    sink: str
+    changelog: str
+    again: str
+    steps: tuple[str, str, str]
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -144,7 +173,7 @@ def store_spec(storage: Storage) -> StoreSpec:
     )
 
 
-Stage = Copy | Fold | Windows | Sessions | Join | TableJoin
+Stage = Copy | Fold | FoldsAtOnce | Windows | Sessions | Join | TableJoin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

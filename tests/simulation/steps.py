@@ -6,20 +6,35 @@ A step that only passes records on is left out where nothing calls.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, Literal
 
-from airflow_kstreams.streams import CallContext
+from airflow_kstreams.streams import (
+    AsyncProcessor,
+    AsyncProcessorContext,
+    CallContext,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
+    TopologyBuilder,
+)
 from airflow_kstreams.streams.graph.store_specs import Storage
+from airflow_kstreams.streams.serde import serdes
+from tests.simulation.retries import DrawnRetries, Fates
 from tests.simulation.service import Session, Visit, service
 from tests.simulation.sometimes import sometimes
 
 #: After which calls are given up, in the time of their event loop.
 _TIMEOUT_MS = 2_000
 _NEVER_SECONDS = 3_600.0
+#: Share of the calling nodes that are processors.
+_PROCESSORS = 0.25
 
+#: What a call is told of its record.
+Asking = CallContext | AsyncProcessorContext
 Order = Literal["partition", "key", "unordered"]
 
 
@@ -35,12 +50,35 @@ class CallingNode:
     :param topics: each record of theirs leads to one call; empty where that cannot be said.
     :param order: of its calls.
     :param fails: whether the call for a value fails.
+    :param fates: what becomes of its records, if it calls again.
+    :param under: the nodes above it in its task that each record passes, too.
     """
 
     name: str
     topics: tuple[str, ...]
     order: Order
     fails: Callable[[str], bool] = nothing_fails
+    fates: Fates | None = None
+    under: tuple[CallingNode, ...] = ()
+
+    @property
+    def parks(self) -> bool:
+        """Whether it has a retry topic."""
+        return self.fates is not None and self.fates.parks
+
+    @property
+    def ordinal(self) -> str:
+        """The ordinal of its call for a record."""
+        above = next((node.ordinal for node in self.under if node.fates is not None), "")
+        return f"{above}.0" if above else "0"
+
+    def gives_up(self, place: str) -> bool:
+        """Whether the record at a place becomes a dead letter here."""
+        return self.fates is not None and self.fates.of(place).gives_up
+
+    def reached_by(self, place: str) -> bool:
+        """Whether the record at a place comes here."""
+        return not any(node.gives_up(place) for node in self.under)
 
 
 @dataclass(slots=True)
@@ -62,18 +100,38 @@ class Steps:
         *,
         of: str = "",
         fails: Callable[[str], bool] = nothing_fails,
+        again: bool = False,
     ) -> Any:
         """Replace each value.
 
         :param name: of the step.
         :param of: topics of which each record comes here once, separated by spaces.
         :param fails: whether the function raises for a value.
+        :param again: whether its calls may be made again: what is below goes by the order of each key alone.
         """
         return stream.map_values(function)
 
-    def passed(self, stream: Any, name: str, *, of: str = "") -> Any:
-        """Pass records on as they are."""
+    def passed(
+        self,
+        stream: Any,
+        name: str,
+        *,
+        of: str = "",
+        again: bool = False,
+        keyed: bool = False,
+        under: Sequence[str] = (),
+    ) -> Any:
+        """Pass records on as they are.
+
+        :param again: as for :meth:`copied`.
+        :param keyed: whether what is below goes by the key that it knows to be the records' own.
+        :param under: steps above it in the same task that each record passes, the nearest first.
+        """
         return stream
+
+    def added(self, builder: TopologyBuilder, function: Callable[[str], str], name: str, parent: str) -> None:
+        """Add a processor that replaces each value of a source named as its topic."""
+        builder.add_processor(name, partial(_Replacing, function), parent)
 
 
 @dataclass(slots=True)
@@ -81,9 +139,11 @@ class CallingSteps(Steps):
     """Steps most of which call the service.
 
     :param seed: decides which, and how.
+    :param retries: how they call again; None if they do not.
     """
 
     seed: int = 0
+    retries: DrawnRetries | None = None
 
     def copied(
         self,
@@ -93,55 +153,113 @@ class CallingSteps(Steps):
         *,
         of: str = "",
         fails: Callable[[str], bool] = nothing_fails,
+        again: bool = False,
     ) -> Any:
         """Replace each value, mostly by a call."""
         random = Random(f"{self.seed} step {name}")
         if random.random() < 0.15:
             return stream.map_values(function)
-        return self._called(random, stream, function, name, of, fails)
+        node = self._node(random, name, of, fails, again=again)
+        return self._called(random, stream, function, node)
 
-    def passed(self, stream: Any, name: str, *, of: str = "") -> Any:
+    def passed(
+        self,
+        stream: Any,
+        name: str,
+        *,
+        of: str = "",
+        again: bool = False,
+        keyed: bool = False,
+        under: Sequence[str] = (),
+    ) -> Any:
         """Pass records on, mostly by a call."""
         random = Random(f"{self.seed} step {name}")
         if random.random() < 0.3:
             return stream
-        return self._called(random, stream, lambda value: value, name, of, nothing_fails)
+        node = self._node(random, name, of, again=again, under=under)
+        return self._called(random, stream, lambda value: value, node, keyed=keyed)
+
+    def _node(
+        self,
+        random: Random,
+        name: str,
+        of: str,
+        fails: Callable[[str], bool] = nothing_fails,
+        *,
+        again: bool,
+        under: Sequence[str] = (),
+    ) -> CallingNode:
+        order: Order = random.choice(("partition", "key", "key", "unordered"))
+        fates = None
+        if again and self.retries is not None:
+            fates = self.retries.fates(name, parks=order != "partition", by_record=bool(of))
+        node = CallingNode(
+            name=name,
+            topics=tuple(of.split()),
+            order=order,
+            fails=fails,
+            fates=fates,
+            under=tuple(node for above in under for node in self.nodes if node.name == above),
+        )
+        self.nodes.append(node)
+        return node
+
+    def added(self, builder: TopologyBuilder, function: Callable[[str], str], name: str, parent: str) -> None:
+        """Add a processor that replaces each value of a source, mostly by a call."""
+        random = Random(f"{self.seed} step {name}")
+        if random.random() < 0.15:
+            Steps.added(self, builder, function, name, parent)
+            return
+        node = self._node(random, name, parent, again=True)
+        body, options = self._options(random, function, node)
+        del options["name"]
+        if node.fates is not None:
+            text = serdes.string()
+            options["retry"] = replace(node.fates.policy, key_serde=text, value_serde=text)
+        builder.add_processor_async(name, _processors(body, options), parent, **options)
+
+    def _options(
+        self, random: Random, function: Callable[[str], str], node: CallingNode
+    ) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """Draw how a node calls: its function, and its options."""
+        threads = random.random() < 0.25
+        at_once = random.choice((1, 2, 2, 3, 64))
+        body = _on_thread(node, function, at_once) if threads else _on_loop(node, function, at_once)
+        return body, {
+            "max_in_flight": at_once,
+            "order": node.order,
+            "timeout_ms": _TIMEOUT_MS,
+            "threads": threads,
+            "resource": random.choice((None, Session)),
+            "retry": None if node.fates is None else node.fates.policy,
+            "name": node.name,
+        }
 
     def _called(
         self,
         random: Random,
         stream: Any,
         function: Callable[[str], str],
-        name: str,
-        of: str,
-        fails: Callable[[str], bool],
+        node: CallingNode,
+        *,
+        keyed: bool = False,
     ) -> Any:
-        order: Order = random.choice(("partition", "key", "key", "unordered"))
-        node = CallingNode(name=name, topics=tuple(of.split()), order=order, fails=fails)
-        self.nodes.append(node)
-        threads = random.random() < 0.25
-        at_once = random.choice((1, 2, 2, 3, 64))
-        body = _on_thread(node, function, at_once) if threads else _on_loop(node, function, at_once)
-        options = {
-            "max_in_flight": at_once,
-            "order": order,
-            "timeout_ms": _TIMEOUT_MS,
-            "threads": threads,
-            "resource": random.choice((None, Session)),
-            "name": name,
-        }
+        body, options = self._options(random, function, node)
+        if not keyed and random.random() < _PROCESSORS:
+            return stream.process_async(_processors(body, options), **options)
         if random.random() < 0.3:
-            return stream.flat_map_values_async(_listed(body, threads=threads), **options)
+            return stream.flat_map_values_async(_listed(body, threads=options["threads"]), **options)
         return stream.map_values_async(body, **options)
 
 
 def _on_loop(node: CallingNode, function: Callable[[str], str], at_once: int) -> Callable[..., Any]:
-    async def call(value: str, *, context: CallContext, resource: Session | None = None) -> str:
+    async def call(value: str, *, context: Asking, resource: Session | None = None) -> str:
         asked = service()
         visit = asked.begin(node.name, value, context, at_once=at_once)
         try:
             _refuse_closed(visit, resource)
             await asyncio.sleep(asked.random.random() / 100)
+            asked.refuse(visit, node.fates)
             if node.fails(value):
                 await _fail(visit)
             asked.take_effect(visit)
@@ -155,11 +273,12 @@ def _on_loop(node: CallingNode, function: Callable[[str], str], at_once: int) ->
 
 
 def _on_thread(node: CallingNode, function: Callable[[str], str], at_once: int) -> Callable[..., Any]:
-    def call(value: str, *, context: CallContext, resource: Session | None = None) -> str:
+    def call(value: str, *, context: Asking, resource: Session | None = None) -> str:
         asked = service()
         visit = asked.begin(node.name, value, context, at_once=at_once)
         try:
             _refuse_closed(visit, resource)
+            asked.refuse(visit, node.fates)
             if not node.fails(value):
                 asked.take_effect(visit)
             return function(value)
@@ -172,15 +291,62 @@ def _on_thread(node: CallingNode, function: Callable[[str], str], at_once: int) 
 def _listed(call: Callable[..., Any], *, threads: bool) -> Callable[..., Any]:
     if threads:
 
-        def plain(value: str, *, context: CallContext, resource: Session | None = None) -> list[str]:
+        def plain(value: str, *, context: Asking, resource: Session | None = None) -> list[str]:
             return [call(value, context=context, resource=resource)]
 
         return plain
 
-    async def listed(value: str, *, context: CallContext, resource: Session | None = None) -> list[str]:
+    async def listed(value: str, *, context: Asking, resource: Session | None = None) -> list[str]:
         return [await call(value, context=context, resource=resource)]
 
     return listed
+
+
+class _Replacing(Processor):
+    def __init__(self, function: Callable[[str], str]) -> None:
+        self._function = function
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self._context.forward(record.key, self._function(record.value))
+
+
+class _Asking(AsyncProcessor):
+    """Forwards what a call gives.
+
+    :param has_resource: whether the call takes it.
+    """
+
+    def __init__(self, call: Callable[..., Any], *, has_resource: bool) -> None:
+        self._call = call
+        self._has_resource = has_resource
+
+    def init(self, context: AsyncProcessorContext) -> None:
+        self._context = context
+
+    def _called(self, record: ProcessorRecord) -> Any:
+        more = {"resource": self._context.resource} if self._has_resource else {}
+        return self._call(record.value, context=self._context, **more)
+
+
+class _AskingOnLoop(_Asking):
+    async def process(self, record: ProcessorRecord) -> None:
+        sometimes("a processor called")
+        self._context.forward(record.key, await self._called(record))
+
+
+class _AskingOnThread(_Asking):
+    def process(self, record: ProcessorRecord) -> None:
+        sometimes("a processor called on a thread")
+        self._context.forward(record.key, self._called(record))
+
+
+def _processors(call: Callable[..., Any], options: Mapping[str, Any]) -> Callable[[], AsyncProcessor]:
+    """Return what makes the processors of a node with these options."""
+    kind = _AskingOnThread if options["threads"] else _AskingOnLoop
+    return partial(kind, call, has_resource=options["resource"] is not None)
 
 
 async def _fail(visit: Visit) -> None:

@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.protections import PROTECTIONS
-from tests.simulation.scenario import simulate
+from tests.simulation.scenario import scenario_of, simulate
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", [name for name, found in PROTECTIONS.items() if not found.scene])
 def test_missing_protection_is_noticed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    seeds = PROTECTIONS[name].seeds
-    with PROTECTIONS[name].off():
-        outcome = next((found for seed in range(seeds) if (found := simulate(seed)).violation), None)
-    assert outcome is not None, f"{seeds} seeds without {name!r}, and nobody noticed"
+    protection = PROTECTIONS[name]
+    seeds = (seed for seed in range(protection.seeds) if protection.concerns(scenario_of(seed)))
+    with protection.off():
+        outcome = next((found for seed in seeds if (found := simulate(seed)).violation), None)
+    assert outcome is not None, f"{protection.seeds} seeds without {name!r}, and nobody noticed"
     with capsys.disabled():
         print(f"\nwithout {name!r}: seed {outcome.seed}: {outcome.violation.splitlines()[0][:150]}", end="")
     assert not simulate(outcome.seed).violation, "with the protection the same seed is fine"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.applications import APPLICATIONS
-from tests.simulation.called_applications import INSTEAD
+from tests.simulation.called_applications import INSTEAD, INSTEAD_AGAIN
 from tests.simulation.campaign import Campaign, run_campaign
 from tests.simulation.faults import CELLS, CYCLE, UNCALLED, port_calls
 from tests.simulation.scenario import scenario_of, simulate
@@ -85,7 +85,8 @@ def test_every_scenario_has_two_subtopologies_and_two_partitions_or_more() -> No
         assert min(scenario.partitions.values()) >= 2
         assert scenario.plan
     drawn = {scenario_of(seed).application.name for seed in range(500)}
-    assert drawn == {*APPLICATIONS, *(application.name for application in INSTEAD.values())}
+    instead = [*INSTEAD.values(), *INSTEAD_AGAIN.values()]
+    assert drawn == {*APPLICATIONS, *(application.name for application in instead)}
     assert {
         (scenario_of(seed).plan[0].call, scenario_of(seed).plan[0].fault) for seed in range(len(CYCLE))
     } == set(CELLS)

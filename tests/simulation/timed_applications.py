@@ -77,7 +77,7 @@ def _time_windows(
     windowed = (grouped or _by_group)(builder, steps).windowed_by(window)
     folded = windowed.aggregate(lambda: "", _add, store="s", value_serde=serdes.string())
     named = folded.suppress().to_stream().map(lambda w, v: (f"{w.key}@{w.start_ms}", v))
-    steps.passed(named, "below").send_to("out")
+    steps.passed(named, "below", again=True).send_to("out")
     return builder.build()
 
 
@@ -88,19 +88,19 @@ def _sessions(steps: Steps, grouped: Grouped | None = None) -> Topology:
         lambda: "", _add, lambda k, a, b: collected(a, b), store="s", value_serde=serdes.string()
     )
     named = folded.suppress().to_stream().map(lambda w, v: (f"{w.key}@{w.start_ms}-{w.end_ms}", v))
-    steps.passed(named, "below").send_to("out")
+    steps.passed(named, "below", again=True).send_to("out")
     return builder.build()
 
 
 def _by_group(builder: KStreamBuilder, steps: Steps) -> Any:
-    above = steps.passed(builder.stream("a"), "above", of="a")
+    above = steps.passed(builder.stream("a"), "above", of="a", again=True)
     return above.group_by(lambda k, v: _group(v))
 
 
 def _by_key(builder: KStreamBuilder, steps: Steps) -> Any:
     """Group by the key, so that a step of the same task stands above the windows."""
-    middle = steps.passed(builder.stream("a"), "first", of="a").through("b")
-    return steps.passed(middle, "above", of="b").group_by_key()
+    middle = steps.passed(builder.stream("a"), "first", of="a", again=True).through("b")
+    return steps.passed(middle, "above", of="b", keyed=True).group_by_key()
 
 
 def _joined(left: str | None, right: str | None) -> str:
@@ -109,14 +109,16 @@ def _joined(left: str | None, right: str | None) -> str:
 
 def _join(kind: str, steps: Steps) -> Topology:
     builder = _builder()
-    left = steps.passed(_marked_through(builder, steps), "left", of="b").with_window(_LEFT)
-    right = steps.passed(builder.stream("a2"), "right", of="a2").with_window(_RIGHT)
-    steps.passed(getattr(left, kind)(right, _joined, name="j"), "below").send_to("out")
+    left = steps.passed(_marked_through(builder, steps), "left", of="b", keyed=True).with_window(_LEFT)
+    right = steps.passed(builder.stream("a2"), "right", of="a2", keyed=True).with_window(_RIGHT)
+    steps.passed(getattr(left, kind)(right, _joined, name="j"), "below", again=True).send_to("out")
     return builder.build()
 
 
 def _marked_through(builder: KStreamBuilder, steps: Steps) -> Any:
-    return steps.copied(builder.stream("a"), lambda value: value + "m", "first", of="a").through("b")
+    return steps.copied(builder.stream("a"), lambda value: value + "m", "first", of="a", again=True).through(
+        "b"
+    )
 
 
 def _inner(steps: Steps) -> Topology:
@@ -133,7 +135,7 @@ def _outer(steps: Steps) -> Topology:
 
 def _table(steps: Steps) -> Topology:
     builder = _builder()
-    stream = steps.passed(_marked_through(builder, steps), "left", of="b")
+    stream = steps.passed(_marked_through(builder, steps), "left", of="b", keyed=True)
     table = builder.table("a2", store=store_spec(steps.storage))
     steps.passed(stream.left_join(table, _joined), "below", of="b").send_to("out")
     return builder.build()
@@ -154,7 +156,7 @@ def _grouped(name: str, stage: Stage) -> Application:
         build=build,
         inputs=("a",),
         through=(),
-        stages=(Copy(sources=("a",), sink=REPARTITION, results=_rekeyed), stage),
+        stages=(Copy(sources=("a",), sink=REPARTITION, results=_rekeyed, step="above"), stage),
         subtopologies=((("a",), (REPARTITION,)), ((REPARTITION,), ())),
     )
 
@@ -174,7 +176,7 @@ def by_key(application: Application) -> Application:
         build=build[application.name],
         through=("b",),
         stages=(
-            Copy(sources=("a",), sink="b", results=lambda key, value: [(key, value)]),
+            Copy(sources=("a",), sink="b", results=lambda key, value: [(key, value)], step="first"),
             replace(windows, source="b"),
         ),
         subtopologies=((("a",), ("b",)), (("b",), ())),
@@ -189,7 +191,7 @@ def _two_sided(name: str, stage: Join | TableJoin) -> Application:
         build=build,
         inputs=("a", "a2"),
         through=("b",),
-        stages=(Copy(sources=("a",), sink="b", results=_marked), stage),
+        stages=(Copy(sources=("a",), sink="b", results=_marked, step="first"), stage),
         subtopologies=((("a",), ("b",)), (("a2", "b"), ())),
         joined=frozenset({"a2", "b"}),
         tables=frozenset({"a2"} if is_table else ()),
