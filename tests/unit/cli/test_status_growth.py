@@ -104,9 +104,10 @@ def test_new_processors_wait_for_partitions_whose_ancestors_are_not_read(
     slice_ = scene.app.begin("run-2")
     scene.runs = 2
     expand(scene, 4)
-    text, _ = shown(scene, monkeypatch)
+    _, cells = shown(scene, monkeypatch)
     to = scene.recorded.boundaries["in-3"][1]
-    assert f"in-3 to be read, after in-1 (at 19 of {to})" in text
+    (row,) = [row for row in cells if row[:2] == ["0_3", "0_1"]]
+    assert " ".join(row).endswith(f"in-3 to be read, after in-1 (at 19 of {to})")
     scene.app.tasks(slice_)
     scene.app.finish("run-2")
     assert "to be read, after" not in shown(scene, monkeypatch)[0]
