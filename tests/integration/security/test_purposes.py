@@ -202,7 +202,9 @@ def grown(
     application.run("run-1")
     for future in kafka_admin.create_partitions([NewPartitions(source, 2)]).values():
         future.result()
-    produce(source, [Row(key="a", value="2", partition=partition_of_key(b"a", 1, 2))])
+    produce(
+        source, [Row(key=key, value="2", partition=partition_of_key(key.encode(), 1, 2)) for key in "abcd"]
+    )
     application.run("run-2")
     application.run("run-3")
     return application
