@@ -58,7 +58,8 @@ Step = Send | Grow | Copy | Stray | str
 _KEYS = st.sampled_from(KEYS[:12])
 SENDS = st.builds(Send, st.lists(_KEYS, min_size=1, max_size=8).map(tuple))
 GROWTHS = st.one_of(SENDS, st.builds(Grow, st.integers(1, 4)), st.sampled_from([Switch, Run, Run]))
-EXPANSIONS = st.one_of(GROWTHS, st.builds(Copy, st.integers(1, 4)), st.sampled_from([Run, Abort]))
+COPIES = st.builds(Copy, st.integers(1, 4))
+EXPANSIONS = st.one_of(GROWTHS, COPIES, COPIES, st.sampled_from([Run, Run, Run, Abort]))
 FIRST, KIND = st.integers(1, 3), st.sampled_from(["linear", "modulo"])
 STRAYS = st.builds(
     Stray,

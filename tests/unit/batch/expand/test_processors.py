@@ -19,6 +19,7 @@ from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topol
 from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
@@ -26,9 +27,9 @@ from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
 CHANGELOG = "app-listed-changelog"
 
 
-def catch_up(kafka: InMemoryKafka, app: Application, count: int) -> ProcessorPlan:
+def catch_up(cluster: ClusterPort, app: Application, count: int) -> ProcessorPlan:
     """Copy what is there, as the command does with --no-wait."""
-    with ProcessorExpansion(kafka, app.checked, subtopology=None, count=count) as tool:
+    with ProcessorExpansion(cluster, app.checked, subtopology=None, count=count) as tool:
         return tool.run(CatchUpOptions(follow=False))
 
 

@@ -74,7 +74,11 @@ class Scene:
 
     def run(self) -> Any:
         self.runs += 1
-        return self.app.run(f"run-{self.runs}")
+        return self.again(1)
+
+    def again(self, try_number: int) -> Any:
+        """Try the run that was begun last once more."""
+        return self.app.run(f"run-{self.runs}", (0, try_number))
 
     @property
     def listed(self) -> dict[str, list[int]]:
