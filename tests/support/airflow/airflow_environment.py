@@ -25,13 +25,15 @@ DAG_FOLDERS = {"tests": TEST_DAGS, **EXAMPLES}
 
 
 def prepare() -> Path:
-    """Point Airflow at a fresh home, once per session, and return it."""
-    home = os.environ.get("AIRFLOW_HOME", "")
-    if Path(home).name.startswith(_HOME_PREFIX):
+    """Point Airflow at a fresh home, once per process, and return it: workers of pytest that inherit the home
+    of the process that starts them must not share its database.
+    """
+    home, prefix = os.environ.get("AIRFLOW_HOME", ""), f"{_HOME_PREFIX}{os.getpid()}-"
+    if Path(home).name.startswith(prefix):
         return Path(home)
     if "airflow.configuration" in sys.modules:
         raise RuntimeError("Airflow was imported before its home was prepared")
-    made = Path(tempfile.mkdtemp(prefix=_HOME_PREFIX))
+    made = Path(tempfile.mkdtemp(prefix=prefix))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     for name in [name for name in os.environ if name.startswith(("AIRFLOW__", "AIRFLOW_CONN_"))]:
         del os.environ[name]
