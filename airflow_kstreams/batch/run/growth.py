@@ -223,26 +223,23 @@ def with_boundaries(
     :param highs: high watermarks, asked for in the order of :func:`levels`.
     :param position: where a partition is read up to.
     """
-
-    def begins(growth: GrownTopic, before: GroupedPartitions | None, tp: TopicPartition) -> bool:
-        """Whether something has come to a partition, or a sign that it may, for the first time."""
-        known = before is not None and recorded_in_use(before, tp)
-        holds = {number for number in range(growth.history[-1]) if highs[TopicPartition(tp.topic, number)]}
-        return tp.partition in holds or (in_use(growth, tp.partition, holds) and not known)
-
     found: dict[int, GroupedPartitions] = {}
     for sub, entry in grouped.items():
         before = bound.get(sub)
         boundaries: dict[str, dict[int, int]] = {}
-        empty: list[str] = []
+        empty_before, empty = {*entry.found_empty}, list[str]()
         for topic, growth in entry.grown.items():
             known = growth.history[0] if before is None else before.partitions.get(topic, growth.history[0])
+            last_before = -1 if before is None or topic not in before.grown else last_found(before, topic)
+            held = (at for at in range(growth.history[-1]) if highs[TopicPartition(topic, at)])
+            last = max(held, default=-1)
             for number in range(growth.history[0], growth.history[-1]):
                 tp = TopicPartition(topic, number)
-                new, found_empty = number >= known, str(tp) in entry.found_empty
+                new, found_empty = number >= known, str(tp) in empty_before
                 if (new or found_empty) and not highs[tp]:
                     empty.append(str(tp))
-                if new or (found_empty and begins(growth, before, tp)):
+                sign = in_use(growth, number, last) and not in_use(growth, number, last_before)
+                if new or (found_empty and (highs[tp] or sign)):
                     set_at = {
                         parent: highs[TopicPartition(topic, parent)]
                         for parent in ancestors(number, growth.history, growth.kinds)
@@ -260,27 +257,24 @@ def with_boundaries(
     return found
 
 
-def in_use(growth: GrownTopic, number: int, holds: Collection[int]) -> bool:
+def in_use(growth: GrownTopic, number: int, last: int) -> bool:
     """Whether producers know a partition that a topic has gained: something has come to one of those that it
     gained then, or later.
 
     :param number: of the partition.
-    :param holds: the partitions that hold something.
+    :param last: the last partition that holds something; -1 if none does.
     """
-    begin = max(count for count in growth.history if count <= number)
-    return any(at in holds for at in range(begin, growth.history[-1]))
+    return last >= max(count for count in growth.history if count <= number)
 
 
-def recorded_in_use(entry: GroupedPartitions, tp: TopicPartition) -> bool:
-    """Whether a run has found that producers know a partition that a topic had gained by then.
+def last_found(entry: GroupedPartitions, topic: str) -> int:
+    """Return the last partition of a grown topic in which a run has found anything; -1 if there is none.
 
     :param entry: the groups that the run has recorded.
     """
-    growth = entry.grown[tp.topic]
-    partitions = (TopicPartition(tp.topic, number) for number in range(growth.history[-1]))
-    return in_use(
-        growth, tp.partition, {at.partition for at in partitions if str(at) not in entry.found_empty}
-    )
+    empty = {*entry.found_empty}
+    partitions = range(entry.grown[topic].history[-1])
+    return max((at for at in partitions if str(TopicPartition(topic, at)) not in empty), default=-1)
 
 
 def grown_topics(grouped: Iterable[GroupedPartitions]) -> set[str]:

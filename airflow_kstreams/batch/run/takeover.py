@@ -39,7 +39,7 @@ from airflow_kstreams.batch.moving.expansion import (
 from airflow_kstreams.batch.moving.state_copy import CopyWork, StateCopy
 from airflow_kstreams.batch.protocol.catch_up import catch_up_group
 from airflow_kstreams.batch.run.fence import fence
-from airflow_kstreams.batch.run.growth import recorded_in_use, with_processors
+from airflow_kstreams.batch.run.growth import in_use, last_found, with_processors
 from airflow_kstreams.batch.run.more_processors import add_partitions, expanded, read_by, refuse_unfit
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.topics import SourceTopics
@@ -182,9 +182,12 @@ class _Candidate:
         if settings.keeps_to_interval:
             return "runs with autostop.at=interval wait for no partition's ancestors"
         reads = read_by(self.entry, after)
-        if waits := {tp for tp in reads if self._waits(tp, before, committed)}:
+        waits = {tp for tp in reads if self._waits(tp, before, committed)}
+        waits |= self._just_begun(reads, before)
+        if waits:
             return f"{named(waits)} must not be read before the partitions that their keys came from are"
-        if unused := {tp for tp in reads if not recorded_in_use(before, tp)}:
+        last = {topic: last_found(before, topic) for topic in {tp.topic for tp in reads}}
+        if unused := {tp for tp in reads if not in_use(before.grown[tp.topic], tp.partition, last[tp.topic])}:
             return (
                 f"no run has found anything in {named(unused)}, or in what its topic gained then or later: "
                 "producers still write the keys to the partitions that they came from, where new processors "
@@ -226,8 +229,6 @@ class _Candidate:
         """Whether records of a partition's keys may still lie unread where the keys were before."""
         if tp.partition >= before.partitions.get(tp.topic, 0):
             return True
-        if str(tp) in before.found_empty and self._holds(tp):
-            return True
         boundaries = self.entry.boundaries.get(str(tp), {})
         ancestors = {TopicPartition(tp.topic, number): offset for number, offset in boundaries.items()}
         return any(
@@ -235,9 +236,14 @@ class _Candidate:
             for parent, offset in ancestors.items()
         )
 
-    def _holds(self, tp: TopicPartition) -> bool:
-        """Whether something has come to a partition."""
-        return self.session.admin.end_offsets([tp], isolation="read_uncommitted")[tp] > 0
+    def _just_begun(
+        self, reads: Collection[TopicPartition], before: GroupedPartitions
+    ) -> set[TopicPartition]:
+        """Return the partitions in which no run has found anything, and which hold something by now."""
+        empty = {*before.found_empty}
+        found = [tp for tp in reads if str(tp) in empty]
+        ends = self.session.admin.end_offsets(found, isolation="read_uncommitted") if found else {}
+        return {tp for tp, end in ends.items() if end}
 
     def _copied(self, source: int) -> str:
         work = CopyWork(sub=self.sub, entry=self.entry, after=self.expansion.after, source=source)
