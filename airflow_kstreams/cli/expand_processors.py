@@ -175,6 +175,8 @@ def _progress_bar(sources: Sequence[CopiedSource]) -> Iterator[Progress]:
         TimeRemainingColumn,
     )
 
+    from airflow_kstreams.batch.expand.processor_plan import copied_of
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -184,17 +186,11 @@ def _progress_bar(sources: Sequence[CopiedSource]) -> Iterator[Progress]:
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        shown = bar.add_task("copying state", total=_end(sources), completed=_copied(sources))
+        position, end = copied_of(sources)
+        shown = bar.add_task("copying state", total=end, completed=position)
 
         def progress(found: Sequence[CopiedSource]) -> None:
-            bar.update(shown, total=_end(found), completed=_copied(found))
+            position, end = copied_of(found)
+            bar.update(shown, total=end, completed=position)
 
         yield progress
-
-
-def _end(sources: Sequence[CopiedSource]) -> int:
-    return sum(each.end for each in sources)
-
-
-def _copied(sources: Sequence[CopiedSource]) -> int:
-    return sum(each.position or 0 for each in sources)

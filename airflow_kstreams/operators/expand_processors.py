@@ -128,13 +128,14 @@ class ExpandProcessorsOperator(Killable, BaseOperator):
 
     def _progress(self, found: Sequence[CopiedSource]) -> None:
         """Log now and then how far the copies are; a task that was killed copies no more."""
+        from airflow_kstreams.batch.expand.processor_plan import copied_of
+
         self.refuse_when_killed("all state was copied")
         now = time.monotonic()
         if now < self._told + _TELL_SECONDS:
             return
         self._told = now
-        position, end = sum(each.position or 0 for each in found), sum(each.end for each in found)
-        self.log.info("copied up to %d of %d changelog records", position, end)
+        self.log.info("copied up to %d of %d changelog records", *copied_of(found))
 
 
 def _number(given: object, name: str, kind: Callable[[str], T]) -> T:

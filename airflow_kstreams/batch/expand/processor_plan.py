@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.expand.growth_plan import last_topology, prior_runs
@@ -56,6 +56,12 @@ class CopiedSource:
     def lag(self) -> int:
         """How many offsets lie between T2 and T1."""
         return self.end - (self.position or 0)
+
+
+def copied_of(sources: Iterable[CopiedSource]) -> tuple[int, int]:
+    """Return T2 and T1 of several changelogs together."""
+    each = [*sources]
+    return sum(one.position or 0 for one in each), sum(one.end for one in each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,11 +77,19 @@ def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         _topic(own.ledger, "finished runs", Operation.READ),
         *(_topic(topic, "new records are counted", Operation.READ) for topic in plan.inputs),
         *(_topic(topic, "committed offsets and ends", Operation.DESCRIBE) for topic in plan.intermediates),
-        Permission(
-            operation=Operation.DESCRIBE, resource=Resource.GROUP, name=app, reason="committed offsets"
-        ),
+        _committed_offsets(app),
         *(_more_processors(Resource.TOPIC, topic) for topic in sorted(plan.changelogs)),
         *([_more_processors(Resource.GROUP, catch_up_group(app))] if plan.changelogs else []),
+    )
+
+
+def _committed_offsets(application_id: str) -> Permission:
+    """Return what a look at committed offsets needs."""
+    return Permission(
+        operation=Operation.DESCRIBE,
+        resource=Resource.GROUP,
+        name=application_id,
+        reason="committed offsets",
     )
 
 
@@ -131,12 +139,7 @@ def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         _topic(own.ledger, "what state depends on", Operation.READ),
         _topic(own.metadata, "topology of the last run", Operation.READ),
         *(_topic(topic, "looked at before a topic grows", Operation.DESCRIBE) for topic in others),
-        Permission(
-            operation=Operation.DESCRIBE,
-            resource=Resource.GROUP,
-            name=plan.application_id,
-            reason="committed offsets",
-        ),
+        _committed_offsets(plan.application_id),
         *(_topic(topic, "given more partitions; others need Describe", Operation.ALTER) for topic in growing),
     )
 
@@ -159,12 +162,7 @@ def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         _topic(own.metadata, "topology of the last run", Operation.READ),
         *(_topic(topic, "committed offsets", Operation.DESCRIBE) for topic in sorted(plan.sources)),
         *(_topic(topic, why, each) for topic in sorted(plan.changelogs) for each, why in changelogs.items()),
-        Permission(
-            operation=Operation.DESCRIBE,
-            resource=Resource.GROUP,
-            name=plan.application_id,
-            reason="committed offsets",
-        ),
+        _committed_offsets(plan.application_id),
         Permission(
             operation=Operation.READ, resource=Resource.GROUP, name=group, reason="how far state is copied"
         ),

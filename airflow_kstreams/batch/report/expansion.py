@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan
+from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan, copied_of
 from airflow_kstreams.batch.run.waiting import WaitingPartition
 
 _UNKNOWN = "-"
@@ -27,7 +27,7 @@ def expansion_rows(
         lag = sum(each.lag for each in sources)
         rate = max((each.rate for each in sources), default=0.0)
         at_work = any(each.lag and now_ms - each.stepped_ms < _AT_WORK_MS for each in sources)
-        position, end = sum(each.position or 0 for each in sources), sum(each.end for each in sources)
+        position, end = copied_of(sources)
         yield (
             f"{plan.sub.id}_{number}",
             ", ".join(dict.fromkeys(f"{plan.sub.id}_{each.changelog.partition}" for each in sources)),
