@@ -91,6 +91,7 @@ def test_keys_keep_state_and_order_however_a_topic_grows(
     scene = begun(first, kind, grow=False)
     for number, step in enumerate(steps):
         play(scene, step, number, kind)
+        check_order(scene)
     drain(scene, steps)
     assert scene.listed == scene.sent
 
@@ -103,6 +104,7 @@ def test_keys_keep_state_and_order_however_an_application_grows_with_its_topic(
     scene = begun(first, kind, grow=True)
     for number, step in enumerate(steps):
         play(scene, step, number, kind)
+        check_order(scene)
     drain(scene, steps)
     assert scene.listed == scene.sent
     event(f"{len(scene.recorded.by_group) - first} more processors")
@@ -168,6 +170,12 @@ def play(scene: Scene, step: Step, number: int, kind: GrowthKind) -> None:
                 abort(scene)
         case _:
             scene.run()
+
+
+def check_order(scene: Scene) -> None:
+    """Look at what has come out so far."""
+    for key, values in scene.listed.items():
+        assert values == scene.sent[key][: len(values)], "a key's values in another order"
 
 
 def drain(scene: Scene, steps: list[Step]) -> None:

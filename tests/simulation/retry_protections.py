@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
@@ -58,9 +58,23 @@ def _failures_are_forgotten() -> SwitchedOff:
     return mock.patch.object(Parking, "_take_again", taking)
 
 
+def _delivering() -> Callable[[Parking, Any], None]:
+    """Return how results are taken that leave, whatever became of their key."""
+    take = Parking._take
+
+    def taking(self: Parking, call: Any) -> None:
+        again = call.again
+        if again.entry is None and not again.held and not again.failed:
+            self._repeating.deliver(call)
+        else:
+            take(self, call)
+
+    return taking
+
+
 def _parked_keys_hold_nothing_back() -> SwitchedOff:
     """A record of a key that is parked is called, and goes on."""
-    admit, ended, take = Parking._admit, Parking.ended, Parking._take
+    admit, ended = Parking._admit, Parking.ended
 
     def admitting(self: Parking, call: Any) -> None:
         if call.turn not in self._entries and call.turn not in self._coming:
@@ -74,28 +88,12 @@ def _parked_keys_hold_nothing_back() -> SwitchedOff:
             self._behind.setdefault(call.turn, deque())
         return ended(self, call)
 
-    def taking(self: Parking, call: Any) -> None:
-        again = call.again
-        if again.entry is None and not again.held and not again.failed:
-            self._repeating.deliver(call)
-        else:
-            take(self, call)
-
-    return mock.patch.multiple(Parking, _admit=admitting, ended=ending, _take=taking)
+    return mock.patch.multiple(Parking, _admit=admitting, ended=ending, _take=_delivering())
 
 
 def _late_results_go_on() -> SwitchedOff:
     """A result leaves though its key was parked while its call ran."""
-    take = Parking._take
-
-    def taking(self: Parking, call: Any) -> None:
-        again = call.again
-        if again.entry is None and not again.held and not again.failed:
-            self._repeating.deliver(call)
-        else:
-            take(self, call)
-
-    return mock.patch.object(Parking, "_take", taking)
+    return mock.patch.object(Parking, "_take", _delivering())
 
 
 def _calls_behind_a_failed_one_go_on() -> SwitchedOff:
