@@ -68,7 +68,7 @@ class Takeovers:
 
     :param topics: with the groups of the processors that there are now.
     :param expansions: by subtopology that has more processors now.
-    :param warnings: why others have not.
+    :param warnings: that they have, and why others have not.
     """
 
     topics: SourceTopics
@@ -115,12 +115,9 @@ def take_over(
             with_processors(entry, expansion.after),
             moved_from=tuple(sorted({*entry.moved_from, *sub.changelogs.values()})),
         )
-        log.info(
-            "application %s: subtopology %d has %d processors now, %d before",
-            plan.application_id,
-            sub.id,
-            expansion.after.count,
-            expansion.before,
+        warnings.append(
+            f"subtopology {sub.id} has {expansion.after.count} processors from this run on, "
+            f"{expansion.before} before: give Spark a core for each"
         )
     topics = dataclasses.replace(topics, grouped=grouped)
     return Takeovers(topics=topics, expansions=taken, warnings=tuple(warnings))

@@ -41,8 +41,7 @@ class SparkCopies:
             client_config_path=self._client_config_path,
             allowed=AllowedSettings.of_environment().to_text(),
         )
-        run_id = catch_up_group(self._settings.application_id)
-        outcomes = self._hosts.run(host, partitions=len(shares), run_id=run_id)
+        outcomes = self._hosts.run(host, run_id=catch_up_group(self._settings.application_id))
         return [outcome.copied for outcome in outcomes if outcome.copied is not None]
 
 
@@ -53,7 +52,7 @@ def copies_on_spark(
     """Open a Spark session on which state is copied.
 
     :param config: client settings by librdkafka's names.
-    :param master: where its executors are, unless spark-submit says so.
+    :param master: where its executors are; where spark-submit or ``MASTER`` says, if None.
     :raises SparkSessionError: Spark did not start.
     """
     require("spark", "pyspark", "pandas", "pyarrow", what="copying on Spark")

@@ -123,7 +123,7 @@ class SparkExecutors:
             client_config_path=self._client_config_path,
             allowed=AllowedSettings.of_environment().to_text(),
         )
-        outcomes = self._hosts.run(host, partitions=len(tasks), run_id=run.run_id, hosted=tasks)
+        outcomes = self._hosts.run(host, run_id=run.run_id)
         return [outcome.report for outcome in outcomes if outcome.report is not None]
 
     def _packed(self, tasks: Sequence[TaskShare]) -> tuple[tuple[TaskShare, ...], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from airflow_kstreams.streams.errors import KStreamsError, ReportedError, SparkS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from airflow_kstreams.batch.protocol.task_share import TaskShare
     from airflow_kstreams.spark.executor.copy_host import CopyHost
     from airflow_kstreams.spark.executor.task_host import TaskHost
 
@@ -36,7 +35,7 @@ class SparkHosts:
 
     :param name: of the session, shown in Spark's UI.
     :param client_config_path: where the Kafka client's configuration lies; executors read it too.
-    :param master: where the session's executors are, if nothing else says so.
+    :param master: as of :func:`~airflow_kstreams.spark.driver.session.open_session`.
     :param session: one that is open already.
     """
 
@@ -82,29 +81,20 @@ class SparkHosts:
             log.info("Spark session ready")
             ship_file(self._opened, self._client_config_path)
 
-    def run(
-        self,
-        host: TaskHost | CopyHost,
-        *,
-        partitions: int,
-        run_id: str,
-        hosted: Sequence[Sequence[TaskShare]] = (),
-    ) -> list[HostReport]:
+    def run(self, host: TaskHost | CopyHost, *, run_id: str) -> list[HostReport]:
         """Run a host as one Spark job.
 
-        :param partitions: of the job; the host is run with the number of each.
         :param run_id: whose job it is, for messages.
-        :param hosted: the tasks of each partition, for messages.
         :raises SparkSessionError: the session's JVM is gone, or its jobs were cancelled.
         :raises KStreamsError: what the host reported.
         """
         with self._launching(run_id):
             try:
+                partitions = len(host.names)
                 frame = self.session.range(0, partitions, 1, partitions)
                 rows = frame.mapInArrow(shipped(host), REPORT_SCHEMA).collect()
             except Exception as error:  # whatever Spark or py4j raised
-                names = [[f"{share.subtopology}_{share.group}" for share in shares] for shares in hosted]
-                raise failure_of(error, run_id, names) from error
+                raise failure_of(error, run_id, host.names) from error
         outcomes = [msgspec.json.decode(row.report, type=HostReport) for row in rows]
         for outcome in outcomes:
             if outcome.error is not None:

@@ -37,7 +37,8 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
     Python.
 
     :param name: shown in Spark's UI.
-    :param master: where executors are when spark-submit did not say; a local one with every core if None.
+    :param master: where executors are, whatever spark-submit or ``MASTER`` says; if None, where those say, or
+        a local one with every core.
     :raises ConfigError: Spark is configured in a way that breaks the task protocol.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -46,9 +47,10 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
     builder = SparkSession.builder.appName(name).config(map=STATIC_SETTINGS)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ or "MASTER" in os.environ
     if not submitted:
-        builder = builder.master(master or f"local[{os.cpu_count() or 1},4]").config(
-            "spark.ui.enabled", "false"
-        )
+        master = master or f"local[{os.cpu_count() or 1},4]"
+        builder = builder.config("spark.ui.enabled", "false")
+    if master is not None:
+        builder = builder.master(master)
     # Spark's mapInArrow insists on pandas in the driver; importing it takes a second, while the JVM starts.
     preload = threading.Thread(target=importlib.import_module, args=("pandas",), name="preload-pandas")
     preload.start()

@@ -27,6 +27,11 @@ class CopyHost(msgspec.Struct, frozen=True, kw_only=True, tag="copies"):
     client_config_path: str
     allowed: str = ""
 
+    @property
+    def names(self) -> list[list[str]]:
+        """Of what each Spark partition copies, for messages."""
+        return [[f"{work.sub.id}_{work.source}" for work in works] for works in self.works]
+
     def run_partition(self, index: int) -> list[HostReport]:
         """Copy what one Spark partition is to copy."""
         from airflow_kstreams.batch.clock import SystemClock

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ Consume = Callable[..., list[Any]]
 #: How many partitions the topics have at first.
 FIRST = 4
 KEYS = [f"carrier-{number}" for number in range(24)]
-_INPUTS, _OUTPUTS = ("flights", "delays"), ("listed", "counted", "met")
+_INPUTS, OUTPUTS = ("flights", "delays"), ("listed", "counted", "met")
 _TEXT, _JSON = serdes.string(), serdes.json()
 _STEP_MS, _WINDOW_MS = 10, 300
 
@@ -52,7 +53,7 @@ class Topics:
     @classmethod
     def named(cls, name: Callable[[str], str]) -> Topics:
         """Return topics under names that nothing else has."""
-        return cls(*(name(each) for each in (*_INPUTS, *_OUTPUTS)))
+        return cls(*(name(each) for each in (*_INPUTS, *OUTPUTS)))
 
     def topology(self) -> Topology:
         """All values of each key in the order of processing, how many there were, and who met whom."""
@@ -137,7 +138,7 @@ class Story:
         for name in _INPUTS:
             create_topic(getattr(topics, name), FIRST)
             self.still.create_topic(name, partitions=FIRST)
-        for name in _OUTPUTS:
+        for name in OUTPUTS:
             create_topic(getattr(topics, name), 1)
             self.still.create_topic(name)
         self.app = Application(
@@ -217,23 +218,29 @@ class Story:
     def differences(self, consume_all: Consume) -> dict[str, object]:
         """Return what differs from an application on topics that never grew, by output topic."""
         Application(on=self.still, application_id="still", topology=Topics().topology()).run("once")
-        found: dict[str, object] = {}
-        for name in _OUTPUTS:
-            grown = by_key((row.key, row.value) for row in consume_all(getattr(self.topics, name)))
-            still = by_key((record.key(), record.value()) for record in self.still.records(name))
-            if name == "met":
-                # Of two records that meet, that of the other topic may be read first.
-                grown, still = ({key: sorted(met) for key, met in each.items()} for each in (grown, still))
-            else:
-                # A store tells of a key once per commit.
-                grown, still = ({key: told[-1:] for key, told in each.items()} for each in (grown, still))
-            if grown != still or {*still} != {*KEYS}:
-                found[name] = grown, still
-        return found
+        pairs = [(name, getattr(self.topics, name)) for name in OUTPUTS]
+        told = {name: told_by_key(name, self.still, topic, consume_all) for name, topic in pairs}
+        return {name: two for name, two in told.items() if two[0] != two[1] or {*two[1]} != {*KEYS}}
 
 
-def by_key(pairs: Iterable[tuple[bytes | None, bytes | None]]) -> dict[str, list[bytes]]:
-    found: dict[str, list[bytes]] = defaultdict(list)
+Told = dict[str, list[bytes]]
+
+
+def told_by_key(name: str, still: InMemoryKafka, topic: str, consume_all: Consume) -> tuple[Told, Told]:
+    """Return what an output says of each key that must be equal: where topics grew, and where they did not.
+
+    :param name: of the output, where topics did not grow.
+    :param topic: its name where they did.
+    """
+    grown = _by_key((row.key, row.value) for row in consume_all(topic))
+    alike = _by_key((record.key(), record.value()) for record in still.records(name))
+    # Of records that meet, that of the other topic may be read first; a store tells of a key once per commit.
+    what: Callable[[list[bytes]], list[bytes]] = sorted if name == "met" else itemgetter(slice(-1, None))
+    return {key: what(each) for key, each in grown.items()}, {key: what(each) for key, each in alike.items()}
+
+
+def _by_key(pairs: Iterable[tuple[bytes | None, bytes | None]]) -> Told:
+    found: Told = defaultdict(list)
     for key, value in pairs:
         found[(key or b"").decode()].append(value or b"")
     return found

@@ -31,10 +31,10 @@ class Hosts:
     """Takes what is shipped."""
 
     def __init__(self) -> None:
-        self.ran: list[tuple[CopyHost, int, str]] = []
+        self.ran: list[tuple[CopyHost, str]] = []
 
-    def run(self, host: Any, *, partitions: int, run_id: str) -> list[HostReport]:
-        self.ran.append((host, partitions, run_id))
+    def run(self, host: Any, *, run_id: str) -> list[HostReport]:
+        self.ran.append((host, run_id))
         return [HostReport(copied="copied"), HostReport(copied="fenced")]
 
     def cancel(self) -> None:
@@ -49,7 +49,8 @@ def test_each_share_is_a_spark_task_and_says_how_its_copies_ended() -> None:
     host = CopyHost(
         settings=settings, works=((first,), (second,)), rate=7.5, client_config_path="client.json"
     )
-    assert hosts.ran == [(host, 2, "app-catchup")]
+    assert hosts.ran == [(host, "app-catchup")]
+    assert host.names == [["0_0"], ["0_1"]]
 
 
 def test_host_is_the_same_when_it_has_travelled() -> None:
