@@ -12,8 +12,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Objects made and not dropped after which the collector comes: more than the records of a fetch.
-_OBJECTS = 5_000
+#: Objects made and not dropped after which the collector comes: more than the records of a fetch, and than
+#: what thousands of records consist of whose calls are under way.
+_OBJECTS = 50_000
 
 
 @contextmanager

@@ -67,6 +67,11 @@ class LoopCalls:
         """
         return any(turnstile.free for turnstile in self._turnstiles.values())
 
+    @property
+    def backlog(self) -> bool:
+        """Whether calls wait for others to end before they begin."""
+        return any(turnstile.ready for turnstile in self._turnstiles.values())
+
     def fill(self) -> None:
         """Let calls begin as far as there are places."""
         if self._filling:

@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 #: The loop says so often that it goes on, and a loop that has not for so long is blocked.
 _BEAT_SECONDS, _BLOCKED_SECONDS = 0.25, 2.0
 _CLOSE_SECONDS = 5.0
+#: For how long calls that have ended are gathered for the task's thread, as long as others wait to begin: two
+#: threads of Python get in each other's way at each change from one to the other.
+_GATHER_SECONDS = 0.001
 
 
 class ThreadedCaller:
@@ -274,7 +277,10 @@ class _LoopThread:
 
     def _announce(self, call: Call) -> None:
         if not self._ended:
-            self._loop.call_soon(self._return)
+            if self._calls.backlog:
+                self._loop.call_later(_GATHER_SECONDS, self._return)
+            else:
+                self._loop.call_soon(self._return)
         self._ended.append(call)
 
     def _return(self) -> None:

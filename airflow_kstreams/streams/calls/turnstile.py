@@ -71,6 +71,11 @@ class Turnstile:
         """Whether fewer calls run than may."""
         return self.running < self._most
 
+    @property
+    def ready(self) -> bool:
+        """Whether a call might begin if fewer others ran."""
+        return bool(self._ready)
+
     def next(self) -> Call | None:
         """Return the call to begin now, which then counts as running; None if there is none."""
         if not self._ready or self.running >= self._most:

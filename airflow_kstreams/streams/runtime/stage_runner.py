@@ -29,6 +29,8 @@ class StageRunner:
         self._context = topology.context
         self._last = topology.stages.last
         self._clocks = topology.clocks
+        self._take_early = topology.counters.take_early
+        self._early_stores = [*(tuple(stores.items()) for stores in topology.early_stores), ()]
         self._requests = topology.requests
         self.failing = False
 
@@ -50,11 +52,13 @@ class StageRunner:
             if chosen is not None:
                 self._topology.begin(chosen)
             if entries:
-                timed = [entry for entry in entries if entry.moment is not None]
-                self._do([entry for entry in entries if entry.moment is None] if timed else entries, stage)
-                context.timestamp_ms = life.timestamp_ms
-                if timed:
-                    self._do_timed(timed, stage)
+                for entry in entries:
+                    if entry.moment is not None:
+                        self._do_with_timed(entries, stage)
+                        break
+                else:
+                    self._do(entries, stage)
+                    context.timestamp_ms = life.timestamp_ms
             else:
                 crossings.moment, context.replaced_headers, context.branch = None, None, ""
                 context.timestamp_ms = life.timestamp_ms
@@ -85,16 +89,19 @@ class StageRunner:
         context.replaced_headers = None
         context.branch = ""
 
-    def _do_timed(self, entries: Sequence[Entry], stage: int) -> None:
-        """Do what timers of earlier stages brought about, among the timers of this one in the order of their
-        moments.
+    def _do_with_timed(self, entries: Sequence[Entry], stage: int) -> None:
+        """Do what the record brought about, then what timers of earlier stages did, among the timers of this
+        one in the order of their moments.
         """
-        clock = self._topology.clocks[stage]
+        context, clock = self._context, self._clocks[stage]
+        timestamp_ms = self._crossings.life.timestamp_ms
+        self._do([entry for entry in entries if entry.moment is None], stage)
+        context.timestamp_ms = timestamp_ms
         for entry in entries:
             if entry.moment is not None:
                 clock.fire(entry.moment)
-            self._do([entry], stage)
-            self._context.timestamp_ms = self._crossings.life.timestamp_ms
+                self._do([entry], stage)
+                context.timestamp_ms = timestamp_ms
 
     def _at_end(self, life: Life, stage: int) -> None:
         """Do what a stage does behind a record: emit what waited for a commit point."""
@@ -139,13 +146,10 @@ class StageRunner:
 
     def _take_effects(self, life: Life, stage: int) -> None:
         """Keep what a stage before the last has changed and counted until the life is released."""
-        topology = self._topology
-        counts = topology.counters.take_early()
+        counts = self._take_early()
         if counts:
             life.counts = [*life.counts, *counts]
-        if stage == self._last:
-            return
-        for name, store in topology.early_stores[stage].items():
+        for name, store in self._early_stores[stage]:
             if store.undrained_count():
                 changes = list(store.drain_changes())
                 life.changes = [*life.changes, (name, changes)]

@@ -59,7 +59,7 @@ class Topics:
         """All values of each key in the order of processing, how many there were, and who met whom."""
         builder = KStreamBuilder(default_key_serde=_TEXT, default_value_serde=_JSON)
         flights, delays = builder.stream(self.flights), builder.stream(self.delays)
-        grouped = flights.group_by_key()
+        grouped = flights.groupby_key()
         grouped.aggregate(
             list, lambda _, value, so_far: [*so_far, value], store="listed"
         ).to_stream().send_to(self.listed)
@@ -219,27 +219,27 @@ class Story:
         """Return what differs from an application on topics that never grew, by output topic."""
         Application(on=self.still, application_id="still", topology=Topics().topology()).run("once")
         pairs = [(name, getattr(self.topics, name)) for name in OUTPUTS]
-        told = {name: told_by_key(name, self.still, topic, consume_all) for name, topic in pairs}
+        told = {name: toldby_key(name, self.still, topic, consume_all) for name, topic in pairs}
         return {name: two for name, two in told.items() if two[0] != two[1] or {*two[1]} != {*KEYS}}
 
 
 Told = dict[str, list[bytes]]
 
 
-def told_by_key(name: str, still: InMemoryKafka, topic: str, consume_all: Consume) -> tuple[Told, Told]:
+def toldby_key(name: str, still: InMemoryKafka, topic: str, consume_all: Consume) -> tuple[Told, Told]:
     """Return what an output says of each key that must be equal: where topics grew, and where they did not.
 
     :param name: of the output, where topics did not grow.
     :param topic: its name where they did.
     """
-    grown = _by_key((row.key, row.value) for row in consume_all(topic))
-    alike = _by_key((record.key(), record.value()) for record in still.records(name))
+    grown = by_key((row.key, row.value) for row in consume_all(topic))
+    alike = by_key((record.key(), record.value()) for record in still.records(name))
     # Of records that meet, that of the other topic may be read first; a store tells of a key once per commit.
     what: Callable[[list[bytes]], list[bytes]] = sorted if name == "met" else itemgetter(slice(-1, None))
     return {key: what(each) for key, each in grown.items()}, {key: what(each) for key, each in alike.items()}
 
 
-def _by_key(pairs: Iterable[tuple[bytes | None, bytes | None]]) -> Told:
+def by_key(pairs: Iterable[tuple[bytes | None, bytes | None]]) -> Told:
     found: Told = defaultdict(list)
     for key, value in pairs:
         found[(key or b"").decode()].append(value or b"")
