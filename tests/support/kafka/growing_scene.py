@@ -59,7 +59,7 @@ class Topics:
         """All values of each key in the order of processing, how many there were, and who met whom."""
         builder = KStreamBuilder(default_key_serde=_TEXT, default_value_serde=_JSON)
         flights, delays = builder.stream(self.flights), builder.stream(self.delays)
-        grouped = flights.groupby_key()
+        grouped = flights.group_by_key()
         grouped.aggregate(
             list, lambda _, value, so_far: [*so_far, value], store="listed"
         ).to_stream().send_to(self.listed)
@@ -219,14 +219,14 @@ class Story:
         """Return what differs from an application on topics that never grew, by output topic."""
         Application(on=self.still, application_id="still", topology=Topics().topology()).run("once")
         pairs = [(name, getattr(self.topics, name)) for name in OUTPUTS]
-        told = {name: toldby_key(name, self.still, topic, consume_all) for name, topic in pairs}
+        told = {name: told_by_key(name, self.still, topic, consume_all) for name, topic in pairs}
         return {name: two for name, two in told.items() if two[0] != two[1] or {*two[1]} != {*KEYS}}
 
 
 Told = dict[str, list[bytes]]
 
 
-def toldby_key(name: str, still: InMemoryKafka, topic: str, consume_all: Consume) -> tuple[Told, Told]:
+def told_by_key(name: str, still: InMemoryKafka, topic: str, consume_all: Consume) -> tuple[Told, Told]:
     """Return what an output says of each key that must be equal: where topics grew, and where they did not.
 
     :param name: of the output, where topics did not grow.
