@@ -17,9 +17,9 @@ from tests.integration.airflow.deployment import (
 )
 
 
-def three_increments_add_up_and_are_told_once(deployment: Deployment) -> None:
-    """Run the hourly DAG on three days, with logical dates in the past."""
-    run_ids = ["past-1", "past-2", "past-3"]
+def increments_add_up_and_are_told_once(deployment: Deployment) -> None:
+    """Run the hourly DAG on two days, one after the other, with logical dates in the past."""
+    run_ids = ["past-1", "past-2"]
     for run_id in run_ids:
         deployment.publish_day()
         summary = deployment.succeeds(deployment.trigger(run_id))

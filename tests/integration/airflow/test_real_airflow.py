@@ -18,7 +18,7 @@ from tests.integration.airflow.scenarios import (
     nothing_changes_when_a_finished_run_is_cleared,
     repeated_event_is_the_same_and_ignored,
     sensor_and_watcher_go_on,
-    three_increments_add_up_and_are_told_once,
+    increments_add_up_and_are_told_once,
 )
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(400)]
@@ -30,10 +30,10 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, airflow_database: Path)
         yield running
 
 
-def test_results_add_up_and_each_run_is_told_once_when_three_past_increments_run(
+def test_results_add_up_and_each_run_is_told_once_when_past_increments_run(
     deployment: Deployment,
 ) -> None:
-    three_increments_add_up_and_are_told_once(deployment)
+    increments_add_up_and_are_told_once(deployment)
 
 
 @pytest.mark.prove

@@ -22,7 +22,7 @@ from tests.integration.airflow.scenarios import (
     nothing_changes_when_a_finished_run_is_cleared,
     repeated_event_is_the_same_and_ignored,
     sensor_and_watcher_go_on,
-    three_increments_add_up_and_are_told_once,
+    increments_add_up_and_are_told_once,
 )
 from tests.support.airflow.airflow_environment import DAG_FOLDERS
 
@@ -60,10 +60,10 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, airflow_database: Path)
 
 
 @pytest.mark.prove  # dev/test runs it on SQLite
-def test_results_add_up_and_each_run_is_told_once_when_three_past_increments_run(
+def test_results_add_up_and_each_run_is_told_once_when_past_increments_run(
     deployment: Deployment,
 ) -> None:
-    three_increments_add_up_and_are_told_once(deployment)
+    increments_add_up_and_are_told_once(deployment)
 
 
 def test_nothing_is_lost_or_told_twice_when_the_triggerer_is_killed(deployment: Deployment) -> None:
