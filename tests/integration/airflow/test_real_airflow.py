@@ -15,10 +15,10 @@ from tests.integration.airflow.deployment import Deployment, deployed
 from tests.integration.airflow.scenarios import (
     backfill_goes_on_beside_the_live_schedule,
     failed_run_ends_at_its_own_stops_when_cleared,
+    increments_add_up_and_are_told_once,
     nothing_changes_when_a_finished_run_is_cleared,
     repeated_event_is_the_same_and_ignored,
     sensor_and_watcher_go_on,
-    increments_add_up_and_are_told_once,
 )
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(400)]

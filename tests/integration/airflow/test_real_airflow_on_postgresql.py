@@ -19,10 +19,10 @@ from tests.integration.airflow.deployment import COPIED, SIDE_BY_SIDE, Deploymen
 from tests.integration.airflow.scenarios import (
     backfill_goes_on_beside_the_live_schedule,
     failed_run_ends_at_its_own_stops_when_cleared,
+    increments_add_up_and_are_told_once,
     nothing_changes_when_a_finished_run_is_cleared,
     repeated_event_is_the_same_and_ignored,
     sensor_and_watcher_go_on,
-    increments_add_up_and_are_told_once,
 )
 from tests.support.airflow.airflow_environment import DAG_FOLDERS
 
