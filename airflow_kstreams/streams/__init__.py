@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
     from airflow_kstreams.streams.kstream.kstream import (
         KGroupedStream,
+        KGroupedTable,
         KStream,
         KTable,
         WindowedKGroupedStream,
@@ -80,6 +81,7 @@ __all__ = [
     "FixedGroups",
     "HoppingWindow",
     "KGroupedStream",
+    "KGroupedTable",
     "KStream",
     "KStreamBuilder",
     "KStreamsError",
@@ -128,6 +130,7 @@ _HOMES = {
     "FixedGroups": "partitioning.partition_grouper",
     "HoppingWindow": "windows",
     "KGroupedStream": "kstream.kstream",
+    "KGroupedTable": "kstream.kstream",
     "KStream": "kstream.kstream",
     "KStreamBuilder": "kstream.builder",
     "KStreamsError": "errors",
