@@ -71,7 +71,7 @@ class TableEmitter:
         self.cached = cached
         self.tracked = not context.taking_changes.isdisjoint(children)
         if self.tracked:
-            self._deliveries = Deliveries(context, children)
+            self._deliveries = Deliveries(forward, context, children)
             context.tables[context.node] = self
         if cached:
             self._emit_dirty = (

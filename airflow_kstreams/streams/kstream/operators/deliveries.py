@@ -16,14 +16,18 @@ Entry = tuple[Any, int]
 class Deliveries:
     """Hands a table's changes to its children, one after another, and knows which have got the current one.
 
+    :param forward: hands a value to every child.
     :param children: of the table's node.
     """
 
-    def __init__(self, context: NodeContext, children: Mapping[str, Forward]) -> None:
+    def __init__(self, forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> None:
         taking = context.taking_changes
-        self._edges = tuple((child, name in taking) for name, child in children.items())
+        if taking.isdisjoint(children):
+            self._edges: tuple[tuple[Forward, bool], ...] = ((forward, False),)
+        else:
+            self._edges = tuple((child, name in taking) for name, child in children.items())
         self._places = {name: place for place, name in enumerate(children)}
-        self._place = len(children)
+        self._place = len(self._edges)
         self._key: Any = None
         self._old: Entry | None = None
 

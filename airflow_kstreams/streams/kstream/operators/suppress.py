@@ -67,7 +67,7 @@ class Suppress:
         give = forward
         if not context.taking_changes.isdisjoint(children):
             # Each window is emitted once, so there is no old value: with ``flush``, tables below are refused.
-            deliver = Deliveries(context, children).give
+            deliver = Deliveries(forward, context, children).give
 
             def give(key: Any, value: Any) -> None:
                 deliver(key, Change(value, None))

@@ -102,7 +102,7 @@ def bind_derived(
     """
     if operator.store is not None:
         return bind_kept(operator.store, derive, forward, context, children)
-    deliveries = Deliveries(context, children)
+    deliveries = Deliveries(forward, context, children)
     context.tables[context.node] = _DerivedView(context, operator.parent, derive, deliveries)
     give, with_old = deliveries.give, quiet or context.old_needed
 

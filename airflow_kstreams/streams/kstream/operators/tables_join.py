@@ -129,7 +129,7 @@ class JoinedTable:
         """Make the closure of one task."""
         if self.store is not None:
             return bind_kept(self.store, lambda key, value: value, forward, context, children)
-        deliveries = Deliveries(context, children)
+        deliveries = Deliveries(forward, context, children)
         context.tables[context.node] = _JoinedView(context, self.join, deliveries)
         give = deliveries.give
 
