@@ -25,7 +25,7 @@ METHODS: Mapping[str, str] = {
     "no_default_branch": "branch(predicate, ...), which drops the records that no predicate takes",
     "process_values": "process(definition); keep the key in what it forwards",
     "transform": "process(definition)",
-    "transform_values": "process(definition); of a table: map_values(mapper)",
+    "transform_values": "process(definition)",
     "cogroup": "merge(other) of streams whose values say which they are, then group_by_key().aggregate(...)",
     "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
     "queryable_store_name": "spec.name",

@@ -86,10 +86,25 @@ def no_store_error(call: str) -> TopologyError:
     )
 
 
-def check_logged(specs: Iterable[StoreSpec], call: str) -> None:
-    """Refuse a table below one whose old values would be lost when a run ends.
+def check_source_of_tables(table: KnownTable, call: str) -> None:
+    """Refuse a table below one that does not know its old values.
 
-    :param specs: stores of the table above.
+    :param call: the DSL method, for the message.
+    :raises TopologyError: a store of the table has no changelog, or its entries cannot be made again.
+    """
+    check_logged(table.kept_in, call)
+    if not table.repeatable:
+        raise TopologyError(
+            f"{call} at {call_site()} is called on a table whose values a transformer with stores makes: it "
+            "would make others the next time",
+            fix="keep them: transform_values(definition, ..., store='values')",
+        )
+
+
+def check_logged(specs: Iterable[StoreSpec], call: str) -> None:
+    """Refuse stores whose values would be lost when a run ends.
+
+    :param specs: stores of a table that gives old values.
     :param call: the DSL method, for the message.
     :raises TopologyError: one of them has no changelog.
     """

@@ -12,7 +12,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import (
-    check_logged,
+    check_source_of_tables,
     check_store,
     check_store_kind,
     check_table_keys,
@@ -23,7 +23,10 @@ from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate, ValueMapper
 from airflow_kstreams.streams.kstream.operators.table_filter import TableFilter
 from airflow_kstreams.streams.kstream.operators.table_source import TableSource
+from airflow_kstreams.streams.kstream.operators.table_transform import TableTransformValues
 from airflow_kstreams.streams.kstream.operators.table_values import TableMapValues
+from airflow_kstreams.streams.processor.definitions import check_transformer_def
+from airflow_kstreams.streams.processor.value_transformer import ValueTransformerDef
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
@@ -59,6 +62,39 @@ def with_values_mapped(
         return TableMapValues(mapper=mapper, parent=table.node, store=kept)
 
     return _derived(table, "KTABLE-MAPVALUES", operator, spec, serdes, call)
+
+
+def with_values_transformed(
+    table: KnownTable,
+    definition: ValueTransformerDef,
+    stores: tuple[str | StoreSpec, ...],
+    store: StoreArgument,
+    value_serde: Serde | None,
+) -> KnownTable:
+    """Add the node that replaces a table's values by a transformer.
+
+    :param stores: that it may use, by name, or by spec to add them here.
+    :param value_serde: of the new values, what the user gave.
+    :raises TopologyError: the definition cannot be called, a store does not fit or its name is taken, a serde
+        is missing, or the table's store has no changelog.
+    """
+    call = "transform_values"
+    check_transformer_def(definition, call, call_site())
+    for each in stores:
+        if not isinstance(each, str):
+            check_store_kind(each, StoreSpec, call)
+            table.graph.topology.add_state_store(each)
+    names = tuple(each if isinstance(each, str) else each.name for each in stores)
+    serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
+    spec = derived_spec(table, serdes, store, value_serde, call)
+
+    def operator(kept: StoreSpec | None) -> TableTransformValues:
+        return TableTransformValues(
+            definition=definition, stores_of_user=names, parent=table.node, store=kept
+        )
+
+    found = _derived(table, "KTABLE-TRANSFORMVALUES", operator, spec, serdes, call, names)
+    return dataclasses.replace(found, repeatable=spec is not None or not names)
 
 
 def table_of(
@@ -138,10 +174,14 @@ def _derived(
     spec: StoreSpec | None,
     serdes: Serdes,
     call: str,
+    stores: tuple[str, ...] = (),
 ) -> KnownTable:
-    """Add a node that derives a table of one other."""
-    check_logged(table.kept_in, call)
-    node = table.graph.operator(kind, operator(spec), table.node)
+    """Add a node that derives a table of one other.
+
+    :param stores: names of the stores that it may use beside that of its result.
+    """
+    check_source_of_tables(table, call)
+    node = table.graph.operator(kind, operator(spec), table.node, stores)
     if spec is not None:
         return kept_table(table.graph, node, spec)
     return dataclasses.replace(table, node=node, serdes=serdes, spec=None)

@@ -116,6 +116,7 @@ class KnownTable:
         from.
     :param windowed: whether its keys have windows; its stream then has other bytes than those by which its
         records were partitioned.
+    :param repeatable: whether its entries can be made again, where it is kept in no store.
     """
 
     graph: StreamGraph
@@ -124,6 +125,7 @@ class KnownTable:
     spec: StoreSpec | None
     kept_in: tuple[StoreSpec, ...]
     windowed: bool = False
+    repeatable: bool = True
 
     @property
     def stores(self) -> tuple[str, ...]:

@@ -20,7 +20,12 @@ from airflow_kstreams.streams.kstream.arguments import (
     no_store_error,
     no_window_error,
 )
-from airflow_kstreams.streams.kstream.derived_tables import filtered, table_of, with_values_mapped
+from airflow_kstreams.streams.kstream.derived_tables import (
+    filtered,
+    table_of,
+    with_values_mapped,
+    with_values_transformed,
+)
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import (
@@ -72,6 +77,7 @@ from airflow_kstreams.streams.kstream.window_tables import (
     folded_by_window,
     suppressed,
 )
+from airflow_kstreams.streams.processor.value_transformer import ValueTransformerDef
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
@@ -835,6 +841,39 @@ class KTable:
         """
         check_functions("map_values", mapper=mapper)
         return KTable(with_values_mapped(self._entries("map_values"), mapper, store, value_serde))
+
+    def transform_values(
+        self,
+        definition: ValueTransformerDef,
+        *stores: str | StoreSpec,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+    ) -> KTable:
+        """Replace each value by what a :class:`ValueTransformer` makes of key and value; it may use stores
+        and the time, and sees deletions.
+
+        A transformer without stores must depend on its arguments alone, as it runs again where an old value
+        is needed. One with stores makes another value then: keep the result to make other tables of it.
+
+        :param definition: makes a new transformer for each task; a class will do.
+        :param stores: the stores it may use, by name, or by spec to add them here.
+        :param store: name or spec of a store to keep the result in; none unless given.
+        :param value_serde: as in :meth:`map_values`.
+        :raises TopologyError: the definition cannot be called, a store does not fit or its name is taken, a
+            serde is missing, or the table's store has no changelog.
+
+        >>> class Named(ValueTransformer):
+        ...     def transform(self, key, value):
+        ...         return value and f"{key}: {value}"
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.table("airlines").transform_values(Named).to_stream().send_to("named")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("airlines", key="UA", value="United", timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("named")]
+        ['UA: United']
+        """
+        table = self._entries("transform_values")
+        return KTable(with_values_transformed(table, definition, stores, store, value_serde))
 
     def to_stream(self, selector: KeySelector | None = None) -> KStream:
         """Return the stream of the table's changes: (key, newest value), or (key, None) for a deleted key.

@@ -9,6 +9,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import (
     check_logged,
+    check_source_of_tables,
     check_store,
     check_store_kind,
     check_table_keys,
@@ -102,7 +103,7 @@ def grouped_entries(
     :param name: of the repartition topic, None for one per store.
     :raises TopologyError: one of them is no serde, or the table's store has no changelog.
     """
-    check_logged(table.kept_in, "group_by")
+    check_source_of_tables(table, "group_by")
     serdes = table.serdes.with_new_key("group_by").with_new_value("group_by")
     node = table.graph.operator("KTABLE-SELECT", TableSelect(selector=selector), table.node)
     known = serdes.given("group_by", key_serde, value_serde)

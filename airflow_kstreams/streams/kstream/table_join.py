@@ -11,6 +11,7 @@ from __future__ import annotations
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.kstream.arguments import check_source_of_tables
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
@@ -36,6 +37,8 @@ def join_table(
             "whose keys are windowed",
             fix="send table.to_stream() to a topic of yours and join with builder.table(topic)",
         )
+    if not table.repeatable:
+        check_source_of_tables(table, call)
     key_serde = graph.serde("key", None, table.serdes, call)
     if stream.key_changed:
         value_serde = graph.serde("value", None, stream.serdes, call)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.kstream.arguments import check_logged
+from airflow_kstreams.streams.kstream.arguments import check_source_of_tables
 from airflow_kstreams.streams.kstream.derived_tables import derived_spec
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
@@ -41,7 +41,8 @@ def join_tables(
     """
     graph = left.graph
     _check_keys(left, right, call)
-    check_logged((*left.kept_in, *right.kept_in), call)
+    for table in (left, right):
+        check_source_of_tables(table, call)
     serdes = left.serdes.with_new_value(call).given(call, None, value_serde)
     spec = derived_spec(left, serdes, store, value_serde, call)
     left_node, right_node = graph.name("KTABLE-JOINTHIS"), graph.name("KTABLE-JOINOTHER")

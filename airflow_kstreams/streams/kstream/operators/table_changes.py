@@ -67,12 +67,25 @@ class _Derived(Protocol):
     def store(self) -> StoreSpec | None: ...
 
 
-class _DerivedView:
-    """A table without a store, read through its parent."""
+class DerivedView:
+    """A table without a store, read through its parent.
 
-    def __init__(self, context: NodeContext, parent: str, derive: Derivation, deliveries: Deliveries) -> None:
+    :param parent: name of the other table's node.
+    :param derive: (key, value, timestamp_ms) -> the table's value, None if the key is not in it.
+    :param absent_too: whether a key that the parent does not hold may be in it; its value is made of None.
+    """
+
+    def __init__(
+        self,
+        context: NodeContext,
+        parent: str,
+        derive: Callable[[Any, Any, int], Any],
+        deliveries: Deliveries,
+        *,
+        absent_too: bool = False,
+    ) -> None:
         self._tables, self._node, self._parent = context.tables, context.node, parent
-        self._derive, self._deliveries = derive, deliveries
+        self._derive, self._deliveries, self._absent_too = derive, deliveries, absent_too
 
     def get(self, key: Any, child: str | None) -> Entry | None:
         """Return the entry of a key, as a child knows it."""
@@ -80,10 +93,11 @@ class _DerivedView:
         if before is not None:
             return before[0]
         entry = self._tables[self._parent].get(key, None if child is None else self._node)
-        if entry is None:
+        if entry is None and not self._absent_too:
             return None
-        value = self._derive(key, entry[0])
-        return None if value is None else (value, entry[1])
+        parents_value, timestamp_ms = entry or (None, -1)
+        value = self._derive(key, parents_value, timestamp_ms)
+        return None if value is None else (value, timestamp_ms)
 
 
 def bind_derived(
@@ -103,7 +117,11 @@ def bind_derived(
     if operator.store is not None:
         return bind_kept(operator.store, derive, forward, context, children)
     deliveries = Deliveries(forward, context, children)
-    context.tables[context.node] = _DerivedView(context, operator.parent, derive, deliveries)
+
+    def derive_entry(key: Any, value: Any, timestamp_ms: int) -> Any:
+        return derive(key, value)
+
+    context.tables[context.node] = DerivedView(context, operator.parent, derive_entry, deliveries)
     give, with_old = deliveries.give, quiet or context.old_needed
 
     def run(key: Any, change: Change, _node: str = context.node) -> None:
