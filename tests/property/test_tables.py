@@ -12,10 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hypothesis import event, given, settings
+from hypothesis import event, given, reject, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.streams import KStreamBuilder, KTable, StoreSpec, Topology, partition_of_key, serdes
+from airflow_kstreams.streams import (
+    KStreamBuilder,
+    KTable,
+    StoreSpec,
+    Topology,
+    TopologyError,
+    partition_of_key,
+    serdes,
+)
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 
@@ -192,7 +200,12 @@ def _topology(drawn: Sequence[Table], *, cached: bool) -> Topology:
         building.make(Input(topic))
     for number, table in enumerate(drawn):
         building.make(table).to_stream().send_to(f"out-{number}")
-    return builder.build()
+    try:
+        return builder.build()
+    except TopologyError as error:
+        # A table is joined with what lies behind a repartition topic of its own.
+        assert "can never stop" in error.cause, error
+        reject()
 
 
 # == the oracle

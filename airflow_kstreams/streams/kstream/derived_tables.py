@@ -113,8 +113,9 @@ def table_of(
     check_store(store, call)
     check_serdes(call, key_serde=key_serde, value_serde=value_serde)
     if isinstance(store, StoreSpec):
-        key_serde, value_serde = key_serde or store.key_serde, value_serde or store.value_serde
-    keys = graph.serde("key", stream.serdes.key if key_serde is None else key_serde, stream.serdes, call)
+        key_serde = key_serde or stream.serdes.key or store.key_serde
+        value_serde = value_serde or store.value_serde
+    keys = graph.serde("key", key_serde, stream.serdes, call)
     values = graph.serde("value", value_serde, stream.serdes, call)
     if isinstance(store, StoreSpec):
         check_store_kind(store, StoreSpec, call)

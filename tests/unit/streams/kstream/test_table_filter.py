@@ -69,6 +69,7 @@ def test_store_holds_what_passes_when_one_is_named() -> None:
     bound = _filtered(cached=True, kept=True)
     for key, value in (("a", 20), ("b", 5), ("c", 30), ("a", 7)):
         bound.pipe("in", key, value)
+    bound.flush()
     assert dict(bound.stores["large"].all()) == {"c": 30}
 
 

@@ -9,10 +9,12 @@ from airflow_kstreams.streams import (
     KStreamBuilder,
     KTable,
     StoreSpec,
+    Topology,
     TopologyError,
     TumblingWindow,
     serdes,
 )
+from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 
 
@@ -210,3 +212,40 @@ def test_serde_of_results_is_asked_for_where_they_are_written() -> None:
     with pytest.raises(TopologyError, match=r"join at .* needs a value serde"):
         left.join(right, _pair, store="both")
     left.join(right, _pair, value_serde=serdes.json()).to_stream().send_to("out")
+
+
+def test_table_is_joined_with_its_own_groups_when_a_copy_of_it_is() -> None:
+    builder = _builder()
+    table = builder.table("l")
+    counts = table.group_by(lambda key, value: (key[0], value)).count(store="n")
+    with pytest.raises(TopologyError, match="can never stop") as caught:
+        _joined_with(builder, table, counts)
+    assert "table.to_stream().repartition(n).to_table()" in caught.value.fix
+    builder = _builder()
+    table = builder.table("l")
+    counts = table.group_by(lambda key, value: (key[0], value)).count(store="n")
+    topology = _joined_with(builder, table.to_stream().repartition(1).to_table(), counts)
+    with TopologyTestDriver(topology, application_id="app") as driver:
+        for key, value in (("a", 1), ("ab", 2), ("a", 3), ("ab", None)):
+            driver.pipe_input("l", key=key, value=value, timestamp_ms=0)
+        assert driver.read_output("out")[-1].value == [3, 1]
+
+
+def _joined_with(builder: KStreamBuilder, left: KTable, right: KTable) -> Topology:
+    left.join(right, _pair).to_stream().send_to("out")
+    return builder.build()
+
+
+def test_sum_over_a_join_is_right_when_one_side_waits_for_calls() -> None:
+    async def tenfold(value: int | None) -> int | None:
+        return value and value * 10
+
+    builder = _builder()
+    called = builder.stream("l").map_values_async(tenfold).to_table(store="ls")
+    _summed(called.outer_join(builder.table("r", store="rs"), _pair)).to_stream().send_to("out")
+    rows = [("l", "a", 1), ("r", "a", 2), ("r", "a", 3), ("l", "a", 4), ("r", "b", 5), ("l", "a", None)]
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        with driver.run():
+            for time_ms, (topic, key, value) in enumerate([*rows, ("l", "b", 7)]):
+                driver.pipe_input(topic, key=key, value=value, timestamp_ms=time_ms)
+        assert driver.read_output("out")[-1].value == 78
