@@ -26,6 +26,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
+from tests.support.topology.restarts import RestartingTopology
 
 INPUTS = ("a", "b", "c")
 KEYS = ("u", "v", "w", "x", "y")
@@ -320,3 +321,38 @@ def test_whole_runs_give_the_same(drawn: Table, slices: list[list[Row]], cached:
         for record in kafka.records("out-0")
     ]
     assert _folded(written) == _evaluated(drawn, _newest(slices))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    drawn=st.lists(TABLES, min_size=1, max_size=2),
+    rows=ROWS,
+    cached=st.booleans(),
+    commits=st.sets(st.integers(0, 24), max_size=8),
+    crashes=st.lists(st.integers(0, 24), max_size=4, unique=True).map(sorted),
+)
+def test_outputs_and_changelogs_are_the_same_when_a_task_crashes_anywhere(
+    drawn: list[Table], rows: list[Row], cached: bool, commits: set[int], crashes: list[int]
+) -> None:
+    topology = _topology(drawn, cached=cached)
+    undisturbed = _attempts(topology, rows, commits, [])
+    crashed = _attempts(topology, rows, commits, crashes)
+    assert crashed.outputs == undisturbed.outputs
+    assert crashed.changelogs == undisturbed.changelogs
+
+
+def _attempts(
+    topology: Topology, rows: Sequence[Row], commits: set[int], crashes: Sequence[int]
+) -> RestartingTopology:
+    """Process rows, commit behind some of them and crash behind others, where each attempt gets further."""
+    task, begin = RestartingTopology(topology), 0
+    for crash in [*(place for place in crashes if place < len(rows)), len(rows)]:
+        for place, (topic, key, value) in enumerate(rows[begin : crash + 1], begin):
+            task.bound.pipe(topic, key, value, timestamp_ms=place)
+            if place in commits:
+                task.commit()
+                begin = place + 1
+        if crash < len(rows):
+            task.restart()
+    task.commit()
+    return task
