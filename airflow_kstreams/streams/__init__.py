@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
     from airflow_kstreams.streams.kstream.kstream import (
         KGroupedStream,
+        KGroupedTable,
         KStream,
         KTable,
         WindowedKGroupedStream,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.processor.context import ProcessorContext
     from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
     from airflow_kstreams.streams.processor.punctuation import Punctuation
+    from airflow_kstreams.streams.processor.value_transformer import ValueTransformer
     from airflow_kstreams.streams.serde import serdes
     from airflow_kstreams.streams.serde.base import Serde
     from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
@@ -80,6 +82,7 @@ __all__ = [
     "FixedGroups",
     "HoppingWindow",
     "KGroupedStream",
+    "KGroupedTable",
     "KStream",
     "KStreamBuilder",
     "KStreamsError",
@@ -106,6 +109,7 @@ __all__ = [
     "TopologyBuilder",
     "TopologyError",
     "TumblingWindow",
+    "ValueTransformer",
     "WindowStore",
     "WindowStoreSpec",
     "Windowed",
@@ -128,6 +132,7 @@ _HOMES = {
     "FixedGroups": "partitioning.partition_grouper",
     "HoppingWindow": "windows",
     "KGroupedStream": "kstream.kstream",
+    "KGroupedTable": "kstream.kstream",
     "KStream": "kstream.kstream",
     "KStreamBuilder": "kstream.builder",
     "KStreamsError": "errors",
@@ -154,6 +159,7 @@ _HOMES = {
     "TopologyBuilder": "topology.builder",
     "TopologyError": "errors",
     "TumblingWindow": "windows",
+    "ValueTransformer": "processor.value_transformer",
     "WindowStore": "state.stores.window_store",
     "WindowStoreSpec": "graph.store_specs",
     "Windowed": "windows",

@@ -19,14 +19,13 @@ _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 #: for one method here are followed by "(".
 METHODS: Mapping[str, str] = {
     "to": "send_to(topic)",
-    "to_table": "send_to(topic), and builder.table(topic) in place of the stream",
     "print": "peek(print)",
     "split": "branch(predicate, ...), which returns one stream per predicate",
     "default_branch": "branch(predicate, ..., lambda key, value: True)",
     "no_default_branch": "branch(predicate, ...), which drops the records that no predicate takes",
     "process_values": "process(definition); keep the key in what it forwards",
     "transform": "process(definition)",
-    "transform_values": "process(definition); of a table: to_stream().map_values(mapper)",
+    "transform_values": "process(definition)",
     "cogroup": "merge(other) of streams whose values say which they are, then group_by_key().aggregate(...)",
     "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
     "queryable_store_name": "spec.name",

@@ -45,7 +45,7 @@ AREAS = (
         page="tables.md",
         title="Tables",
         about="The newest value of each key.",
-        modules=("streams.kstream.kstream.KTable",),
+        modules=("streams.kstream.kstream.KTable", "streams.kstream.kstream.KGroupedTable"),
     ),
     Area(
         page="windows.md",

@@ -61,6 +61,18 @@ class StreamTimer(Protocol):
         ...
 
 
+class TableView(Protocol):
+    """A table of a task, as other nodes read it."""
+
+    def get(self, key: Any, child: str | None) -> tuple[Any, int] | None:
+        """Return (value, timestamp_ms) of a key, None if it is not in the table.
+
+        :param child: the table's child on the way to the node that asks, which then sees the table as this
+            child has been given it; None for the table as it is now.
+        """
+        ...
+
+
 class NodeContext(Protocol):
     """What a node may use while it is bound into a task."""
 
@@ -68,6 +80,18 @@ class NodeContext(Protocol):
     task_id: str
     #: Name of the node being bound.
     node: str
+    #: The task's tables by the names of their nodes; full when nodes are opened.
+    tables: dict[str, TableView]
+
+    @property
+    def taking_changes(self) -> frozenset[str]:
+        """Names of the nodes that take a table's changes rather than its values."""
+        ...
+
+    @property
+    def old_needed(self) -> bool:
+        """Whether a node below this one needs old values."""
+        ...
 
     @property
     def record_context(self) -> RecordContext:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from airflow_kstreams.streams.call_site import call_site
@@ -72,6 +73,48 @@ def no_window_error(which: str, call: str) -> TopologyError:
         f"{call} at {call_site()} joins two streams, and the one {which} has no window",
         fix="call with_window(SlidingWindow(size_ms=...)) on both",
     )
+
+
+def no_store_error(call: str) -> TopologyError:
+    """Describe a table without a store that is asked for it.
+
+    :param call: what was asked for.
+    """
+    return TopologyError(
+        f"{call} at {call_site()} is asked of a table that is kept in no store of its own",
+        fix="name a store where the table is made: store='names'",
+    )
+
+
+def check_source_of_tables(table: KnownTable, call: str) -> None:
+    """Refuse a table below one that does not know its old values.
+
+    :param call: the DSL method, for the message.
+    :raises TopologyError: a store of the table has no changelog, or its entries cannot be made again.
+    """
+    check_logged(table.kept_in, call)
+    if not table.repeatable:
+        raise TopologyError(
+            f"{call} at {call_site()} is called on a table whose values a transformer with stores makes: it "
+            "would make others the next time",
+            fix="keep them: transform_values(definition, ..., store='values')",
+        )
+
+
+def check_logged(specs: Iterable[StoreSpec], call: str) -> None:
+    """Refuse stores whose values would be lost when a run ends.
+
+    :param specs: stores of a table that gives old values.
+    :param call: the DSL method, for the message.
+    :raises TopologyError: one of them has no changelog.
+    """
+    for spec in specs:
+        if not spec.logged:
+            raise TopologyError(
+                f"{call} at {call_site()} needs the changelog of the store {spec.name!r}: the next run would "
+                "not know which values were there before",
+                fix="leave out logged=False",
+            )
 
 
 def check_table_keys(spec: StoreSpec, key_serde: Serde, call: str) -> None:

@@ -9,7 +9,7 @@ from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_store, check_store_kind, check_table_keys
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
-from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
+from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream, KTable
 from airflow_kstreams.streams.kstream.operators.table_source import TableSource
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
@@ -147,8 +147,7 @@ class KStreamBuilder:
                 name=store or graph.name(f"{topic}-STATE-STORE"), key_serde=key, value_serde=value
             )
         node = graph.operator("KTABLE-SOURCE", TableSource(store=spec), source, (spec.name,))
-        graph.add_table_store(spec, node)
-        return KTable(KnownTable(graph=graph, node=node, spec=spec))
+        return KTable(kept_table(graph, node, spec))
 
     def add_state_store(self, spec: StoreSpec) -> None:
         """Add a store for processors, which name it in ``KStream.process``.

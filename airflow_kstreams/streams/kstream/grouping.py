@@ -9,7 +9,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_store, check_store_kind, check_table_keys
-from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
+from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
@@ -81,8 +81,7 @@ class GroupedRecords:
         graph = self.stream.graph
         kind = "KSTREAM-REDUCE" if call == "reduce" else "KSTREAM-AGGREGATE"
         node = graph.operator(kind, operator, self._parent(spec), (spec.name,))
-        graph.add_table_store(spec, node)
-        return KnownTable(graph=graph, node=node, spec=spec)
+        return kept_table(graph, node, spec)
 
     def _parent(self, spec: StoreSpec) -> str:
         """Return the node that gives a fold its records: each in the partition of its key, and its value no

@@ -109,27 +109,48 @@ class KnownTable:
     """What is known of a table.
 
     :param graph: what is being built.
-    :param node: the node that keeps the table.
-    :param spec: its store.
+    :param node: the node that keeps or derives the table.
+    :param serdes: what is known of its bytes.
+    :param spec: the store that it is kept in; None if it is derived from others each time.
+    :param kept_in: the stores that its entries are read from: its own, or those of the tables it is derived
+        from.
+    :param windowed: whether its keys have windows; its stream then has other bytes than those by which its
+        records were partitioned.
+    :param repeatable: whether its entries can be made again, where it is kept in no store.
     """
 
     graph: StreamGraph
     node: str
-    spec: StoreSpec
+    serdes: Serdes
+    spec: StoreSpec | None
+    kept_in: tuple[StoreSpec, ...]
+    windowed: bool = False
+    repeatable: bool = True
 
-    def changes(self, windowed_keys: Serde | None = None) -> KnownStream:
-        """Add the node whose results are the table's changes, and return their stream.
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Names of the stores that its entries are read from."""
+        return tuple(spec.name for spec in self.kept_in)
 
-        :param windowed_keys: the serde of its keys if they have windows; the stream then has other bytes than
-            those by which its records were partitioned.
-        """
+    def changes(self) -> KnownStream:
+        """Add the node whose results are the table's changes, and return their stream."""
         return KnownStream(
             graph=self.graph,
             node=self.graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self.node),
-            serdes=Serdes(key=windowed_keys or self.spec.key_serde, value=self.spec.value_serde),
-            key_changed=windowed_keys is not None,
+            serdes=self.serdes,
+            key_changed=self.windowed,
             table_values=True,
         )
+
+
+def kept_table(graph: StreamGraph, node: str, spec: StoreSpec) -> KnownTable:
+    """Add the store of a table that a node keeps, and return what is known of the table.
+
+    :raises TopologyError: another table keeps its entries there.
+    """
+    graph.add_table_store(spec, node)
+    serdes = Serdes(key=spec.key_serde, value=spec.value_serde)
+    return KnownTable(graph=graph, node=node, serdes=serdes, spec=spec, kept_in=(spec,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +174,8 @@ class KnownWindowedTable:
             return builtin_serdes.session_windowed(self.spec.key_serde)
         return builtin_serdes.time_windowed(self.spec.key_serde, self.window.size_ms)
 
-    def changes(self) -> KnownStream:
-        """Add the node whose results are the table's changes, and return their stream."""
-        return self.table.changes(self.keys)
+    @property
+    def entries(self) -> KnownTable:
+        """The table with its windowed keys."""
+        serdes = dataclasses.replace(self.table.serdes, key=self.keys)
+        return dataclasses.replace(self.table, serdes=serdes, windowed=True)

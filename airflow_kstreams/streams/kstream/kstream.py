@@ -2,8 +2,9 @@
 
 The methods of each of these classes return others of them, so all stand in one module, with little but
 their texts. Each holds what is known of it (``known.py``). What its methods do is written in modules below:
-those of a stream alone in ``record_stream.py``, joins in ``table_join.py`` and ``stream_join.py``, folds in
-``grouping.py`` and ``window_tables.py``.
+those of a stream alone in ``record_stream.py``, joins in ``table_join.py``, ``stream_join.py`` and
+``tables_join.py``, tables of tables in ``derived_tables.py``, folds in ``grouping.py``,
+``table_grouping.py`` and ``window_tables.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.arguments import check_partitions, check_partner, no_window_error
+from airflow_kstreams.streams.kstream.arguments import (
+    check_partitions,
+    check_partner,
+    no_store_error,
+    no_window_error,
+)
+from airflow_kstreams.streams.kstream.derived_tables import (
+    filtered,
+    table_of,
+    with_values_mapped,
+    with_values_transformed,
+)
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import (
@@ -31,9 +43,17 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
     Reduce,
     Reducer,
 )
-from airflow_kstreams.streams.kstream.operators.stateless import KeySelector
+from airflow_kstreams.streams.kstream.operators.stateless import KeySelector, Predicate, ValueMapper
 from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
-from airflow_kstreams.streams.kstream.operators.window_fold import Fold, Merger, counting, reducing
+from airflow_kstreams.streams.kstream.operators.table_select import EntrySelector
+from airflow_kstreams.streams.kstream.operators.tables_join import TablesJoiner, TablesJoinKind
+from airflow_kstreams.streams.kstream.operators.window_fold import (
+    Fold,
+    Merger,
+    aggregating,
+    counting,
+    reducing,
+)
 from airflow_kstreams.streams.kstream.operators.windowed_join import JoinKind, StreamJoiner
 from airflow_kstreams.streams.kstream.record_stream import RecordStream
 from airflow_kstreams.streams.kstream.stream_join import (
@@ -42,14 +62,22 @@ from airflow_kstreams.streams.kstream.stream_join import (
     check_table_options,
     join_streams,
 )
+from airflow_kstreams.streams.kstream.table_grouping import (
+    TABLE_FUNCTIONS,
+    GroupedEntries,
+    grouped_entries,
+)
 from airflow_kstreams.streams.kstream.table_join import join_table
+from airflow_kstreams.streams.kstream.tables_join import join_tables
 from airflow_kstreams.streams.kstream.window_tables import (
     WINDOW_FUNCTIONS,
     aggregating_windows,
     check_fold_window,
+    entries_of_windows,
     folded_by_window,
     suppressed,
 )
+from airflow_kstreams.streams.processor.value_transformer import ValueTransformerDef
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
@@ -206,6 +234,37 @@ class KStream(RecordStream):
         """
         check_partitions(partitions, "repartition")
         return KStream(self._known.repartitioned(partitions, name, key_serde, value_serde))
+
+    def to_table(
+        self,
+        *,
+        store: StoreArgument = None,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """Return the stream as a table: the value of each key's newest record; a null value deletes the key.
+
+        Records without key are dropped and counted. If an operator may have changed the key, the stream goes
+        through a repartition topic. The newest record is the one that was read last, whatever its timestamp.
+
+        :param store: the store's name, or its whole spec; unless given, a numbered name.
+        :param key_serde: needed after an operator that changed the key, unless the builder has a default.
+        :param value_serde: needed after an operator that changed the value, likewise.
+        :param name: of the repartition topic, ``<application id>-<name>-repartition``; named after the store
+            unless given.
+        :raises TopologyError: a serde is missing, the store's name is taken or its keys have another serde.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> moves = builder.stream("moves").select_key(lambda key, value: value.split()[0])
+        >>> places = moves.map_values(lambda value: value.split()[1]).to_table(store="places")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in ("ann JFK", "bob SFO", "ann LAX"):
+        ...         driver.pipe_input("moves", key=None, value=value, timestamp_ms=0)
+        ...     dict(driver.store("places").all())
+        {'ann': 'LAX', 'bob': 'SFO'}
+        """
+        return KTable(table_of(self._known, store, key_serde, value_serde, name))
 
     def group_by_key(
         self, *, key_serde: Serde | None = None, value_serde: Serde | None = None, name: str | None = None
@@ -517,6 +576,107 @@ class KGroupedStream:
 
 
 @answers_java_names
+class KGroupedTable:
+    """Entries of a table grouped by a key of their own; made by :meth:`KTable.group_by`.
+
+    A fold adds the values of a group, and subtracts one when its entry changes, is deleted, or moves to
+    another group. Values come in any order, save that each is subtracted after it was added.
+
+    :param entries: what is known of them.
+    """
+
+    def __init__(self, entries: GroupedEntries) -> None:
+        self._entries = entries
+
+    def count(self, *, store: StoreArgument = None) -> KTable:
+        """Count the entries of each group. A group that has lost its last entry stays, with a count of 0, as
+        in Kafka Streams.
+
+        :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
+        :raises TopologyError: a serde is missing, the store's name is taken, or it has no changelog.
+        """
+        spec = self._entries.spec(store, builtin_serdes.int64(), "count")
+        return KTable(self._entries.folded(counting(), lambda key, value, count: count - 1, spec))
+
+    def reduce(
+        self,
+        adder: Reducer,
+        subtractor: Reducer,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+    ) -> KTable:
+        """Fold the values of each group by ``adder(aggregate, value)``, starting from the first value, and
+        take values out by ``subtractor(aggregate, value)``.
+
+        :param adder: returns the new aggregate and changes neither argument.
+        :param subtractor: likewise; None deletes the group.
+        :param store: name of the store, or its spec.
+        :param value_serde: of the aggregate; that of the group's values unless given.
+        :raises TopologyError: one is no function, a serde is missing, or the store does not fit.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> accounts = builder.table("accounts")
+        >>> by_owner = accounts.group_by(lambda number, account: (account["owner"], account["cents"]))
+        >>> totals = by_owner.reduce(
+        ...     lambda total, cents: total + cents, lambda total, cents: total - cents, store="totals"
+        ... )
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for number, cents in (("1", 500), ("2", 300), ("1", 100)):
+        ...         account = {"owner": "ann", "cents": cents}
+        ...         driver.pipe_input("accounts", key=number, value=account, timestamp_ms=0)
+        ...     driver.store("totals").get("ann")
+        400
+        """
+        check_functions("reduce", fix=TABLE_FUNCTIONS, adder=adder, subtractor=subtractor)
+        spec = self._entries.spec(store, value_serde, "reduce")
+        return KTable(
+            self._entries.folded(
+                reducing(adder), lambda key, value, reduced: subtractor(reduced, value), spec
+            )
+        )
+
+    def aggregate(
+        self,
+        initializer: Initializer,
+        adder: Aggregator,
+        subtractor: Aggregator,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+    ) -> KTable:
+        """Fold the values of each group by ``adder(key, value, aggregate)``, starting from ``initializer()``,
+        and take values out by ``subtractor(key, value, aggregate)``.
+
+        :param initializer: makes a new, empty aggregate.
+        :param adder: returns the new aggregate, which may be the old one changed; None deletes the group.
+        :param subtractor: likewise.
+        :param store: name of the store, or its spec.
+        :param value_serde: of the aggregate; may be left out if the builder has a default.
+        :raises TopologyError: one is no function, a serde is missing, or the store does not fit.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        >>> crews = builder.table("crews").group_by(lambda person, flight: (flight, person))
+        >>> members = crews.aggregate(
+        ...     list,
+        ...     lambda flight, person, crew: sorted([*crew, person]),
+        ...     lambda flight, person, crew: [member for member in crew if member != person] or None,
+        ...     store="members",
+        ... )
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for person, flight in (("ann", "UA1"), ("bob", "UA1"), ("ann", "UA2"), ("bob", "UA2")):
+        ...         driver.pipe_input("crews", key=person, value=flight, timestamp_ms=0)
+        ...     dict(driver.store("members").all())
+        {'UA2': ['ann', 'bob']}
+        """
+        functions = {"initializer": initializer, "adder": adder, "subtractor": subtractor}
+        check_functions("aggregate", fix=TABLE_FUNCTIONS, **functions)
+        spec = self._entries.spec(store, value_serde, "aggregate")
+        fold = aggregating(initializer, adder, lambda key, left, right: None)
+        return KTable(self._entries.folded(fold, subtractor, spec))
+
+
+@answers_java_names
 class WindowedKGroupedStream:
     """Records grouped by key and window; made by :meth:`KGroupedStream.windowed_by`.
 
@@ -594,7 +754,11 @@ class WindowedKGroupedStream:
 
 @answers_java_names
 class KTable:
-    """A topic's newest values or the result of a fold per key, kept in a store.
+    """The newest value of each key: of a topic or a stream, of a fold, or made of other tables.
+
+    A table of a topic, a stream or a fold is kept in a store. One that is made of other tables is kept in
+    none unless you name one (``store=``): its entries are made of theirs when they are needed. Functions run
+    then, and again on a value that is taken back, so they must depend on their arguments alone.
 
     :param known: what is known of it.
     """
@@ -606,23 +770,119 @@ class KTable:
     def store(self) -> str:
         """Name of the table's store; processors that name it in ``KStream.process`` may read it.
 
+        :raises TopologyError: the table is made of others and kept in no store.
+
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> prices = builder.table("prices", store="newest-prices")
         >>> prices.store
         'newest-prices'
         """
+        if self._known.spec is None:
+            raise no_store_error("store")
         return self._known.spec.name
 
     @property
     def spec(self) -> StoreSpec:
-        """The table's store: its name, and the serdes of keys and values."""
+        """The table's store: its name, and the serdes of keys and values.
+
+        :raises TopologyError: the table is made of others and kept in no store.
+        """
+        if self._known.spec is None:
+            raise no_store_error("spec")
         return self._known.spec
 
-    def to_stream(self) -> KStream:
+    def filter(self, predicate: Predicate, *, store: StoreArgument = None) -> KTable:
+        """Keep the entries for which ``predicate(key, value)`` holds.
+
+        An entry whose new value fails the predicate is deleted, if its old value passed. What is deleted does
+        not ask the predicate.
+
+        :param store: name or spec of a store to keep the result in; none unless given.
+        :raises TopologyError: it is no function, the store does not fit, or the table's has no changelog.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> stock = builder.table("stock")
+        >>> stock.filter(lambda key, value: value < 10).to_stream().send_to("scarce")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (20, 5, 30, 40):
+        ...         driver.pipe_input("stock", key="a", value=value, timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("scarce")]
+        [('a', 5), ('a', None)]
+        """
+        check_functions("filter", predicate=predicate)
+        return KTable(filtered(self._entries("filter"), predicate, store, passing=True))
+
+    def filter_not(self, predicate: Predicate, *, store: StoreArgument = None) -> KTable:
+        """Keep the entries for which ``predicate(key, value)`` does not hold; otherwise as :meth:`filter`."""
+        check_functions("filter_not", predicate=predicate)
+        return KTable(filtered(self._entries("filter_not"), predicate, store, passing=False))
+
+    def map_values(
+        self, mapper: ValueMapper, *, store: StoreArgument = None, value_serde: Serde | None = None
+    ) -> KTable:
+        """Replace each value by ``mapper(value)``; a deleted key stays deleted.
+
+        :param mapper: returns a new value and leaves its argument, which belongs to the table, as it is; None
+            deletes the key.
+        :param store: name or spec of a store to keep the result in; none unless given.
+        :param value_serde: of the new values; needed where they are written or kept, unless the builder has a
+            default.
+        :raises TopologyError: it is no function, the store does not fit or a serde is missing, or the table's
+            store has no changelog.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> airlines = builder.table("airlines")
+        >>> airlines.map_values(str.upper).to_stream().send_to("loud")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in ("United", None):
+        ...         driver.pipe_input("airlines", key="UA", value=value, timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("loud")]
+        [('UA', 'UNITED'), ('UA', None)]
+        """
+        check_functions("map_values", mapper=mapper)
+        return KTable(with_values_mapped(self._entries("map_values"), mapper, store, value_serde))
+
+    def transform_values(
+        self,
+        definition: ValueTransformerDef,
+        *stores: str | StoreSpec,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+    ) -> KTable:
+        """Replace each value by what a :class:`ValueTransformer` makes of key and value; it may use stores
+        and the time, and sees deletions.
+
+        A transformer without stores must depend on its arguments alone, as it runs again where an old value
+        is needed. One with stores makes another value then: keep the result to make other tables of it.
+
+        :param definition: makes a new transformer for each task; a class will do.
+        :param stores: the stores it may use, by name, or by spec to add them here.
+        :param store: name or spec of a store to keep the result in; none unless given.
+        :param value_serde: as in :meth:`map_values`.
+        :raises TopologyError: the definition cannot be called, a store does not fit or its name is taken, a
+            serde is missing, or the table's store has no changelog.
+
+        >>> class Named(ValueTransformer):
+        ...     def transform(self, key, value):
+        ...         return value and f"{key}: {value}"
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.table("airlines").transform_values(Named).to_stream().send_to("named")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("airlines", key="UA", value="United", timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("named")]
+        ['UA: United']
+        """
+        table = self._entries("transform_values")
+        return KTable(with_values_transformed(table, definition, stores, store, value_serde))
+
+    def to_stream(self, selector: KeySelector | None = None) -> KStream:
         """Return the stream of the table's changes: (key, newest value), or (key, None) for a deleted key.
 
         A table with a cached store changes once per key and commit point, any other with every record. The
         values belong to the table's store: a processor that keeps one keeps a copy.
+
+        :param selector: ``selector(key, value)`` gives each change another key, as ``KStream.select_key``
+            does; the value is None for a deleted key.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.table("prices").to_stream().send_to("price-changes")
@@ -632,7 +892,101 @@ class KTable:
         ...     [(record.key, record.value) for record in driver.read_output("price-changes")]
         [('a', 3), ('a', None)]
         """
-        return KStream(self._known.changes())
+        if selector is not None:
+            check_functions("to_stream", selector=selector)
+        stream = KStream(self._entries("to_stream").changes())
+        return stream if selector is None else stream.select_key(selector)
+
+    def group_by(
+        self,
+        selector: EntrySelector,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KGroupedTable:
+        """Group the entries by ``selector(key, value)``, a pair of group and value, through a repartition
+        topic that carries old and new values.
+
+        When an entry changes, what its old value stood for is taken out of its group, and what the new one
+        stands for is put into its own. A pair with None in it belongs to no group.
+
+        :param key_serde: of the groups; may be left out if the builder has a default.
+        :param value_serde: of the values that go into them, likewise.
+        :param name: of the repartition topic, ``<application id>-<name>-repartition``, which all that is done
+            with the group then shares; unless given, each store has a topic of its own.
+        :return: the group, to be folded into a table.
+        :raises TopologyError: it is no function, or the table's store has no changelog.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> planes = builder.table("planes")  # the airport at which each plane is
+        >>> standing = planes.group_by(lambda plane, airport: (airport, plane)).count(store="standing")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for plane, airport in (("N1", "JFK"), ("N2", "JFK"), ("N1", "LAX")):
+        ...         driver.pipe_input("planes", key=plane, value=airport, timestamp_ms=0)
+        ...     dict(driver.store("standing").all())
+        {'JFK': 1, 'LAX': 1}
+        """
+        check_functions("group_by", selector=selector)
+        return KGroupedTable(
+            grouped_entries(self._entries("group_by"), selector, key_serde, value_serde, name)
+        )
+
+    def join(
+        self,
+        other: KTable,
+        joiner: TablesJoiner,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+    ) -> KTable:
+        """Join each entry with the other table's of the same key: ``joiner(value, other_value)``.
+
+        A change on either side changes the result, and a key that one side deletes leaves it. The result's
+        timestamp is the later one of both entries'. Both tables need keys of one serde and equal partition
+        counts.
+
+        :param joiner: returns a new value and changes neither argument; None deletes the key.
+        :param store: name or spec of a store to keep the result in; none unless given.
+        :param value_serde: of the results; needed where they are written or kept, unless the builder has a
+            default.
+        :raises TopologyError: it is no function, the other is no table of this builder or has other keys, the
+            store does not fit or a serde is missing, or a table's store has no changelog.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> names, places = builder.table("names"), builder.table("places")
+        >>> both = names.join(places, lambda name, place: f"{name} in {place}")
+        >>> both.to_stream().send_to("both")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("names", key="1", value="Ann", timestamp_ms=0)
+        ...     for place in ("Rome", "Oslo", None):
+        ...         driver.pipe_input("places", key="1", value=place, timestamp_ms=1)
+        ...     [record.value for record in driver.read_output("both")]
+        ['Ann in Rome', 'Ann in Oslo', None]
+        """
+        return self._join("join", other, joiner, store, value_serde)
+
+    def left_join(
+        self,
+        other: KTable,
+        joiner: TablesJoiner,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+    ) -> KTable:
+        """Join as :meth:`join` does, and a key that the other table does not hold with None."""
+        return self._join("left_join", other, joiner, store, value_serde)
+
+    def outer_join(
+        self,
+        other: KTable,
+        joiner: TablesJoiner,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+    ) -> KTable:
+        """Join as :meth:`join` does, and a key that only one of the tables holds with None for the other."""
+        return self._join("outer_join", other, joiner, store, value_serde)
 
     def suppress(self) -> KTable:
         """Hold back results until they are final; for tables of windows only.
@@ -640,10 +994,30 @@ class KTable:
         :raises TopologyError: always; a table without windows is never final.
         """
         raise TopologyError(
-            f"suppress at {call_site()} is called on the table {self.store!r}, which has no windows and so "
-            "is never final",
+            f"suppress at {call_site()} is called on the table {self._known.kept_in[0].name!r}, which has no "
+            "windows and so is never final",
             fix="fold per window: group_by_key().windowed_by(TumblingWindow(size_ms=3_600_000))",
         )
+
+    def _entries(self, call: str) -> KnownTable:
+        """Return what is known of the table, with the keys that its entries have.
+
+        :param call: the method that is about to use them.
+        """
+        return self._known
+
+    def _join(
+        self,
+        call: TablesJoinKind,
+        other: KTable,
+        joiner: TablesJoiner,
+        store: StoreArgument,
+        value_serde: Serde | None,
+    ) -> KTable:
+        check_functions(call, joiner=joiner)
+        check_partner(other, KTable, self._known.graph, call)
+        sides = self._entries(call), other._entries(call)
+        return KTable(join_tables(call, *sides, joiner, store, value_serde))
 
 
 class WindowedKTable(KTable):
@@ -665,15 +1039,17 @@ class WindowedKTable(KTable):
         """What the table was folded by."""
         return self._windows.window
 
-    def to_stream(self) -> KStream:
+    def to_stream(self, selector: KeySelector | None = None) -> KStream:
         """Return the stream of the table's changes: (``Windowed``, newest value); (``Windowed``, None) for
         a window that was deleted, and for a session that grew or was merged and now has other bounds.
 
         Of a suppressed table, these are the final values. The serde of the windowed keys is known, so the
         stream can be written as it is, every window of a key into the key's own partition, as Kafka Streams
         does; to group or join it repartitions it.
+
+        :param selector: as in :meth:`KTable.to_stream`.
         """
-        return KStream(self._windows.changes())
+        return super().to_stream(selector)
 
     def suppress(self) -> WindowedKTable:
         """Hold each window back until it is closed, then emit its final value, once.
@@ -693,3 +1069,6 @@ class WindowedKTable(KTable):
         if self._suppressed is None:
             self._suppressed = WindowedKTable(suppressed(self._windows))
         return self._suppressed
+
+    def _entries(self, call: str) -> KnownTable:
+        return entries_of_windows(self._windows, call)

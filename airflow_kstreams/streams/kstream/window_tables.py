@@ -11,7 +11,7 @@ from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_store_kind
 from airflow_kstreams.streams.kstream.grouping import GroupedRecords, StoreArgument
-from airflow_kstreams.streams.kstream.known import KnownWindowedTable
+from airflow_kstreams.streams.kstream.known import KnownTable, KnownWindowedTable
 from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer
 from airflow_kstreams.streams.kstream.operators.suppress import Suppress
 from airflow_kstreams.streams.kstream.operators.window_fold import (
@@ -115,6 +115,21 @@ def suppressed(windows: KnownWindowedTable) -> KnownWindowedTable:
         graph.add_table_store(marks, node)
     table = dataclasses.replace(windows.table, node=node)
     return dataclasses.replace(windows, table=table, suppressed=True)
+
+
+def entries_of_windows(windows: KnownWindowedTable, call: str) -> KnownTable:
+    """Return the table with its windowed keys, for a stream or another table of it.
+
+    :param call: the method that makes it.
+    :raises TopologyError: the table would have to give old values, and has them no more.
+    """
+    if call != "to_stream" and windows.suppressed and windows.window.at_run_end == "flush":
+        raise TopologyError(
+            f"{call} at {call_site()} is called on a table whose windows every end of a run emits, and which "
+            "keeps none of the values that it has emitted",
+            fix="call it before suppress(), or have the window hold them: at_run_end='hold'",
+        )
+    return windows.entries
 
 
 def _check_suppressible(windows: KnownWindowedTable) -> None:

@@ -10,7 +10,8 @@ from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
-from airflow_kstreams.streams.graph.services import StreamTimer, WallClock
+from airflow_kstreams.streams.graph.services import StreamTimer, TableView, WallClock
+from airflow_kstreams.streams.graph.table_changes import TableChanges
 from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -32,6 +33,8 @@ class NodeOwner(Protocol):
     commit_requested: bool
     commit_asked_by: str
     counters: Counters
+    tables: dict[str, TableView]
+    table_changes: TableChanges
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None: ...
     def add_open(self, node: str, callback: Callable[[], None]) -> None: ...
@@ -61,6 +64,9 @@ class BoundNodeContext:
         self._owner = owner
         self._stores = node.stores
         self._topics = owner.topics_above[node.name]
+        self.tables = owner.tables
+        self.taking_changes = owner.table_changes.takers
+        self.old_needed = node.name in owner.table_changes.old_needed
 
     def store(self, name: str) -> Any:
         """Return the task's instance of a connected store.

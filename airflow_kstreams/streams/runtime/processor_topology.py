@@ -29,9 +29,10 @@ from airflow_kstreams.streams.graph.nodes import (
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_store
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
-from airflow_kstreams.streams.graph.services import ignore_updates
+from airflow_kstreams.streams.graph.services import TableView, ignore_updates
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
+from airflow_kstreams.streams.graph.table_changes import table_changes
 from airflow_kstreams.streams.graph.threads import on_threads
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import Counters
@@ -99,6 +100,9 @@ class ProcessorTopology:
             self._subtopology = subtopology
         #: Into which stages asynchronous nodes cut it; one if there are none.
         self.stages = stages_of(subtopology.nodes)
+        #: Its tables by their nodes, and which nodes take their changes.
+        self.tables: dict[str, TableView] = {}
+        self.table_changes = table_changes(subtopology.nodes)
         self.crossings = Crossings(
             self.record_context,
             self.stages.last,

@@ -35,7 +35,8 @@ def entry_keys(store: StoreSpec, sub: Subtopology, internal: frozenset[str]) -> 
         return _of_serde(store.input_keys, 0, sub, internal, parked=True)
     users = [node for node in sub.nodes if isinstance(node, ProcessorNode) and store.name in node.stores]
     for node in users:
-        if isinstance(node.operator, ProcessorOperator | CallingProcessorOperator):
+        own = store.name in getattr(node.operator, "stores_of_user", ())
+        if own or isinstance(node.operator, ProcessorOperator | CallingProcessorOperator):
             return EntryKeys(unfit=f"processor {node.name!r} writes it, under keys of its own choice")
     return _of_serde(store.key_serde, _BEHIND_KEY[store.type], sub, internal)
 

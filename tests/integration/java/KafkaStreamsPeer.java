@@ -43,6 +43,7 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KGroupedStream;
+import org.apache.kafka.streams.kstream.KGroupedTable;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
@@ -340,6 +341,40 @@ public final class KafkaStreamsPeer {
                 case "session_aggregate" -> sendSessions(sessionTexts());
                 case "session_suppress" -> sendSessions(sessionTexts().suppress(atClose()));
                 case "table" -> sendTable(builder.table("in", texts("table")));
+                case "to_table" -> sendTable(in().toTable(texts("store")));
+                case "rekeyed_to_table" -> sendTable(in().selectKey((k, v) -> group(v)).toTable(texts("store")));
+                case "table_filter" -> sendTable(table("in").filter((k, v) -> odd(v)));
+                case "table_filter_not" -> sendTable(table("in").filterNot((k, v) -> odd(v)));
+                case "table_filter_kept" -> sendTable(table("in").filter((k, v) -> odd(v), texts("kept")));
+                case "table_map_values" -> sendTable(table("in").mapValues(v -> v + v));
+                case "table_map_values_filter" ->
+                        sendTable(table("in").mapValues(v -> "w" + number(v) / 2).filter((k, v) -> odd(v)));
+                case "table_to_stream_by_value" ->
+                        send(table("in").toStream((k, v) -> v == null ? "none" : v));
+                case "table_group_count" -> sendCounts(byGroup(table("in")).count(counts()));
+                case "table_group_reduce" ->
+                        sendTable(byGroup(table("in")).reduce(this::put, this::taken, texts("total")));
+                case "table_group_aggregate" -> sendTable(byGroup(table("in"))
+                        .aggregate(
+                                () -> "", (k, v, a) -> put(a, v), (k, v, a) -> deletes(v) ? null : taken(a, v),
+                                texts("total")));
+                case "tables_join" -> sendTable(table("in").join(table("other"), this::pair));
+                case "tables_left_join" -> sendTable(table("in").leftJoin(table("other"), this::pair));
+                case "tables_outer_join" -> sendTable(table("in").outerJoin(table("other"), this::pair));
+                case "tables_outer_join_kept" ->
+                        sendTable(table("in").outerJoin(table("other"), this::pair, texts("kept")));
+                case "tables_join_filter" -> sendTable(table("in")
+                        .leftJoin(table("other").filter((k, v) -> odd(v)), this::pair)
+                        .filter((k, v) -> v.length() % 2 == 0));
+                case "tables_join_group" -> sendTable(table("in")
+                        .filter((k, v) -> odd(v))
+                        .outerJoin(table("other").mapValues(v -> v + "!"), this::pair)
+                        .groupBy((k, v) -> KeyValue.pair("g" + v.length() % 3, v), Grouped.with(TEXT, TEXT))
+                        .reduce(this::put, this::taken, texts("total")));
+                case "tables_of_one_table" -> {
+                    KTable<String, String> table = table("in");
+                    sendTable(table.filter((k, v) -> odd(v)).join(table.mapValues(v -> v + "!"), this::pair));
+                }
                 case "count_join" -> {
                     KStream<String, String> in = in();
                     send(in.join(in.groupByKey().count(counts()), (v, count) -> v + "+" + count));
@@ -383,6 +418,14 @@ public final class KafkaStreamsPeer {
 
         private KStream<String, String> other() {
             return builder.stream("other", Consumed.with(TEXT, TEXT));
+        }
+
+        private KTable<String, String> table(String topic) {
+            return builder.table(topic, texts(topic + "-table"));
+        }
+
+        private KGroupedTable<String, String> byGroup(KTable<String, String> table) {
+            return table.groupBy((k, v) -> KeyValue.pair(group(v), v), Grouped.with(TEXT, TEXT));
         }
 
         private KGroupedStream<String, String> grouped() {
@@ -523,6 +566,14 @@ public final class KafkaStreamsPeer {
 
         private String added(String key, String value, String aggregate) {
             return deletes(value) ? null : aggregate + "," + value;
+        }
+
+        private String put(String total, String value) {
+            return total + "+" + value;
+        }
+
+        private String taken(String total, String value) {
+            return total + "-" + value;
         }
 
         /** The initial value changes nothing, as Kafka Streams asks of a merger. */

@@ -55,6 +55,12 @@ DIFFERENCES = {
         java=[(0, "a", None, 5), (1, "a", "v1", 6), (2, "a", None, 7)],
         python=[(1, "a", "v1", 6), (2, "a", None, 7)],
     ),
+    "tables-of-one-table": _difference(
+        "tables_of_one_table",
+        [("in", "a", "v1", 5), ("in", "a", "v3", 6)],
+        java=[(0, "a", "v1+v1!", 5)] * 2 + [(1, "a", "v3+v3!", 6)] * 2,
+        python=[(0, "a", "v1+v1!", 5), (1, "a", "v3+v1!", 6), (1, "a", "v3+v3!", 6)],
+    ),
     "window-null-value": _difference(
         "tumbling_count",
         [("in", "a", "v0", 1), ("in", "a", None, 2)],

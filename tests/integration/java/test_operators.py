@@ -27,7 +27,13 @@ from tests.integration.java.topologies import NAMES, Topologies
 ONE_BY_ONE = ["filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"]
 ONE_BY_ONE += ["peek", "branch", "merge", "two_children", "repartition"]
 TABLES = ["count", "reduce", "aggregate", "group_by_count", "group_by_aggregate", "table"]
-TABLES += ["count_join"]
+TABLES += ["count_join", "to_table", "rekeyed_to_table"]
+#: Of records that delete no key which the table does not hold.
+TABLES_OF_TABLES = ["table_filter", "table_filter_not", "table_filter_kept", "table_map_values"]
+TABLES_OF_TABLES += ["table_map_values_filter", "table_to_stream_by_value", "table_group_count"]
+TABLES_OF_TABLES += ["table_group_reduce", "table_group_aggregate", "tables_join", "tables_left_join"]
+TABLES_OF_TABLES += ["tables_outer_join", "tables_outer_join_kept", "tables_join_filter"]
+TABLES_OF_TABLES += ["tables_join_group"]
 TABLE_JOINS = ["table_join", "table_left_join", "rekeyed_table_join", "rekeyed_table_left_join"]
 #: Of records with key and value.
 TIME_WINDOWS = ["tumbling_count", "tumbling_reduce", "tumbling_aggregate", "hopping_count"]
@@ -38,10 +44,11 @@ SESSIONS = ["session_count", "session_reduce", "session_aggregate", "session_sup
 STREAM_JOINS = ["join", "self_join", "rekeyed_join", "join_count"]
 #: Of records in the order of their times; pairs also of records not later than the grace.
 OUTER_JOINS = ["left_join", "outer_join"]
-#: By tests of their own, the last one in test_differences.py.
-ALONE = ["filtered_tumbling_count", "dead_letter", "punctuated"]
+#: By tests of their own, the last two in test_differences.py.
+ALONE = ["filtered_tumbling_count", "dead_letter", "punctuated", "tables_of_one_table"]
 
 _TWO_TOPICS = {"merge", *TABLE_JOINS, "join", "rekeyed_join", "join_count", *OUTER_JOINS}
+_TWO_TOPICS |= {name for name in TABLES_OF_TABLES if "join" in name}
 _EXAMPLES = settings(max_examples=40, deadline=None)
 
 #: (topic, key, has a value, how much further than the last record, how much older than that).
@@ -87,7 +94,8 @@ def _assert_equal(case: Case, java: list[Result], python: list[Result]) -> None:
 
 
 def test_every_topology_is_compared() -> None:
-    tested = [ONE_BY_ONE, TABLES, TABLE_JOINS, TIME_WINDOWS, SESSIONS, STREAM_JOINS, OUTER_JOINS, ALONE]
+    tested = [ONE_BY_ONE, TABLES, TABLES_OF_TABLES, TABLE_JOINS, TIME_WINDOWS, SESSIONS]
+    tested += [STREAM_JOINS, OUTER_JOINS, ALONE]
     assert Counter(name for names in tested for name in names) == Counter(NAMES)
 
 
@@ -142,6 +150,34 @@ def test_changes_are_those_of_kafka_streams_when_a_table_is_not_cached(
         _assert_equal(case, without_vain_deletions(case.in_java(kafka_streams)), case.in_python())
 
     compare()
+
+
+@pytest.mark.parametrize("topology", TABLES_OF_TABLES)
+def test_tables_of_tables_are_those_of_kafka_streams_when_no_deletion_is_in_vain(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    @_EXAMPLES
+    @given(st.data(), st.booleans())
+    def compare(data: st.DataObject, deletes: bool) -> None:
+        records = _without_vain_deletions(data.draw(_records(topology)))
+        case = Case(topology=topology, records=records, parameters={"deletes": deletes})
+        _assert_equal(case, case.in_java(kafka_streams), case.in_python())
+
+    compare()
+
+
+def _without_vain_deletions(records: list[Input]) -> list[Input]:
+    held: set[tuple[str, str | None]] = set()
+    kept = []
+    for topic, key, value, time_ms in records:
+        if value is not None:
+            held.add((topic, key))
+        elif (topic, key) not in held:
+            continue
+        else:
+            held.discard((topic, key))
+        kept.append((topic, key, value, time_ms))
+    return kept
 
 
 @pytest.mark.parametrize("topology", TIME_WINDOWS)

@@ -8,7 +8,9 @@ from typing import Any
 
 from airflow_kstreams.streams import (
     HoppingWindow,
+    KGroupedTable,
     KStreamBuilder,
+    KTable,
     Processor,
     ProcessorContext,
     SessionWindow,
@@ -109,6 +111,76 @@ class Topologies:
     def table(self) -> None:
         self.builder.table("in", store=texts()).to_stream().send_to("out")
 
+    def to_table(self) -> None:
+        self._in().to_table(store=texts()).to_stream().send_to("out")
+
+    def rekeyed_to_table(self) -> None:
+        rekeyed = self._in().select_key(lambda k, v: group(v))
+        rekeyed.to_table(store=texts()).to_stream().send_to("out")
+
+    def table_filter(self) -> None:
+        self._table("in").filter(lambda k, v: odd(v)).to_stream().send_to("out")
+
+    def table_filter_not(self) -> None:
+        self._table("in").filter_not(lambda k, v: odd(v)).to_stream().send_to("out")
+
+    def table_filter_kept(self) -> None:
+        kept = self._table("in").filter(lambda k, v: odd(v), store=texts("kept"))
+        kept.to_stream().send_to("out")
+
+    def table_map_values(self) -> None:
+        self._table("in").map_values(lambda v: v + v).to_stream().send_to("out")
+
+    def table_map_values_filter(self) -> None:
+        mapped = self._table("in").map_values(lambda v: f"w{number(v) // 2}")
+        mapped.filter(lambda k, v: odd(v)).to_stream().send_to("out")
+
+    def table_to_stream_by_value(self) -> None:
+        self._table("in").to_stream(lambda k, v: "none" if v is None else v).send_to("out")
+
+    def table_group_count(self) -> None:
+        self._by_group().count(store=counts()).to_stream().send_to("out")
+
+    def table_group_reduce(self) -> None:
+        self._by_group().reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
+    def table_group_aggregate(self) -> None:
+        self._by_group().aggregate(
+            str,
+            lambda k, v, total: put(total, v),
+            lambda k, v, total: None if self._deletes(v) else taken(total, v),
+            store=texts("total"),
+        ).to_stream().send_to("out")
+
+    def tables_join(self) -> None:
+        self._table("in").join(self._table("other"), pair).to_stream().send_to("out")
+
+    def tables_left_join(self) -> None:
+        self._table("in").left_join(self._table("other"), pair).to_stream().send_to("out")
+
+    def tables_outer_join(self) -> None:
+        self._table("in").outer_join(self._table("other"), pair).to_stream().send_to("out")
+
+    def tables_outer_join_kept(self) -> None:
+        joined = self._table("in").outer_join(self._table("other"), pair, store=texts("kept"))
+        joined.to_stream().send_to("out")
+
+    def tables_join_filter(self) -> None:
+        other = self._table("other").filter(lambda k, v: odd(v))
+        joined = self._table("in").left_join(other, pair)
+        joined.filter(lambda k, v: len(v) % 2 == 0).to_stream().send_to("out")
+
+    def tables_join_group(self) -> None:
+        other = self._table("other").map_values(lambda v: v + "!")
+        joined = self._table("in").filter(lambda k, v: odd(v)).outer_join(other, pair)
+        grouped = joined.group_by(lambda k, v: (f"g{len(v) % 3}", v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
+    def tables_of_one_table(self) -> None:
+        table = self._table("in")
+        mapped = table.map_values(lambda v: v + "!")
+        table.filter(lambda k, v: odd(v)).join(mapped, pair).to_stream().send_to("out")
+
     def count_join(self) -> None:
         source = self._in()
         counted = source.group_by_key().count(store=counts())
@@ -201,6 +273,12 @@ class Topologies:
     def _other(self) -> Any:
         return self.builder.stream("other")
 
+    def _table(self, topic: str) -> KTable:
+        return self.builder.table(topic, store=texts(f"{topic}-table"))
+
+    def _by_group(self) -> KGroupedTable:
+        return self._table("in").group_by(lambda k, v: (group(v), v))
+
     def _tumbling_window(self) -> TumblingWindow:
         return TumblingWindow(size_ms=self.parameters["size"], grace_ms=self.parameters["grace"])
 
@@ -262,8 +340,16 @@ def counts() -> StoreSpec:
     return StoreSpec(name="store", key_serde=TEXT, value_serde=serdes.int64(), cached=False)
 
 
-def texts() -> StoreSpec:
-    return StoreSpec(name="store", key_serde=TEXT, value_serde=TEXT, cached=False)
+def texts(name: str = "store") -> StoreSpec:
+    return StoreSpec(name=name, key_serde=TEXT, value_serde=TEXT, cached=False)
+
+
+def put(total: str, value: str) -> str:
+    return f"{total}+{value}"
+
+
+def taken(total: str, value: str) -> str:
+    return f"{total}-{value}"
 
 
 def number(value: str | None) -> int:

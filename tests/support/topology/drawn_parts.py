@@ -34,7 +34,9 @@ INPUTS = ("a", "b", "t")
 KEYS = ("x", "y", "z")
 
 Window = TumblingWindow | HoppingWindow | SessionWindow
-Kind = Literal["plain", "fold", "windows", "table join", "windowed join", "processor", "failing", "batches"]
+Kind = Literal[
+    "plain", "fold", "windows", "table join", "windowed join", "processor", "failing", "batches", "tables"
+]
 Origin = Literal["a", "merged", "through", "rekeyed"]
 Call = Literal["join", "left_join", "outer_join", "join_prior"]
 
@@ -155,6 +157,8 @@ class _Building:
             case "failing":
                 source = self.streams["a" if part.origin == "a" else "merged"]
                 stream = source.map_values(_inverse)
+            case "tables":
+                stream = self._tables()
             case "batches":
                 stream = self._stream().map_batches(lambda batch: batch.slice(0, 2), batch_size=3)
         stream.send_to(f"out-{number}")
@@ -166,6 +170,18 @@ class _Building:
             case "through":
                 return self.streams["merged"].through(f"middle-{self.number}")
         return self.streams["merged"].select_key(_other_key).through(f"rekeyed-{self.number}")
+
+    def _tables(self) -> KStream:
+        """Make a table of a stream, one of the table that all parts share, and group their join."""
+        part = self.part
+        # As above: the other side's partitions are those of the records that were not rekeyed.
+        source = self.streams["a" if part.origin == "a" else "merged"]
+        of_stream = source.to_table(store=self._spec("q", part.cached))
+        of_topic = self.table.filter(lambda key, value: _number(value) % 3 > 0)
+        joined = of_stream.outer_join(of_topic, _pair, store=self._spec("j", part.cached))
+        grouped = joined.group_by(_by_left, name=f"grouped-{self.number}")
+        table = grouped.aggregate(list, _listed, _unlisted, store=self._spec("g", part.cached))
+        return (table if part.suppressed else table.map_values(len)).to_stream()
 
     def _folded_windows(self) -> KStream:
         part = self.part
@@ -198,6 +214,15 @@ def _number(value: Any) -> int:
 
 def _listed(key: str, value: Any, seen: list[Any]) -> list[Any]:
     return [*seen, value]
+
+
+def _by_left(key: str, pair: list[Any]) -> tuple[str, Any]:
+    return KEYS[_number(pair[0]) % len(KEYS)], pair
+
+
+def _unlisted(key: str, value: Any, seen: list[Any]) -> list[Any] | None:
+    place = seen.index(value)
+    return (seen[:place] + seen[place + 1 :]) or None
 
 
 def _both(key: str, left: list[Any], right: list[Any]) -> list[Any]:

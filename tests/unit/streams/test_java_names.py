@@ -11,6 +11,7 @@ import pytest
 from airflow_kstreams.streams import (
     ConfigError,
     KGroupedStream,
+    KGroupedTable,
     KStream,
     KStreamBuilder,
     KTable,
@@ -38,7 +39,9 @@ JAVA: dict[Any, str] = {
     KStream: "filter filterNot flatMap flatMapValues foreach groupBy groupByKey join leftJoin map mapValues "
     "merge outerJoin peek print process processValues repartition selectKey split to toTable branch "
     "defaultBranch noDefaultBranch through transform transformValues",
-    KTable: "queryableStoreName suppress toStream",
+    KTable: "filter filterNot groupBy join leftJoin mapValues outerJoin queryableStoreName suppress toStream "
+    "transformValues",
+    KGroupedTable: "aggregate count reduce",
     KGroupedStream: "aggregate cogroup count reduce windowedBy",
     WindowedKGroupedStream: "aggregate count emitStrategy reduce",
     ProcessorContext: "forward commit currentStreamTimeMs currentSystemTimeMs getStateStore recordMetadata "

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.operators.deliveries import Entry
 
 #: ``joiner(stream_value, table_value)`` gives the result's value; in a left join the table's may be None.
 ValueJoiner = Callable[[Any, Any], Any]
@@ -28,12 +29,14 @@ class TableJoin:
     no table value.
 
     :param joiner: makes the result's value.
-    :param store: of the table.
+    :param table: name of the table's node.
+    :param store: of the table; None if it has none and is derived from others.
     :param left: whether a record without a table value is joined with None rather than left out.
     """
 
     joiner: ValueJoiner
-    store: StoreSpec
+    table: str
+    store: StoreSpec | None
     left: bool
 
     accounted: ClassVar[bool] = True
@@ -47,15 +50,14 @@ class TableJoin:
         """Make the closure of one task."""
         joiner = self.joiner
         left = self.left
-        serialize_key = context.store(self.store.name).serialize_key
-        get_entry = context.store(self.store.name).get_entry
+        entry_of = self._reading(context)
         count_null, count_unmatched = context.counting("null"), context.counting("unmatched")
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             if value is None or (key is None and not left):
                 count_null()
                 return
-            entry = None if key is None else get_entry(serialize_key(key))
+            entry = None if key is None else entry_of(key)
             if entry is not None:
                 forward(key, joiner(value, entry[0]))
             elif left:
@@ -64,3 +66,12 @@ class TableJoin:
                 count_unmatched()
 
         return run
+
+    def _reading(self, context: NodeContext) -> Callable[[Any], Entry | None]:
+        """Return what reads the table's entry of a key, as it is now."""
+        if self.store is None:
+            tables, table = context.tables, self.table
+            return lambda key: tables[table].get(key, None)
+        serialize_key = context.store(self.store.name).serialize_key
+        get_entry = context.store(self.store.name).get_entry
+        return lambda key: get_entry(serialize_key(key))

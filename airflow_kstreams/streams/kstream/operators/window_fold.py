@@ -112,6 +112,7 @@ class TimeWindowFold:
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
         wanted, dirty, changed, delete = emitter.wanted, emitter.dirty, emitter.changed, emitter.delete
+        tracked, before, change = emitter.tracked, emitter.before, emitter.change
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             time_ms = record_context.timestamp_ms
@@ -129,6 +130,7 @@ class TimeWindowFold:
             for start_ms in range(first_ms, time_ms + 1, advance_ms):
                 entry_id = (start_ms, key_bytes)
                 entry = get_entry(entry_id)
+                old = before(entry_id, entry) if tracked else None
                 newest_ms = time_ms
                 if entry is None:
                     result = begin(key, value)
@@ -139,9 +141,13 @@ class TimeWindowFold:
                     result = add(key, value, result)
                     if entry_ms > newest_ms:
                         newest_ms = entry_ms
-                    if result is None:
+                    if result is None and not tracked:
                         delete(entry_id, Windowed(key, start_ms, start_ms + size_ms), newest_ms)
                         continue
+                if tracked:
+                    windowed = Windowed(key, start_ms, start_ms + size_ms)
+                    change(entry_id, windowed, old, result, newest_ms)
+                    continue
                 put_entry(entry_id, (result, newest_ms))
                 if wanted and entry_id not in dirty:
                     windowed = Windowed(key, start_ms, start_ms + size_ms)
@@ -177,6 +183,7 @@ class SessionFold:
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
         wanted, dirty, changed, delete = emitter.wanted, emitter.dirty, emitter.changed, emitter.delete
+        tracked, before, change = emitter.tracked, emitter.before, emitter.change
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             time_ms = record_context.timestamp_ms
@@ -193,6 +200,7 @@ class SessionFold:
                 return
             start_ms = end_ms = newest_ms = time_ms
             result = None
+            olds = {entry_id: before(entry_id, get_entry(entry_id)) for entry_id in ids} if tracked else {}
             for entry_id in ids:
                 found, entry_ms = get_entry(entry_id)
                 result = found if result is None else merge(key, result, found)
@@ -203,8 +211,16 @@ class SessionFold:
             merged_id = (end_ms, start_ms, key_bytes)
             for entry_id in ids:
                 if entry_id != merged_id or result is None:
-                    delete(entry_id, Windowed(key, entry_id[1], entry_id[0]), entry_id[0])
+                    windowed = Windowed(key, entry_id[1], entry_id[0])
+                    if tracked:
+                        change(entry_id, windowed, olds[entry_id], None, entry_id[0])
+                    else:
+                        delete(entry_id, windowed, entry_id[0])
             if result is None:
+                return
+            if tracked:
+                windowed = Windowed(key, start_ms, end_ms)
+                change(merged_id, windowed, olds.get(merged_id), result, newest_ms)
                 return
             put_entry(merged_id, (result, newest_ms))
             if wanted and merged_id not in dirty:
