@@ -266,20 +266,43 @@ class RecordStream(CallingStream):
         ...     [[record.value for record in driver.read_output(topic)] for topic in ("even", "odd")]
         [[2], [1, 3]]
         """
-        if not predicates:
-            raise TopologyError(
-                f"branch at {call_site()} has no predicate", fix="pass one predicate per branch"
-            )
         for predicate in predicates:
             check_functions("branch", predicates=predicate)
-        graph = self._known.graph
-        node = graph.name("KSTREAM-BRANCH")
-        children = tuple(graph.name("KSTREAM-BRANCHCHILD") for _ in predicates)
-        add_operator = graph.topology.add_operator
-        add_operator(node, Branch(predicates=predicates, children=children), self._known.node)
-        for child in children:
-            add_operator(child, PassThrough(type="branch_child"), node)
-        return [self._new(self._known.at(child)) for child in children]
+        return self._branches("branch", predicates)
+
+    def split(self, *, default: str | None = None, **predicates: Predicate) -> dict[str, Self]:
+        """Split the stream into branches with names: ``split(small=predicate, large=predicate)``.
+
+        A record goes to the branch of the first ``predicate(key, value)`` that holds. One for which none
+        holds goes to the branch that ``default`` names; without, it is dropped and counted as filtered.
+
+        :param default: name of the branch of all other records.
+        :param predicates: one per branch, by its name, tried in order.
+        :return: the branches by name, in that order, the default one last.
+        :raises TopologyError: there is no predicate, or ``default`` is no name of its own.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> numbers = builder.stream("numbers").split(
+        ...     negative=lambda key, value: value < 0, even=lambda key, value: value % 2 == 0, default="odd"
+        ... )
+        >>> for name, branch in numbers.items():
+        ...     branch.send_to(name)
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for value in (-2, 1, 2, 3):
+        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
+        ...     {name: [record.value for record in driver.read_output(name)] for name in numbers}
+        {'negative': [-2], 'even': [2], 'odd': [1, 3]}
+        """
+        check_functions("split", **predicates)
+        if default is not None and (not isinstance(default, str) or not default or default in predicates):
+            raise TopologyError(
+                f"split at {call_site()} has default={default!r}, expected a name of its own",
+                fix="default= names the branch of all other records: give a text that no predicate has; a "
+                "branch with a predicate has another name than 'default'",
+            )
+        names = [*predicates] if default is None else [*predicates, default]
+        branches = self._branches("split", tuple(predicates.values()), rest=default is not None)
+        return dict(zip(names, branches, strict=True))
 
     def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> Self:
         """Run a processor on each record; what it forwards is the resulting stream.
@@ -335,3 +358,23 @@ class RecordStream(CallingStream):
         [OutputRecord(key='a', value=3, timestamp_ms=5, headers=[], partition=0)]
         """
         self._known.sent_to(topic, key_serde, value_serde, f"send_to({topic!r})")
+
+    def _branches(self, call: str, predicates: tuple[Predicate, ...], *, rest: bool = False) -> list[Self]:
+        """Add a node that branches, and return a stream of what each of its children gets.
+
+        :param rest: whether a last child gets the records for which no predicate holds.
+        :raises TopologyError: there is no predicate.
+        """
+        if not predicates:
+            raise TopologyError(
+                f"{call} at {call_site()} has no predicate", fix="pass one predicate per branch"
+            )
+        graph = self._known.graph
+        node = graph.name("KSTREAM-BRANCH")
+        children = [graph.name("KSTREAM-BRANCHCHILD") for _ in range(len(predicates) + rest)]
+        taken, others = children[: len(predicates)], children[len(predicates) :]
+        operator = Branch(predicates=predicates, children=tuple(taken), rest=others[0] if rest else None)
+        graph.topology.add_operator(node, operator, self._known.node)
+        for child in children:
+            graph.topology.add_operator(child, PassThrough(type="branch_child"), node)
+        return [self._new(self._known.at(child)) for child in children]

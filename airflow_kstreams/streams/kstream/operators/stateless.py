@@ -242,10 +242,12 @@ class Branch:
 
     :param predicates: in order of trial.
     :param children: name of the child of each predicate.
+    :param rest: name of the child that takes the records which satisfy none; None drops and counts them.
     """
 
     predicates: tuple[Predicate, ...]
     children: tuple[str, ...]
+    rest: str | None = None
 
     type: ClassVar[str] = "branch"
     bind = _bind
@@ -258,7 +260,7 @@ class Branch:
         for predicate, child in zip(self.predicates, self.children, strict=True):
             if predicate(key, value):
                 return child
-        return None
+        return self.rest
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
@@ -268,7 +270,10 @@ class Branch:
                 code.forward(key, value, to=child)
             keyword = "elif"
         with code.block("else"):
-            code.count_left_out("filtered")
+            if self.rest is None:
+                code.count_left_out("filtered")
+            else:
+                code.forward(key, value, to=self.rest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
