@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.processor.context import ProcessorContext
     from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
     from airflow_kstreams.streams.processor.punctuation import Punctuation
+    from airflow_kstreams.streams.records.record_context import RecordContext
     from airflow_kstreams.streams.serde import serdes
     from airflow_kstreams.streams.serde.base import Serde
     from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
@@ -92,6 +93,7 @@ __all__ = [
     "ProcessorRecord",
     "ProducerClient",
     "Punctuation",
+    "RecordContext",
     "RecordError",
     "RetryPolicy",
     "Serde",
@@ -140,6 +142,7 @@ _HOMES = {
     "ProcessorRecord": "processor.processor",
     "ProducerClient": "partitioning.linear_hash_partitioner",
     "Punctuation": "processor.punctuation",
+    "RecordContext": "records.record_context",
     "RecordError": "errors",
     "RetryPolicy": "graph.retry_policy",
     "Serde": "serde.base",

@@ -103,6 +103,7 @@ class TaskLoopCode:
         headers: str,
         forward: Forward | None = None,
     ) -> None:
+        self.record = place.get("record", "context.record")
         self.timestamp_ms = place.get("timestamp_ms", "context.timestamp_ms")
         self.headers = headers
         self._place = "; ".join(f"context.{name} = {held}" for name, held in place.items())

@@ -21,10 +21,12 @@ from airflow_kstreams.streams.serde.base import Serde
 class LoopCode(Protocol):
     """The text of a function while nodes write it.
 
+    :ivar record: expression for the consumed record that led to what is processed, or None.
     :ivar timestamp_ms: expression for the timestamp of what is processed.
     :ivar headers: expression for its headers.
     """
 
+    record: str
     timestamp_ms: str
     headers: str
 

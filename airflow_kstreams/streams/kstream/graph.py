@@ -14,6 +14,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Operator, SourceNode
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, SelectKey
+from airflow_kstreams.streams.names import is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
@@ -141,9 +142,35 @@ class StreamGraph:
             raise two_sources_error(shared, known, asked)
         return known.name
 
-    def operator(self, kind: str, operator: Operator, parent: str, stores: Sequence[str] = ()) -> str:
-        """Add a numbered operator node and return its name."""
-        name = self.name(kind)
+    def node_name(self, kind: str, given: str | None) -> str:
+        """Return the name that the user gave a node, else the next numbered one.
+
+        :raises TopologyError: it can name no topic: what is made for the node may be called after it.
+        """
+        if given is None:
+            return self.name(kind)
+        if not isinstance(given, str) or not is_legal_topic(given):
+            raise TopologyError(
+                f"the node at {call_site()} has name={given!r}",
+                fix="use 1 to 249 letters, digits, dots, dashes and underscores",
+            )
+        return given
+
+    def operator(
+        self,
+        kind: str,
+        operator: Operator,
+        parent: str,
+        stores: Sequence[str] = (),
+        *,
+        name: str | None = None,
+    ) -> str:
+        """Add an operator node and return its name.
+
+        :param kind: begins the name of a node that the user gave none.
+        :param name: that the user gave.
+        """
+        name = self.node_name(kind, name)
         self.topology.add_operator(name, operator, parent, stores=tuple(stores))
         return name
 

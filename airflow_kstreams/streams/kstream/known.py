@@ -39,9 +39,13 @@ class KnownStream:
         """Return the stream of another node's results, otherwise alike."""
         return dataclasses.replace(self, node=node)
 
-    def behind(self, kind: str, operator: Operator) -> KnownStream:
-        """Add a numbered operator node below, and return the stream of its results, otherwise alike."""
-        return self.at(self.graph.operator(kind, operator, self.node))
+    def behind(self, kind: str, operator: Operator, name: str | None = None) -> KnownStream:
+        """Add an operator node below, and return the stream of its results, otherwise alike.
+
+        :param kind: begins the name of a node that the user gave none.
+        :param name: that the user gave.
+        """
+        return self.at(self.graph.operator(kind, operator, self.node, name=name))
 
     def with_new_key(self, call: str) -> KnownStream:
         """Return what is known after a method that changed the key."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Self
 
 from airflow_kstreams.streams.call_site import call_site
@@ -14,6 +15,13 @@ from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
     Branch,
+    ContextAction,
+    ContextFlatMapper,
+    ContextFlatValueMapper,
+    ContextKeySelector,
+    ContextKeyValueMapper,
+    ContextPredicate,
+    ContextValueMapper,
     Filter,
     FilterNot,
     FlatMap,
@@ -28,6 +36,7 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     PassThrough,
     Peek,
     Predicate,
+    SelectKey,
     ValueMapper,
 )
 from airflow_kstreams.streams.processor.definitions import check_processor_def
@@ -46,8 +55,13 @@ class RecordStream(CallingStream):
     :param known: what is known of it.
     """
 
-    def filter(self, predicate: Predicate) -> Self:
+    def filter(
+        self, predicate: Predicate | ContextPredicate, *, with_context: bool = False, name: str | None = None
+    ) -> Self:
         """Keep the records for which ``predicate(key, value)`` holds.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("large")
@@ -58,10 +72,15 @@ class RecordStream(CallingStream):
         [2, 3]
         """
         check_functions("filter", predicate=predicate)
-        return self._behind("KSTREAM-FILTER", Filter(predicate=predicate))
+        return self._behind("KSTREAM-FILTER", Filter(predicate=predicate, with_context=with_context), name)
 
-    def filter_not(self, predicate: Predicate) -> Self:
+    def filter_not(
+        self, predicate: Predicate | ContextPredicate, *, with_context: bool = False, name: str | None = None
+    ) -> Self:
         """Drop the records for which ``predicate(key, value)`` holds, keep the others.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").filter_not(lambda key, value: value > 1).send_to("small")
@@ -72,13 +91,17 @@ class RecordStream(CallingStream):
         [1]
         """
         check_functions("filter_not", predicate=predicate)
-        return self._behind("KSTREAM-FILTER", FilterNot(predicate=predicate))
+        return self._behind("KSTREAM-FILTER", FilterNot(predicate=predicate, with_context=with_context), name)
 
-    def peek(self, action: Action) -> Self:
+    def peek(
+        self, action: Action | ContextAction, *, with_context: bool = False, name: str | None = None
+    ) -> Self:
         """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
         is.
 
         :param action: what it returns is ignored; an attempt that resumes after a crash calls it again.
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> seen = []
@@ -91,9 +114,11 @@ class RecordStream(CallingStream):
         ([1, 2], [1, 2])
         """
         check_functions("peek", action=action)
-        return self._behind("KSTREAM-PEEK", Peek(action=action))
+        return self._behind("KSTREAM-PEEK", Peek(action=action, with_context=with_context), name)
 
-    def foreach(self, action: Action) -> None:
+    def foreach(
+        self, action: Action | ContextAction, *, with_context: bool = False, name: str | None = None
+    ) -> None:
         """Call ``action(key, value)`` for each record, as the end of the stream; a topology with such an end
         needs no sink.
 
@@ -101,6 +126,8 @@ class RecordStream(CallingStream):
         again for the records that it repeats.
 
         :param action: what it returns is ignored; it runs where the task runs.
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: it is no function.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -113,10 +140,19 @@ class RecordStream(CallingStream):
         [('a', 1), ('a', 2)]
         """
         check_functions("foreach", action=action)
-        self._known.behind("KSTREAM-FOREACH", Foreach(action=action))
+        self._known.behind("KSTREAM-FOREACH", Foreach(action=action, with_context=with_context), name)
 
-    def select_key(self, selector: KeySelector) -> Self:
+    def select_key(
+        self,
+        selector: KeySelector | ContextKeySelector,
+        *,
+        with_context: bool = False,
+        name: str | None = None,
+    ) -> Self:
         """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("words").select_key(lambda key, value: value[0]).send_to("by-letter")
@@ -127,11 +163,20 @@ class RecordStream(CallingStream):
         [('a', 'ant'), ('b', 'bee')]
         """
         check_functions("select_key", selector=selector)
-        node = self._known.graph.selected(self._known.node, selector, None)
-        return self._new(self._known.at(node).with_new_key("select_key"))
+        operator = SelectKey(selector=selector, with_context=with_context)
+        return self._new(self._known.behind("KSTREAM-KEY-SELECT", operator, name).with_new_key("select_key"))
 
-    def map(self, mapper: KeyValueMapper) -> Self:
+    def map(
+        self,
+        mapper: KeyValueMapper | ContextKeyValueMapper,
+        *,
+        with_context: bool = False,
+        name: str | None = None,
+    ) -> Self:
         """Replace each record by ``mapper(key, value)``, a pair of key and value.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("words").map(lambda key, value: (value, key)).send_to("swapped")
@@ -141,10 +186,15 @@ class RecordStream(CallingStream):
         [('ant', 'a')]
         """
         check_functions("map", mapper=mapper)
-        return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper), "map")
+        return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper, with_context=with_context), "map", name)
 
-    def map_values(self, mapper: ValueMapper) -> Self:
+    def map_values(
+        self, mapper: ValueMapper | ContextValueMapper, *, with_context: bool = False, name: str | None = None
+    ) -> Self:
         """Replace each value by ``mapper(value)``.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").map_values(lambda value: 2 * value).send_to("doubled")
@@ -155,10 +205,17 @@ class RecordStream(CallingStream):
         [2, 4]
         """
         check_functions("map_values", mapper=mapper)
-        return self._revalued("KSTREAM-MAPVALUES", MapValues(mapper=mapper), "map_values")
+        return self._revalued(
+            "KSTREAM-MAPVALUES", MapValues(mapper=mapper, with_context=with_context), "map_values", name
+        )
 
-    def flat_map(self, mapper: FlatMapper) -> Self:
+    def flat_map(
+        self, mapper: FlatMapper | ContextFlatMapper, *, with_context: bool = False, name: str | None = None
+    ) -> Self:
         """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> lines = builder.stream("lines")
@@ -170,10 +227,21 @@ class RecordStream(CallingStream):
         [('a', 'an'), ('o', 'ox')]
         """
         check_functions("flat_map", mapper=mapper)
-        return self._rekeyed("KSTREAM-FLATMAP", FlatMap(mapper=mapper), "flat_map")
+        return self._rekeyed(
+            "KSTREAM-FLATMAP", FlatMap(mapper=mapper, with_context=with_context), "flat_map", name
+        )
 
-    def flat_map_values(self, mapper: FlatValueMapper) -> Self:
+    def flat_map_values(
+        self,
+        mapper: FlatValueMapper | ContextFlatValueMapper,
+        *,
+        with_context: bool = False,
+        name: str | None = None,
+    ) -> Self:
         """Replace each value by the values that ``mapper(value)`` yields, each under the same key.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("lines").flat_map_values(str.split).send_to("words")
@@ -183,7 +251,12 @@ class RecordStream(CallingStream):
         [('a', 'an'), ('a', 'ox')]
         """
         check_functions("flat_map_values", mapper=mapper)
-        return self._revalued("KSTREAM-FLATMAPVALUES", FlatMapValues(mapper=mapper), "flat_map_values")
+        return self._revalued(
+            "KSTREAM-FLATMAPVALUES",
+            FlatMapValues(mapper=mapper, with_context=with_context),
+            "flat_map_values",
+            name,
+        )
 
     def map_batches(
         self,
@@ -192,6 +265,7 @@ class RecordStream(CallingStream):
         batch_size: int = 10_000,
         schema: BatchSchema | None = None,
         changes_key: bool = True,
+        name: str | None = None,
     ) -> Self:
         """Replace batches of records by ``function(batch)``, vectorised: a ``pyarrow.RecordBatch`` for a
         ``pyarrow.RecordBatch``.
@@ -219,6 +293,7 @@ class RecordStream(CallingStream):
         :param schema: a ``pyarrow.Schema`` of the columns ``key``, ``value`` and ``timestamp_ms`` (int64).
         :param changes_key: False promises that every result has the key of a record in its own place or
             partition: the key's serde stays known, and a group or join of the result repartitions nothing.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: no function, no positive size, or a schema of other columns is given.
 
         >>> import pyarrow
@@ -239,18 +314,22 @@ class RecordStream(CallingStream):
         operator = map_batches_operator(function, batch_size, schema)
         # A table may change the objects that wait here for their batch.
         kept = self._known.with_own_values()
-        mapped = self._known.at(kept.behind("KSTREAM-MAPBATCHES", operator).node).with_new_value(
+        mapped = self._known.at(kept.behind("KSTREAM-MAPBATCHES", operator, name).node).with_new_value(
             "map_batches"
         )
         return self._new(mapped.with_new_key("map_batches") if changes_key else mapped)
 
-    def branch(self, *predicates: Predicate) -> list[Self]:
+    def branch(
+        self, *predicates: Predicate | ContextPredicate, with_context: bool = False, name: str | None = None
+    ) -> list[Self]:
         """Split the stream, one branch per predicate.
 
         A record goes to the branch of the first ``predicate(key, value)`` that holds; it is dropped if none
         does.
 
         :param predicates: one per branch, tried in order.
+        :param with_context: whether each predicate gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node; those of the branches are ``<name>-1`` and so on. Numbered unless given.
         :return: the branches, in the order of the predicates.
         :raises TopologyError: there is no predicate.
 
@@ -268,15 +347,26 @@ class RecordStream(CallingStream):
         """
         for predicate in predicates:
             check_functions("branch", predicates=predicate)
-        return self._branches("branch", predicates)
+        named = () if name is None else tuple(f"{name}-{number}" for number in range(1, len(predicates) + 1))
+        operator = Branch(predicates=predicates, children=named, with_context=with_context)
+        return self._branches("branch", operator, name)
 
-    def split(self, *, default: str | None = None, **predicates: Predicate) -> dict[str, Self]:
+    def split(
+        self,
+        *,
+        default: str | None = None,
+        with_context: bool = False,
+        name: str | None = None,
+        **predicates: Predicate | ContextPredicate,
+    ) -> dict[str, Self]:
         """Split the stream into branches with names: ``split(small=predicate, large=predicate)``.
 
         A record goes to the branch of the first ``predicate(key, value)`` that holds. One for which none
         holds goes to the branch that ``default`` names; without, it is dropped and counted as filtered.
 
         :param default: name of the branch of all other records.
+        :param with_context: whether each predicate gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node; those of the branches are ``<name>-<branch>``. Numbered unless given.
         :param predicates: one per branch, by its name, tried in order.
         :return: the branches by name, in that order, the default one last.
         :raises TopologyError: there is no predicate, or ``default`` is no name of its own.
@@ -301,10 +391,12 @@ class RecordStream(CallingStream):
                 "branch with a predicate has another name than 'default'",
             )
         names = [*predicates] if default is None else [*predicates, default]
-        branches = self._branches("split", tuple(predicates.values()), rest=default is not None)
+        named = () if name is None else tuple(f"{name}-{branch}" for branch in names)
+        operator = Branch(predicates=tuple(predicates.values()), children=named, with_context=with_context)
+        branches = self._branches("split", operator, name, rest=default is not None)
         return dict(zip(names, branches, strict=True))
 
-    def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> Self:
+    def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec, name: str | None = None) -> Self:
         """Run a processor on each record; what it forwards is the resulting stream.
 
         With ``num.threads.per.task`` above 1, a processor whose class says ``threads = True`` runs on those
@@ -312,6 +404,7 @@ class RecordStream(CallingStream):
 
         :param processor_def: makes a new ``Processor`` for each task; a class will do.
         :param stores: the stores it may use, by name, or by spec to add them here.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: the definition cannot be called, or a store's name is taken.
 
         >>> class Latest(Processor):
@@ -337,7 +430,7 @@ class RecordStream(CallingStream):
             if not isinstance(store, str):
                 graph.topology.add_state_store(store)
         operator = ProcessorOperator(definition=processor_def)
-        node = graph.operator("KSTREAM-PROCESSOR", operator, self._known.node, names)
+        node = graph.operator("KSTREAM-PROCESSOR", operator, self._known.node, names, name=name)
         return self._new(self._known.at(node).with_new_key("process").with_new_value("process"))
 
     def send_to(
@@ -359,21 +452,23 @@ class RecordStream(CallingStream):
         """
         self._known.sent_to(topic, key_serde, value_serde, f"send_to({topic!r})")
 
-    def _branches(self, call: str, predicates: tuple[Predicate, ...], *, rest: bool = False) -> list[Self]:
+    def _branches(self, call: str, operator: Branch, name: str | None, *, rest: bool = False) -> list[Self]:
         """Add a node that branches, and return a stream of what each of its children gets.
 
+        :param operator: with the names of the children, if the user gave the node one.
         :param rest: whether a last child gets the records for which no predicate holds.
         :raises TopologyError: there is no predicate.
         """
-        if not predicates:
+        if not operator.predicates:
             raise TopologyError(
                 f"{call} at {call_site()} has no predicate", fix="pass one predicate per branch"
             )
-        graph = self._known.graph
-        node = graph.name("KSTREAM-BRANCH")
-        children = [graph.name("KSTREAM-BRANCHCHILD") for _ in range(len(predicates) + rest)]
-        taken, others = children[: len(predicates)], children[len(predicates) :]
-        operator = Branch(predicates=predicates, children=tuple(taken), rest=others[0] if rest else None)
+        graph, number = self._known.graph, len(operator.predicates)
+        node = graph.node_name("KSTREAM-BRANCH", name)
+        children = operator.children or tuple(graph.name("KSTREAM-BRANCHCHILD") for _ in range(number + rest))
+        operator = dataclasses.replace(
+            operator, children=children[:number], rest=children[number] if rest else None
+        )
         graph.topology.add_operator(node, operator, self._known.node)
         for child in children:
             graph.topology.add_operator(child, PassThrough(type="branch_child"), node)
