@@ -68,6 +68,13 @@ STEPS: dict[str, Callable[[Any, int], Any]] = {
             with_context=True,
         ).values()
     ][n],
+    "set_headers": lambda stream, n: stream.set_headers(
+        lambda c, k, v: [*c.headers, (str(n), str(size(v)).encode())], with_context=True
+    ),
+    "set_timestamp": lambda stream, n: stream.set_timestamp(
+        lambda c, k, v: c.timestamp_ms + size(v) - n, with_context=True
+    ),
+    "both_times": lambda stream, n: stream.merge(stream.set_timestamp(lambda k, v: size(v))),
     "merge_with_itself": lambda stream, n: stream.merge(stream.map_values(add_one)),
     "shows": lambda stream, n: shown(stream, n),
 }

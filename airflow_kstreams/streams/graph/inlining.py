@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from airflow_kstreams.streams.record_counts import Rule
 from airflow_kstreams.streams.serde.base import Serde
+
+#: What a node may change of the record context for what lies below it.
+Changeable = Literal["timestamp_ms", "replaced_headers"]
 
 
 class LoopCode(Protocol):
@@ -56,6 +59,14 @@ class LoopCode(Protocol):
         """Write a compound statement's head; what is written meanwhile is its body.
 
         :param head: without the colon.
+        """
+        ...
+
+    def changed(self, attribute: Changeable, variable: str) -> AbstractContextManager[None]:
+        """Write that what the lines in the body process has another timestamp, or other headers.
+
+        :param attribute: of the record context.
+        :param variable: holds the new one.
         """
         ...
 

@@ -80,16 +80,23 @@ class GroupedRecords:
         """
         graph = self.stream.graph
         kind = "KSTREAM-REDUCE" if call == "reduce" else "KSTREAM-AGGREGATE"
-        node = graph.operator(kind, operator, self._parent(spec), (spec.name,))
+        anew = self._read_anew(spec)
+        node = graph.operator(kind, operator, self._parent(spec, anew=anew), (spec.name,))
         graph.add_table_store(spec, node)
-        return KnownTable(graph=graph, node=node, spec=spec)
+        return KnownTable(graph=graph, node=node, spec=spec, redated=self.stream.redated and not anew)
 
-    def _parent(self, spec: StoreSpec) -> str:
+    def _read_anew(self, spec: StoreSpec) -> bool:
+        """Say whether the records go through a topic before they are folded: to the partition of their key,
+        and where windows are to go by times that stream time does not follow.
+        """
+        return self.stream.key_changed or (self.stream.redated and type(spec) is not StoreSpec)
+
+    def _parent(self, spec: StoreSpec, *, anew: bool) -> str:
         """Return the node that gives a fold its records: each in the partition of its key, and its value no
         other table's.
         """
         stream = self.stream
-        if not stream.key_changed:
+        if not anew:
             return stream.with_own_values().node
         return stream.graph.repartition(
             self.name or spec.name,

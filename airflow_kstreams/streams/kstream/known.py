@@ -27,6 +27,7 @@ class KnownStream:
     :param serdes: what is known of its bytes.
     :param key_changed: whether records may sit in another partition than their key belongs to.
     :param table_values: whether values may be, or hold, objects that a table goes on changing.
+    :param redated: whether records may have other times than those that stream time goes by.
     """
 
     graph: StreamGraph
@@ -34,6 +35,7 @@ class KnownStream:
     serdes: Serdes
     key_changed: bool = False
     table_values: bool = False
+    redated: bool = False
 
     def at(self, node: str) -> KnownStream:
         """Return the stream of another node's results, otherwise alike."""
@@ -115,11 +117,13 @@ class KnownTable:
     :param graph: what is being built.
     :param node: the node that keeps the table.
     :param spec: its store.
+    :param redated: whether its changes may have other times than those that stream time goes by.
     """
 
     graph: StreamGraph
     node: str
     spec: StoreSpec
+    redated: bool = False
 
     def changes(self, windowed_keys: Serde | None = None) -> KnownStream:
         """Add the node whose results are the table's changes, and return their stream.
@@ -133,6 +137,7 @@ class KnownTable:
             serdes=Serdes(key=windowed_keys or self.spec.key_serde, value=self.spec.value_serde),
             key_changed=windowed_keys is not None,
             table_values=True,
+            redated=self.redated,
         )
 
 

@@ -28,6 +28,7 @@ def merged(streams: Sequence[KnownStream]) -> KnownStream:
         serdes=serdes,
         key_changed=any(stream.key_changed for stream in streams),
         table_values=any(stream.table_values for stream in streams),
+        redated=any(stream.redated for stream in streams),
     )
 
 

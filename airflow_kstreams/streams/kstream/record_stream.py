@@ -10,7 +10,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.calling_stream import CallingStream
+from airflow_kstreams.streams.kstream.changing_stream import ChangingStream
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @answers_java_names
-class RecordStream(CallingStream):
+class RecordStream(ChangingStream):
     """The part of :class:`~airflow_kstreams.streams.KStream` that meets no other stream, group or table.
 
     :param known: what is known of it.

@@ -37,6 +37,7 @@ def join_table(
             "windowed",
             fix="send table.to_stream() to a topic of yours and join with builder.table(topic)",
         )
+    redated = stream.redated and not stream.key_changed
     if stream.key_changed:
         value_serde = graph.serde("value", None, stream.serdes, call)
         name = name or parent
@@ -49,7 +50,7 @@ def join_table(
     node = graph.operator(kind, operator, parent, (spec.name,))
     known = Serdes(key=spec.key_serde, value=None).with_new_value(call)
     # What the joiner returns may hold the table's own object.
-    return KnownStream(graph=graph, node=node, serdes=known, table_values=True)
+    return KnownStream(graph=graph, node=node, serdes=known, table_values=True, redated=redated)
 
 
 def _check_keys(key_serde: Serde | None, spec: StoreSpec, call: str) -> None:

@@ -70,7 +70,7 @@ def test_function_gets_the_context_of_its_record(call: str, *, stepping: bool, t
     stream.send_to("out")
     if stepping:  # who asks for stream time has another loop
         made.stream("in").process(Ticking).send_to("ticks")
-    settings = {"num.threads.per.task": threads}
+    settings = {"num.threads.per.task": threads, "num.stream.threads": threads}
     with TopologyTestDriver(made.build(), application_id="app", settings=settings) as driver:
         driver.pipe_input("in", key="k", value=6, timestamp_ms=60)
         driver.read_output("out")
