@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Self
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.changing_stream import ChangingStream
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
@@ -39,9 +37,7 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     SelectKey,
     ValueMapper,
 )
-from airflow_kstreams.streams.processor.definitions import check_processor_def
-from airflow_kstreams.streams.processor.operator import ProcessorOperator
-from airflow_kstreams.streams.processor.processor import ProcessorDef
+from airflow_kstreams.streams.kstream.processing_stream import ProcessingStream
 from airflow_kstreams.streams.serde.base import Serde
 
 if TYPE_CHECKING:
@@ -49,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @answers_java_names
-class RecordStream(ChangingStream):
+class RecordStream(ProcessingStream):
     """The part of :class:`~airflow_kstreams.streams.KStream` that meets no other stream, group or table.
 
     :param known: what is known of it.
@@ -395,43 +391,6 @@ class RecordStream(ChangingStream):
         operator = Branch(predicates=tuple(predicates.values()), children=named, with_context=with_context)
         branches = self._branches("split", operator, name, rest=default is not None)
         return dict(zip(names, branches, strict=True))
-
-    def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec, name: str | None = None) -> Self:
-        """Run a processor on each record; what it forwards is the resulting stream.
-
-        With ``num.threads.per.task`` above 1, a processor whose class says ``threads = True`` runs on those
-        threads, see :class:`Processor`.
-
-        :param processor_def: makes a new ``Processor`` for each task; a class will do.
-        :param stores: the stores it may use, by name, or by spec to add them here.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
-        :raises TopologyError: the definition cannot be called, or a store's name is taken.
-
-        >>> class Latest(Processor):
-        ...     def init(self, context):
-        ...         self.context, self.store = context, context.state_store("latest")
-        ...
-        ...     def process(self, record):
-        ...         self.context.forward(record.key, (self.store.get(record.key), record.value))
-        ...         self.store.put(record.key, record.value)
-        >>> latest = StoreSpec(name="latest", key_serde=serdes.string(), value_serde=serdes.json())
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
-        >>> builder.stream("numbers").process(Latest, latest).send_to("changes")
-        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     for value in (1, 5):
-        ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
-        ...     [record.value for record in driver.read_output("changes")]
-        [[None, 1], [1, 5]]
-        """
-        check_processor_def(processor_def, "process", call_site())
-        graph = self._known.graph
-        names = [store if isinstance(store, str) else store.name for store in stores]
-        for store in stores:
-            if not isinstance(store, str):
-                graph.topology.add_state_store(store)
-        operator = ProcessorOperator(definition=processor_def)
-        node = graph.operator("KSTREAM-PROCESSOR", operator, self._known.node, names, name=name)
-        return self._new(self._known.at(node).with_new_key("process").with_new_value("process"))
 
     def send_to(
         self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
