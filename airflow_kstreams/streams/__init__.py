@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
+    from airflow_kstreams.streams.kstream.cogrouped_stream import CogroupedKStream, WindowedCogroupedKStream
     from airflow_kstreams.streams.kstream.kstream import (
         KGroupedStream,
         KStream,
@@ -76,6 +77,7 @@ __all__ = [
     "AsyncProcessorContext",
     "CallContext",
     "CallTimeoutError",
+    "CogroupedKStream",
     "ConfigError",
     "EqualIds",
     "FixedGroups",
@@ -111,6 +113,7 @@ __all__ = [
     "WindowStore",
     "WindowStoreSpec",
     "Windowed",
+    "WindowedCogroupedKStream",
     "WindowedKGroupedStream",
     "WindowedKStream",
     "WindowedKTable",
@@ -125,6 +128,7 @@ _HOMES = {
     "AsyncProcessorContext": "processor.async_context",
     "CallContext": "calls.call",
     "CallTimeoutError": "calls.call",
+    "CogroupedKStream": "kstream.cogrouped_stream",
     "ConfigError": "errors",
     "EqualIds": "partitioning.partition_grouper",
     "FixedGroups": "partitioning.partition_grouper",
@@ -160,6 +164,7 @@ _HOMES = {
     "WindowStore": "state.stores.window_store",
     "WindowStoreSpec": "graph.store_specs",
     "Windowed": "windows",
+    "WindowedCogroupedKStream": "kstream.cogrouped_stream",
     "WindowedKGroupedStream": "kstream.kstream",
     "WindowedKStream": "kstream.kstream",
     "WindowedKTable": "kstream.kstream",

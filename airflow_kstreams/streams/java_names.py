@@ -27,7 +27,6 @@ METHODS: Mapping[str, str] = {
     "transform_values": "process_values(definition); of a table: to_stream().map_values(mapper)",
     "flat_transform": "process(definition)",
     "flat_transform_values": "process_values(definition)",
-    "cogroup": "merge(other) of streams whose values say which they are, then group_by_key().aggregate(...)",
     "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
     "queryable_store_name": "spec.name",
     "global_table": "table(topic); a topic of one partition is read by one task",

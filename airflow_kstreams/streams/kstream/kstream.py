@@ -8,12 +8,15 @@ those of a stream alone in ``record_stream.py``, joins in ``table_join.py`` and 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_partitions, check_partner, no_window_error
+from airflow_kstreams.streams.kstream.cogrouping import Cogroup
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import (
@@ -53,6 +56,9 @@ from airflow_kstreams.streams.kstream.window_tables import (
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
+
+if TYPE_CHECKING:
+    from airflow_kstreams.streams.kstream.cogrouped_stream import CogroupedKStream
 
 
 class KStream(RecordStream):
@@ -438,10 +444,23 @@ class KGroupedStream:
         check_fold_window(window)
         return WindowedKGroupedStream(self._records, window)
 
-    def count(self, *, store: StoreArgument = None) -> KTable:
+    def cogroup(self, aggregator: Aggregator) -> CogroupedKStream:
+        """Begin a fold of several grouped streams into one table: ``cogroup(...)`` of what is returned adds
+        the others, and ``aggregate(initializer)`` makes the table.
+
+        :param aggregator: of this stream's values: ``aggregator(key, value, aggregate)`` returns the new
+            aggregate, which may be the old one changed; None deletes the key.
+        :raises TopologyError: it is no function.
+        """
+        from airflow_kstreams.streams.kstream.cogrouped_stream import CogroupedKStream
+
+        return CogroupedKStream(Cogroup().joined_by(self._records, aggregator))
+
+    def count(self, *, store: StoreArgument = None, name: str | None = None) -> KTable:
         """Count the records of each key.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``).
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -454,10 +473,15 @@ class KGroupedStream:
         [('a', 1), ('a', 2)]
         """
         spec = self._records.table_spec(store, builtin_serdes.int64(), "count")
-        return KTable(self._records.folded("count", Count(store=spec), spec))
+        return KTable(self._records.folded("count", Count(store=spec), spec, name))
 
     def reduce(
-        self, reducer: Reducer, *, store: StoreArgument = None, value_serde: Serde | None = None
+        self,
+        reducer: Reducer,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Fold the values of each key by ``reducer(aggregate, value)``, starting from the first value.
 
@@ -465,6 +489,7 @@ class KGroupedStream:
             value that others see too; None deletes the key.
         :param store: name of the store.
         :param value_serde: of the aggregate; that of the stream's values unless given.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -477,7 +502,7 @@ class KGroupedStream:
         """
         check_functions("reduce", fix=FUNCTIONS, reducer=reducer)
         spec = self._records.table_spec(store, value_serde, "reduce")
-        return KTable(self._records.folded("reduce", Reduce(reducer=reducer, store=spec), spec))
+        return KTable(self._records.folded("reduce", Reduce(reducer=reducer, store=spec), spec, name))
 
     def aggregate(
         self,
@@ -486,6 +511,7 @@ class KGroupedStream:
         *,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Fold the values of each key by ``aggregator(key, value, aggregate)``, starting from
         ``initializer()``.
@@ -495,6 +521,7 @@ class KGroupedStream:
             Under an error handler that goes on, one that may fail must not change the old one before.
         :param store: name of the store.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -513,7 +540,7 @@ class KGroupedStream:
         check_functions("aggregate", fix=FUNCTIONS, initializer=initializer, aggregator=aggregator)
         spec = self._records.table_spec(store, value_serde, "aggregate")
         fold = Aggregate(initializer=initializer, aggregator=aggregator, store=spec)
-        return KTable(self._records.folded("aggregate", fold, spec))
+        return KTable(self._records.folded("aggregate", fold, spec, name))
 
 
 @answers_java_names
@@ -532,10 +559,11 @@ class WindowedKGroupedStream:
         self._records = records
         self._window = window
 
-    def count(self, *, store: StoreArgument = None) -> WindowedKTable:
+    def count(self, *, store: StoreArgument = None, name: str | None = None) -> WindowedKTable:
         """Count the records of each key per window.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken, or its spec does not fit.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -548,10 +576,15 @@ class WindowedKGroupedStream:
         ...     [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("counts")]
         [(Windowed(key='a', start_ms=0, end_ms=10), 2, 8)]
         """
-        return self._table(counting(), store, builtin_serdes.int64())
+        return self._table(counting(), store, builtin_serdes.int64(), name)
 
     def reduce(
-        self, reducer: Reducer, *, store: StoreArgument = None, value_serde: Serde | None = None
+        self,
+        reducer: Reducer,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> WindowedKTable:
         """Fold the values of each key and window by ``reducer(aggregate, value)``, starting from the first
         value. Two sessions become one by ``reducer(earlier, later)``.
@@ -559,10 +592,11 @@ class WindowedKGroupedStream:
         :param reducer: returns the new aggregate and changes neither argument; None deletes the window.
         :param store: as in :meth:`count`.
         :param value_serde: of the aggregate; that of the stream's values unless given.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: as in :meth:`count`.
         """
         check_functions("reduce", fix=WINDOW_FUNCTIONS, reducer=reducer)
-        return self._table(reducing(reducer), store, value_serde)
+        return self._table(reducing(reducer), store, value_serde, name)
 
     def aggregate(
         self,
@@ -572,6 +606,7 @@ class WindowedKGroupedStream:
         *,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> WindowedKTable:
         """Fold the values of each key and window by ``aggregator(key, value, aggregate)``, starting from
         ``initializer()``.
@@ -583,13 +618,16 @@ class WindowedKGroupedStream:
             those of two sessions that a record brings together; it comes before the aggregator.
         :param store: as in :meth:`count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: as in :meth:`count`, or the merger is missing or in vain.
         """
         fold = aggregating_windows(self._window, initializer, aggregator, merger)
-        return self._table(fold, store, value_serde)
+        return self._table(fold, store, value_serde, name)
 
-    def _table(self, fold: Fold, store: StoreArgument, value_serde: Serde | None) -> WindowedKTable:
-        return WindowedKTable(folded_by_window(self._records, self._window, fold, store, value_serde))
+    def _table(
+        self, fold: Fold, store: StoreArgument, value_serde: Serde | None, name: str | None
+    ) -> WindowedKTable:
+        return WindowedKTable(folded_by_window(self._records, self._window, fold, store, value_serde, name))
 
 
 @answers_java_names

@@ -27,6 +27,9 @@ from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeW
 
 S = TypeVar("S", WindowStoreSpec, SessionStoreSpec)
 
+#: By what records are folded.
+FoldWindow = TimeWindow | SessionWindow
+
 #: What to pass instead of what is no function.
 WINDOW_FUNCTIONS = (
     "pass functions: aggregate(initializer, aggregator), for sessions with a merger, reduce(reducer)"
@@ -46,7 +49,7 @@ def check_fold_window(window: object) -> None:
 
 
 def aggregating_windows(
-    window: TimeWindow | SessionWindow,
+    window: FoldWindow,
     initializer: Initializer,
     aggregator: Aggregator,
     merger: Merger | None,
@@ -71,16 +74,18 @@ def aggregating_windows(
 
 def folded_by_window(
     records: GroupedRecords,
-    window: TimeWindow | SessionWindow,
+    window: FoldWindow,
     fold: Fold,
     store: StoreArgument,
     value_serde: Serde | None,
+    name: str | None,
 ) -> KnownWindowedTable:
     """Add a fold's node and store, and return its table.
 
     :param store: what the user gave.
     :param value_serde: what the user gave, or the one serde there can be.
-    :raises TopologyError: a serde is missing, or the store's name is taken, or its spec does not fit.
+    :param name: of the node, None for a numbered one.
+    :raises TopologyError: a serde is missing, or a name is taken, or the store's spec does not fit.
     """
     given = records.store_spec(store, value_serde, fold.kind)
     operator: TimeWindowFold | SessionFold
@@ -90,7 +95,7 @@ def folded_by_window(
     else:
         window_spec = _window_spec(given, WindowStoreSpec, window.size_ms + window.grace_ms, fold.kind)
         operator = TimeWindowFold(fold=fold, window=window, store=window_spec)
-    table = records.folded(fold.kind, operator, operator.store)
+    table = records.folded(fold.kind, operator, operator.store, name)
     return KnownWindowedTable(table=table, spec=operator.store, window=window)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import (
+    CogroupedKStream,
     ConfigError,
     KGroupedStream,
     KStream,
@@ -17,6 +18,7 @@ from airflow_kstreams.streams import (
     ProcessorContext,
     SessionStore,
     TopologyBuilder,
+    WindowedCogroupedKStream,
     WindowedKGroupedStream,
     WindowStore,
     serdes,
@@ -40,6 +42,8 @@ JAVA: dict[Any, str] = {
     "defaultBranch noDefaultBranch through transform transformValues",
     KTable: "queryableStoreName suppress toStream",
     KGroupedStream: "aggregate cogroup count reduce windowedBy",
+    CogroupedKStream: "aggregate cogroup windowedBy",
+    WindowedCogroupedKStream: "aggregate",
     WindowedKGroupedStream: "aggregate count emitStrategy reduce",
     ProcessorContext: "forward commit currentStreamTimeMs currentSystemTimeMs getStateStore recordMetadata "
     "schedule taskId offset partition topic",
