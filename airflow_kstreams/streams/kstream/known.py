@@ -152,7 +152,7 @@ class KnownWindowedTable:
 
     table: KnownTable
     spec: WindowStoreSpec | SessionStoreSpec
-    window: TimeWindow | SessionWindow
+    window: TimeWindow | SessionWindow | SlidingWindow
     suppressed: bool = False
 
     @property

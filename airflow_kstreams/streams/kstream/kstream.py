@@ -48,6 +48,7 @@ from airflow_kstreams.streams.kstream.stream_join import (
 from airflow_kstreams.streams.kstream.table_join import join_table
 from airflow_kstreams.streams.kstream.window_tables import (
     WINDOW_FUNCTIONS,
+    FoldWindow,
     aggregating_windows,
     check_fold_window,
     folded_by_window,
@@ -55,7 +56,7 @@ from airflow_kstreams.streams.kstream.window_tables import (
 )
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
+from airflow_kstreams.streams.windows import SlidingWindow
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.cogrouped_stream import CogroupedKStream
@@ -435,10 +436,10 @@ class KGroupedStream:
     def __init__(self, records: GroupedRecords) -> None:
         self._records = records
 
-    def windowed_by(self, window: TimeWindow | SessionWindow) -> WindowedKGroupedStream:
+    def windowed_by(self, window: FoldWindow) -> WindowedKGroupedStream:
         """Group the records of each key further, by windows of time.
 
-        :param window: a ``TumblingWindow``, ``HoppingWindow`` or ``SessionWindow``.
+        :param window: a ``TumblingWindow``, ``HoppingWindow``, ``SlidingWindow`` or ``SessionWindow``.
         :raises TopologyError: it is none of these.
         """
         check_fold_window(window)
@@ -555,7 +556,7 @@ class WindowedKGroupedStream:
     :param window: by which windows.
     """
 
-    def __init__(self, records: GroupedRecords, window: TimeWindow | SessionWindow) -> None:
+    def __init__(self, records: GroupedRecords, window: FoldWindow) -> None:
         self._records = records
         self._window = window
 
@@ -699,7 +700,7 @@ class WindowedKTable(KTable):
         self._suppressed = self if windows.suppressed else None
 
     @property
-    def window(self) -> TimeWindow | SessionWindow:
+    def window(self) -> FoldWindow:
         """What the table was folded by."""
         return self._windows.window
 
@@ -716,8 +717,9 @@ class WindowedKTable(KTable):
     def suppress(self) -> WindowedKTable:
         """Hold each window back until it is closed, then emit its final value, once.
 
-        A tumbling or hopping window is closed when stream time has reached its end plus the grace; a session
-        when stream time has passed its last record by more than gap and grace. What the end of a run does
+        A tumbling or hopping window is closed when stream time has reached its end plus the grace; a sliding
+        one when stream time has passed that; a session when stream time has passed its last record by more
+        than gap and grace. What the end of a run does
         with the windows still open is the window's ``at_run_end``: with ``hold`` nothing, with ``flush``
         their values are emitted too if they changed since they were last emitted. A session that was emitted
         so and then grows is emitted with None, under its old bounds.
