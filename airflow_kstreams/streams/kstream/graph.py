@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Operator, SourceNode
+from airflow_kstreams.streams.graph.nodes import Operator, Partitioner, SourceNode
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, SelectKey
 from airflow_kstreams.streams.names import is_legal_topic
@@ -174,10 +174,27 @@ class StreamGraph:
         self.topology.add_operator(name, operator, parent, stores=tuple(stores))
         return name
 
-    def sink(self, topic: str, parent: str, key_serde: Serde, value_serde: Serde) -> None:
-        """Add a numbered sink node."""
+    def sink(
+        self,
+        topic: str,
+        parent: str,
+        key_serde: Serde,
+        value_serde: Serde,
+        *,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Add a sink node.
+
+        :param name: that the user gave, None for a numbered one.
+        """
         self.topology.add_sink(
-            self.name("KSTREAM-SINK"), topic, parent, key_serde=key_serde, value_serde=value_serde
+            self.node_name("KSTREAM-SINK", name),
+            topic,
+            parent,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            partitioner=partitioner,
         )
 
     def selected(self, parent: str, selector: Callable[[Any, Any], Any], group: str | None) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.graph.nodes import Operator
+from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.graph.nodes import Operator, Partitioner
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, DropNulls, PassThrough
@@ -69,17 +70,30 @@ class KnownStream:
         """Return a stream of the same records, whose values no table goes on changing."""
         return self.behind("KSTREAM-COPYVALUES", CopyValues()) if self.table_values else self
 
-    def sent_to(self, topic: str, key: Serde | None, value: Serde | None, call: str) -> tuple[Serde, Serde]:
+    def sent_to(
+        self,
+        topic: str,
+        key: Serde | None,
+        value: Serde | None,
+        call: str,
+        *,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> tuple[Serde, Serde]:
         """Add the sink that writes the stream to a topic, and return the serdes of what it writes.
 
         :param key: the serde that the user gave.
         :param value: the serde that the user gave.
         :param call: the DSL method, for messages.
-        :raises TopologyError: a serde is missing.
+        :param partitioner: that the user gave.
+        :param name: that the user gave the node.
+        :raises TopologyError: a serde is missing, or the partitioner is no function.
         """
+        if partitioner is not None:
+            check_functions(call, partitioner=partitioner)
         key_serde = self.graph.serde("key", key, self.serdes, call)
         value_serde = self.graph.serde("value", value, self.serdes, call)
-        self.graph.sink(topic, self.node, key_serde, value_serde)
+        self.graph.sink(topic, self.node, key_serde, value_serde, partitioner=partitioner, name=name)
         return key_serde, value_serde
 
     def repartitioned(
@@ -125,15 +139,16 @@ class KnownTable:
     spec: StoreSpec
     redated: bool = False
 
-    def changes(self, windowed_keys: Serde | None = None) -> KnownStream:
+    def changes(self, windowed_keys: Serde | None = None, name: str | None = None) -> KnownStream:
         """Add the node whose results are the table's changes, and return their stream.
 
         :param windowed_keys: the serde of its keys if they have windows; the stream then has other bytes than
             those by which its records were partitioned.
+        :param name: that the user gave the node.
         """
         return KnownStream(
             graph=self.graph,
-            node=self.graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self.node),
+            node=self.graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self.node, name=name),
             serdes=Serdes(key=windowed_keys or self.spec.key_serde, value=self.spec.value_serde),
             key_changed=windowed_keys is not None,
             table_values=True,
@@ -162,6 +177,9 @@ class KnownWindowedTable:
             return builtin_serdes.session_windowed(self.spec.key_serde)
         return builtin_serdes.time_windowed(self.spec.key_serde, self.window.size_ms)
 
-    def changes(self) -> KnownStream:
-        """Add the node whose results are the table's changes, and return their stream."""
-        return self.table.changes(self.keys)
+    def changes(self, name: str | None = None) -> KnownStream:
+        """Add the node whose results are the table's changes, and return their stream.
+
+        :param name: that the user gave the node.
+        """
+        return self.table.changes(self.keys, name)

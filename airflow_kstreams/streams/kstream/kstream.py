@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_partitions, check_partner, no_window_error
@@ -72,12 +73,13 @@ class KStream(RecordStream):
     :param known: what is known of it.
     """
 
-    def merge(self, *others: KStream) -> KStream:
+    def merge(self, *others: KStream, name: str | None = None) -> KStream:
         """Return the stream of this stream's and the others' records, in the order the task reads them.
 
         A serde that all streams share stays known; one that an operator of any of them lost is unknown.
 
         :param others: of the same builder; keys and values of all streams in the same serdes.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: there is no other, one is no stream of this builder or named twice, or two
             serdes differ.
 
@@ -91,7 +93,7 @@ class KStream(RecordStream):
         """
         for stream in others:
             check_partner(stream, KStream, self._known.graph, "merge")
-        return KStream(merged([stream._known for stream in (self, *others)]))
+        return KStream(merged([stream._known for stream in (self, *others)], name))
 
     def join(
         self, other: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
@@ -158,13 +160,21 @@ class KStream(RecordStream):
         raise no_window_error("it is called on", "outer_join")
 
     def through(
-        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+        self,
+        topic: str,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
     ) -> KStream:
         """Write the stream to a topic of yours and go on with what is read from it, partitioned anew.
 
         :param topic: must exist when a run begins.
         :param key_serde: as in :meth:`send_to`.
         :param value_serde: as in :meth:`send_to`.
+        :param partitioner: as in :meth:`send_to`.
+        :param name: of the node that writes; numbered unless given.
         :raises TopologyError: a serde is missing, or the topic is read with other serdes already.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -177,7 +187,9 @@ class KStream(RecordStream):
         ({'a': 2, 'b': 1}, 3)
         """
         known = self._known
-        key, value = known.sent_to(topic, key_serde, value_serde, f"through({topic!r})")
+        key, value = known.sent_to(
+            topic, key_serde, value_serde, f"through({topic!r})", partitioner=partitioner, name=name
+        )
         node = known.graph.source((topic,), key, value)
         return KStream(KnownStream(graph=known.graph, node=node, serdes=Serdes(key=key, value=value)))
 
@@ -657,11 +669,13 @@ class KTable:
         """The table's store: its name, and the serdes of keys and values."""
         return self._known.spec
 
-    def to_stream(self) -> KStream:
+    def to_stream(self, *, name: str | None = None) -> KStream:
         """Return the stream of the table's changes: (key, newest value), or (key, None) for a deleted key.
 
         A table with a cached store changes once per key and commit point, any other with every record. The
         values belong to the table's store: a processor that keeps one keeps a copy.
+
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.table("prices").to_stream().send_to("price-changes")
@@ -671,11 +685,12 @@ class KTable:
         ...     [(record.key, record.value) for record in driver.read_output("price-changes")]
         [('a', 3), ('a', None)]
         """
-        return KStream(self._known.changes())
+        return KStream(self._known.changes(name=name))
 
-    def suppress(self) -> KTable:
+    def suppress(self, *, name: str | None = None) -> KTable:
         """Hold back results until they are final; for tables of windows only.
 
+        :param name: of the node.
         :raises TopologyError: always; a table without windows is never final.
         """
         raise TopologyError(
@@ -704,17 +719,19 @@ class WindowedKTable(KTable):
         """What the table was folded by."""
         return self._windows.window
 
-    def to_stream(self) -> KStream:
+    def to_stream(self, *, name: str | None = None) -> KStream:
         """Return the stream of the table's changes: (``Windowed``, newest value); (``Windowed``, None) for
         a window that was deleted, and for a session that grew or was merged and now has other bounds.
 
         Of a suppressed table, these are the final values. The serde of the windowed keys is known, so the
         stream can be written as it is, every window of a key into the key's own partition, as Kafka Streams
         does; to group or join it repartitions it.
-        """
-        return KStream(self._windows.changes())
 
-    def suppress(self) -> WindowedKTable:
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        """
+        return KStream(self._windows.changes(name))
+
+    def suppress(self, *, name: str | None = None) -> WindowedKTable:
         """Hold each window back until it is closed, then emit its final value, once.
 
         A tumbling or hopping window is closed when stream time has reached its end plus the grace; a sliding
@@ -724,12 +741,20 @@ class WindowedKTable(KTable):
         their values are emitted too if they changed since they were last emitted. A session that was emitted
         so and then grows is emitted with None, under its old bounds.
 
-        :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open,
+            or the node has another name already.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
         >>> visits = builder.stream("clicks").group_by_key().windowed_by(SessionWindow(gap_ms=1_800_000))
         >>> visits.count().suppress().to_stream().send_to("clicks-per-visit")
         """
         if self._suppressed is None:
-            self._suppressed = WindowedKTable(suppressed(self._windows))
+            self._suppressed = WindowedKTable(suppressed(self._windows, name))
+        elif name is not None and name != self._suppressed._known.node:
+            raise TopologyError(
+                f"suppress at {call_site()} has name={name!r}, but results are held back already, "
+                f"at the node {self._suppressed._known.node!r}",
+                fix="call suppress once, and use what it returns twice",
+            )
         return self._suppressed

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
@@ -393,13 +394,24 @@ class RecordStream(ProcessingStream):
         return dict(zip(names, branches, strict=True))
 
     def send_to(
-        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+        self,
+        topic: str,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
     ) -> None:
         """Write the stream to a topic, which must exist when a run begins.
 
         :param key_serde: needed after an operator that changed the key, unless the builder has a default.
         :param value_serde: needed after an operator that changed the value, unless the builder has a default.
-        :raises TopologyError: a serde is missing.
+        :param partitioner: ``partitioner(topic, key, value, partitions)`` gives the partition of each record,
+            from 0 to ``partitions - 1``; None leaves it to the key, as without. It must depend on its
+            arguments alone.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: a serde is missing, or the partitioner is no function. ``build`` refuses a
+            partitioner where the topology groups, joins or keeps a table of what it reads from the topic.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> lengths = builder.stream("words").map_values(len)
@@ -409,7 +421,9 @@ class RecordStream(ProcessingStream):
         ...     driver.read_output("lengths")
         [OutputRecord(key='a', value=3, timestamp_ms=5, headers=[], partition=0)]
         """
-        self._known.sent_to(topic, key_serde, value_serde, f"send_to({topic!r})")
+        self._known.sent_to(
+            topic, key_serde, value_serde, f"send_to({topic!r})", partitioner=partitioner, name=name
+        )
 
     def _branches(self, call: str, operator: Branch, name: str | None, *, rest: bool = False) -> list[Self]:
         """Add a node that branches, and return a stream of what each of its children gets.

@@ -107,9 +107,10 @@ def folded_by_window(
     return KnownWindowedTable(table=table, spec=operator.store, window=window)
 
 
-def suppressed(windows: KnownWindowedTable) -> KnownWindowedTable:
+def suppressed(windows: KnownWindowedTable, name: str | None) -> KnownWindowedTable:
     """Add the node that holds updates back until they are final, and return the table of the final ones.
 
+    :param name: that the user gave the node.
     :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open.
     """
     _check_suppressible(windows)
@@ -123,7 +124,7 @@ def suppressed(windows: KnownWindowedTable) -> KnownWindowedTable:
             changelog_configs=spec.changelog_configs,
         )
     operator = Suppress(store=spec, windowed_keys=windows.keys, marks=marks)
-    node = graph.operator("KTABLE-SUPPRESS", operator, parent, (spec.name,))
+    node = graph.operator("KTABLE-SUPPRESS", operator, parent, (spec.name,), name=name)
     if marks is not None:
         graph.add_table_store(marks, node)
     table = dataclasses.replace(windows.table, node=node)
