@@ -350,6 +350,7 @@ class RecordStream(ProcessingStream):
 
     def split(
         self,
+        /,
         *,
         default: str | None = None,
         with_context: bool = False,
@@ -380,7 +381,13 @@ class RecordStream(ProcessingStream):
         ...     {name: [record.value for record in driver.read_output(name)] for name in numbers}
         {'negative': [-2], 'even': [2], 'odd': [1, 3]}
         """
-        check_functions("split", **predicates)
+        for branch, predicate in predicates.items():
+            check_functions(f"split({branch}=)", predicate=predicate)
+        if callable(name) or type(with_context) is not bool:
+            raise TopologyError(
+                f"split at {call_site()} has name={name!r} and with_context={with_context!r}",
+                fix="give a branch another name than 'name' and 'with_context', which are options",
+            )
         if default is not None and (not isinstance(default, str) or not default or default in predicates):
             raise TopologyError(
                 f"split at {call_site()} has default={default!r}, expected a name of its own",

@@ -90,7 +90,7 @@ class SlidingWindowFold:
 class _Windows:
     """The windows of one task."""
 
-    __slots__ = ("closed", "emitter", "fold", "get_entry", "put_entry", "record_context", "size_ms", "store")
+    __slots__ = ("closed", "emitter", "fold", "put_entry", "record_context", "size_ms", "store")
 
     def __init__(self, operator: SlidingWindowFold, context: NodeContext, emitter: WindowEmitter) -> None:
         self.size_ms = operator.window.size_ms
@@ -98,7 +98,7 @@ class _Windows:
         self.emitter = emitter
         self.record_context: RecordContext = context.record_context
         self.store: WindowStore = context.store(operator.store.name)
-        self.get_entry, self.put_entry = self.store.get_entry, self.store.put_entry
+        self.put_entry = self.store.put_entry
         self.closed: WindowStore | None = None
         if operator.closed is not None:
             self.closed = context.store(operator.closed.name)

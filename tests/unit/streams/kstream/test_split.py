@@ -107,12 +107,19 @@ def test_branches_are_the_same_when_predicates_run_on_threads(threads: int) -> N
     assert found == {"small": [1, 2], "large": [150]}
 
 
+def test_branch_may_have_the_name_of_any_parameter_but_the_options() -> None:
+    branches = builder().stream("in").split(**{"self": bool, "call": bool, "fix": bool, "two words": bool})
+    assert [*branches] == ["self", "call", "fix", "two words"]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({}, "has no predicate"),
         ({"default": "rest"}, "has no predicate"),
-        ({"small": 1}, "is given int as small"),
+        ({"small": 1}, "split(small=)"),
+        ({"name": lambda key, value: True, "small": bool}, "has name="),
+        ({"with_context": lambda key, value: True, "small": bool}, "with_context="),
         ({"default": lambda key, value: True, "small": bool}, "has default="),
         ({"default": "", "small": bool}, "has default=''"),
         ({"default": "small", "small": bool}, "has default='small'"),
@@ -122,5 +129,5 @@ def test_mistake_is_refused_with_the_users_line(options: dict[str, Any], said: s
     with pytest.raises(TopologyError) as caught:
         builder().stream("in").split(**options)
     assert said in caught.value.cause
-    assert f"split at {__file__}:" in caught.value.cause
+    assert f" at {__file__}:" in caught.value.cause
     assert caught.value.fix
