@@ -31,11 +31,12 @@ if TYPE_CHECKING:
         WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
-    from airflow_kstreams.streams.kstream.cogrouped_stream import CogroupedKStream, WindowedCogroupedKStream
     from airflow_kstreams.streams.kstream.kstream import (
+        CogroupedKStream,
         KGroupedStream,
         KStream,
         KTable,
+        WindowedCogroupedKStream,
         WindowedKGroupedStream,
         WindowedKStream,
         WindowedKTable,
@@ -128,7 +129,7 @@ _HOMES = {
     "AsyncProcessorContext": "processor.async_context",
     "CallContext": "calls.call",
     "CallTimeoutError": "calls.call",
-    "CogroupedKStream": "kstream.cogrouped_stream",
+    "CogroupedKStream": "kstream.kstream",
     "ConfigError": "errors",
     "EqualIds": "partitioning.partition_grouper",
     "FixedGroups": "partitioning.partition_grouper",
@@ -164,7 +165,7 @@ _HOMES = {
     "WindowStore": "state.stores.window_store",
     "WindowStoreSpec": "graph.store_specs",
     "Windowed": "windows",
-    "WindowedCogroupedKStream": "kstream.cogrouped_stream",
+    "WindowedCogroupedKStream": "kstream.kstream",
     "WindowedKGroupedStream": "kstream.kstream",
     "WindowedKStream": "kstream.kstream",
     "WindowedKTable": "kstream.kstream",

@@ -121,15 +121,17 @@ class StreamGraph:
         key_serde: Serde,
         value_serde: Serde,
         timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
     ) -> str:
         """Return the name of the node that reads topics; asking twice, in any order, gives the same node.
 
-        :raises TopologyError: one of the topics is read with other serdes, or together with other topics,
-            already.
+        :param name: that the user gave.
+        :raises TopologyError: one of the topics is read with other serdes, together with other topics, or
+            under another name, already.
         """
         shared = next((topic for topic in topics if topic in self._sources), None)
         if shared is None:
-            name = self.name("KSTREAM-SOURCE")
+            name = self.node_name("KSTREAM-SOURCE", name)
             self.topology.add_source(
                 name, *topics, key_serde=key_serde, value_serde=value_serde, timestamps=timestamps
             )
@@ -140,6 +142,12 @@ class StreamGraph:
         asked = _source(known.name, topics, key_serde, value_serde, timestamps)
         if _reading(known) != _reading(asked):
             raise two_sources_error(shared, known, asked)
+        if name is not None and name != known.name:
+            raise TopologyError(
+                f"the topic {shared!r} is read as {name!r} at {call_site()}, and as {known.name!r} at "
+                f"{known.site}",
+                fix="name the source where it is made first, or nowhere",
+            )
         return known.name
 
     def node_name(self, kind: str, given: str | None) -> str:

@@ -83,6 +83,18 @@ def test_node_has_the_name_that_its_operator_was_given(operator: str) -> None:
     assert "mine" in built(operator)
 
 
+def test_sources_and_tables_have_the_names_that_they_were_given() -> None:
+    made = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    made.stream("in", name="mine")
+    made.stream("in").send_to("out")
+    made.stream("in", name="mine")
+    made.table("table", store="t", name="kept")
+    names = [node.name for node in made.build().nodes]
+    assert {"mine", "kept"} <= {*names}
+    with pytest.raises(TopologyError, match=r"the topic 'in' is read as 'other' at .* and as 'mine' at"):
+        made.stream("in", name="other")
+
+
 def test_branches_are_called_after_their_node() -> None:
     assert "mine-1" in built("branch")
     assert "mine-some" in built("split")
