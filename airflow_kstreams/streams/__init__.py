@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
     from airflow_kstreams.streams.kstream.kstream import (
+        CogroupedKStream,
         KGroupedStream,
         KGroupedTable,
         KStream,
         KTable,
+        WindowedCogroupedKStream,
         WindowedKGroupedStream,
         WindowedKStream,
         WindowedKTable,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
     from airflow_kstreams.streams.processor.punctuation import Punctuation
     from airflow_kstreams.streams.processor.value_transformer import ValueTransformer
+    from airflow_kstreams.streams.records.record_context import RecordContext
     from airflow_kstreams.streams.serde import serdes
     from airflow_kstreams.streams.serde.base import Serde
     from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
@@ -77,6 +80,7 @@ __all__ = [
     "AsyncProcessorContext",
     "CallContext",
     "CallTimeoutError",
+    "CogroupedKStream",
     "ConfigError",
     "EqualIds",
     "FixedGroups",
@@ -95,6 +99,7 @@ __all__ = [
     "ProcessorRecord",
     "ProducerClient",
     "Punctuation",
+    "RecordContext",
     "RecordError",
     "RetryPolicy",
     "Serde",
@@ -113,6 +118,7 @@ __all__ = [
     "WindowStore",
     "WindowStoreSpec",
     "Windowed",
+    "WindowedCogroupedKStream",
     "WindowedKGroupedStream",
     "WindowedKStream",
     "WindowedKTable",
@@ -127,6 +133,7 @@ _HOMES = {
     "AsyncProcessorContext": "processor.async_context",
     "CallContext": "calls.call",
     "CallTimeoutError": "calls.call",
+    "CogroupedKStream": "kstream.kstream",
     "ConfigError": "errors",
     "EqualIds": "partitioning.partition_grouper",
     "FixedGroups": "partitioning.partition_grouper",
@@ -145,6 +152,7 @@ _HOMES = {
     "ProcessorRecord": "processor.processor",
     "ProducerClient": "partitioning.linear_hash_partitioner",
     "Punctuation": "processor.punctuation",
+    "RecordContext": "records.record_context",
     "RecordError": "errors",
     "RetryPolicy": "graph.retry_policy",
     "Serde": "serde.base",
@@ -163,6 +171,7 @@ _HOMES = {
     "WindowStore": "state.stores.window_store",
     "WindowStoreSpec": "graph.store_specs",
     "Windowed": "windows",
+    "WindowedCogroupedKStream": "kstream.kstream",
     "WindowedKGroupedStream": "kstream.kstream",
     "WindowedKStream": "kstream.kstream",
     "WindowedKTable": "kstream.kstream",

@@ -29,7 +29,8 @@ class Windowed(NamedTuple):
 
     :param key: of the records.
     :param start_ms: first moment of the window.
-    :param end_ms: first moment after a time window; of a session, the time of its last record.
+    :param end_ms: first moment after a tumbling or hopping window; last moment of a sliding one; of a
+        session, the time of its last record.
     """
 
     key: Any
@@ -39,11 +40,14 @@ class Windowed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlidingWindow:
-    """For joins: keeps the elements of a stream for elements of another that come up to ``size_ms`` later.
+    """For folds: windows ``[start, start + size_ms]``, both ends included, one for each set of records of a
+    key that lie ``size_ms`` or less apart. For joins: keeps the elements of a stream for elements of another
+    that come up to ``size_ms`` later.
 
-    :param size_ms: 0 or more; 0 joins elements of equal time only.
+    :param size_ms: 0 or more; 0 joins, or folds, elements of equal time only.
     :param grace_ms: 0 or more.
-    :param at_run_end: what an outer or left join does with elements still waiting for a partner.
+    :param at_run_end: what ``suppress`` does with open windows, and an outer or left join with elements still
+        waiting for a partner.
     """
 
     size_ms: int

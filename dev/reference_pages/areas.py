@@ -39,7 +39,7 @@ AREAS = (
         page="streams.md",
         title="Streams",
         about="What can be done with a stream of records, and with its records grouped by key.",
-        modules=("streams.kstream.kstream", "streams.kstream"),
+        modules=("streams.kstream.kstream", "streams.kstream", "streams.records"),
     ),
     Area(
         page="tables.md",
@@ -54,6 +54,7 @@ AREAS = (
         modules=(
             "streams.windows",
             "streams.kstream.kstream.WindowedKGroupedStream",
+            "streams.kstream.kstream.WindowedCogroupedKStream",
             "streams.kstream.kstream.WindowedKTable",
         ),
     ),

@@ -66,6 +66,7 @@ class CallSpec:
     :param hands_on: which of key and value the node passes on beside the answer.
     :param gathers: whether the function is no user's: it takes ``context`` and ``resource``, and its answer
         holds copies.
+    :param with_context: whether the record's context stands before those arguments; of plain operators only.
     """
 
     function: Callable[..., Any]
@@ -73,6 +74,7 @@ class CallSpec:
     options: CallOptions
     hands_on: HandedOn = frozenset(("key", "value"))
     gathers: bool = False
+    with_context: bool = False
 
 
 def options_of(node: Node) -> CallOptions | None:

@@ -13,6 +13,10 @@ from airflow_kstreams.streams.timestamps import TimestampExtractor
 #: How a node hands a key and a value to its children (a leaf has none).
 Forward = Callable[[Any, Any], None]
 
+#: ``partitioner(topic, key, value, partitions)`` gives the partition of a result among so many, from 0 on;
+#: None leaves it to the key.
+Partitioner = Callable[[str, Any, Any, int], int | None]
+
 
 class Operator(Protocol):
     """What a processor node does. Implementations are frozen dataclasses; ``bind`` makes the closure that
@@ -70,13 +74,17 @@ class ProcessorNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNode:
-    """Writes what its parents forward to one topic, partitioned as Java's producer would."""
+    """Writes what its parents forward to one topic, partitioned as Java's producer would, or by a function.
+
+    :param partitioner: the function; None for Java's way.
+    """
 
     name: str
     parents: tuple[str, ...]
     topic: str
     key_serde: Serde
     value_serde: Serde
+    partitioner: Partitioner | None = None
     site: CallSite | None = None
 
 

@@ -63,6 +63,7 @@ class KStreamBuilder:
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
         timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
     ) -> KStream:
         """Return the stream of the records of one topic or several; asking twice gives two streams of one
         source node.
@@ -77,8 +78,9 @@ class KStreamBuilder:
         :param value_serde: of values; may be left out if the builder has a default.
         :param timestamps: where the records' timestamps come from, see
             ``airflow_kstreams.streams.timestamps``; their own unless given.
+        :param name: of the source node; numbered unless given.
         :raises TopologyError: a serde is missing, or one of the topics is read with other serdes or
-            timestamps, or together with other topics, already.
+            timestamps, together with other topics, or under another name, already.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> both = builder.stream("flights-2013", "flights-2014")
@@ -92,7 +94,7 @@ class KStreamBuilder:
         call = f"stream({', '.join(map(repr, names))})"
         key = self._graph.serde("key", key_serde, None, call)
         value = self._graph.serde("value", value_serde, None, call)
-        source = self._graph.source(names, key, value, timestamps)
+        source = self._graph.source(names, key, value, timestamps, name)
         serdes = Serdes(key=key, value=value)
         return KStream(KnownStream(graph=self._graph, node=source, serdes=serdes))
 
@@ -104,6 +106,7 @@ class KStreamBuilder:
         value_serde: Serde | None = None,
         store: StoreArgument = None,
         timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Return a topic as a table: the value of each key's newest record; a null value deletes the key.
 
@@ -115,6 +118,7 @@ class KStreamBuilder:
         :param store: the store's name, or its whole spec (to switch caching or logging off); unless given, a
             numbered name after the topic.
         :param timestamps: as in :meth:`stream`.
+        :param name: of the node that keeps the table; numbered unless given.
         :raises TopologyError: a serde is missing, the topic is read with other serdes or other topics
             already, the store's name is taken or its keys have another serde.
 
@@ -146,7 +150,7 @@ class KStreamBuilder:
             spec = StoreSpec(
                 name=store or graph.name(f"{topic}-STATE-STORE"), key_serde=key, value_serde=value
             )
-        node = graph.operator("KTABLE-SOURCE", TableSource(store=spec), source, (spec.name,))
+        node = graph.operator("KTABLE-SOURCE", TableSource(store=spec), source, (spec.name,), name=name)
         return KTable(kept_table(graph, node, spec))
 
     def add_state_store(self, spec: StoreSpec) -> None:

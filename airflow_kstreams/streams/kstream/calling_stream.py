@@ -355,11 +355,11 @@ class CallingStream:
         stream._known = known
         return stream
 
-    def _behind(self, kind: str, operator: Operator) -> Self:
-        return self._new(self._known.behind(kind, operator))
+    def _behind(self, kind: str, operator: Operator, name: str | None = None) -> Self:
+        return self._new(self._known.behind(kind, operator, name))
 
-    def _revalued(self, kind: str, operator: Operator, call: str) -> Self:
-        return self._new(self._known.behind(kind, operator).with_new_value(call))
+    def _revalued(self, kind: str, operator: Operator, call: str, name: str | None) -> Self:
+        return self._new(self._known.behind(kind, operator, name).with_new_value(call))
 
-    def _rekeyed(self, kind: str, operator: Operator, call: str) -> Self:
-        return self._new(self._known.behind(kind, operator).with_new_key(call).with_new_value(call))
+    def _rekeyed(self, kind: str, operator: Operator, call: str, name: str | None) -> Self:
+        return self._new(self._known.behind(kind, operator, name).with_new_key(call).with_new_value(call))

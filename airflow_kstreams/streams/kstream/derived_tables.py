@@ -132,7 +132,7 @@ def table_of(
         _check_same_keys(stream, keys)
         parent = stream.with_own_values().node
     node = graph.operator("KSTREAM-TOTABLE", TableSource(store=spec), parent, (spec.name,))
-    return kept_table(graph, node, spec)
+    return kept_table(graph, node, spec, redated=stream.redated and not stream.key_changed)
 
 
 def derived_spec(
@@ -184,7 +184,7 @@ def _derived(
     check_source_of_tables(table, call)
     node = table.graph.operator(kind, operator(spec), table.node, stores)
     if spec is not None:
-        return kept_table(table.graph, node, spec)
+        return kept_table(table.graph, node, spec, redated=table.redated)
     return dataclasses.replace(table, node=node, serdes=serdes, spec=None)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.graph.nodes import Operator
+from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.graph.nodes import Operator, Partitioner
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, DropNulls, PassThrough
@@ -27,6 +28,7 @@ class KnownStream:
     :param serdes: what is known of its bytes.
     :param key_changed: whether records may sit in another partition than their key belongs to.
     :param table_values: whether values may be, or hold, objects that a table goes on changing.
+    :param redated: whether records may have other times than those that stream time goes by.
     """
 
     graph: StreamGraph
@@ -34,14 +36,19 @@ class KnownStream:
     serdes: Serdes
     key_changed: bool = False
     table_values: bool = False
+    redated: bool = False
 
     def at(self, node: str) -> KnownStream:
         """Return the stream of another node's results, otherwise alike."""
         return dataclasses.replace(self, node=node)
 
-    def behind(self, kind: str, operator: Operator) -> KnownStream:
-        """Add a numbered operator node below, and return the stream of its results, otherwise alike."""
-        return self.at(self.graph.operator(kind, operator, self.node))
+    def behind(self, kind: str, operator: Operator, name: str | None = None) -> KnownStream:
+        """Add an operator node below, and return the stream of its results, otherwise alike.
+
+        :param kind: begins the name of a node that the user gave none.
+        :param name: that the user gave.
+        """
+        return self.at(self.graph.operator(kind, operator, self.node, name=name))
 
     def with_new_key(self, call: str) -> KnownStream:
         """Return what is known after a method that changed the key."""
@@ -63,17 +70,30 @@ class KnownStream:
         """Return a stream of the same records, whose values no table goes on changing."""
         return self.behind("KSTREAM-COPYVALUES", CopyValues()) if self.table_values else self
 
-    def sent_to(self, topic: str, key: Serde | None, value: Serde | None, call: str) -> tuple[Serde, Serde]:
+    def sent_to(
+        self,
+        topic: str,
+        key: Serde | None,
+        value: Serde | None,
+        call: str,
+        *,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> tuple[Serde, Serde]:
         """Add the sink that writes the stream to a topic, and return the serdes of what it writes.
 
         :param key: the serde that the user gave.
         :param value: the serde that the user gave.
         :param call: the DSL method, for messages.
-        :raises TopologyError: a serde is missing.
+        :param partitioner: that the user gave.
+        :param name: that the user gave the node.
+        :raises TopologyError: a serde is missing, or the partitioner is no function.
         """
+        if partitioner is not None:
+            check_functions(call, partitioner=partitioner)
         key_serde = self.graph.serde("key", key, self.serdes, call)
         value_serde = self.graph.serde("value", value, self.serdes, call)
-        self.graph.sink(topic, self.node, key_serde, value_serde)
+        self.graph.sink(topic, self.node, key_serde, value_serde, partitioner=partitioner, name=name)
         return key_serde, value_serde
 
     def repartitioned(
@@ -117,6 +137,7 @@ class KnownTable:
     :param windowed: whether its keys have windows; its stream then has other bytes than those by which its
         records were partitioned.
     :param repeatable: whether its entries can be made again, where it is kept in no store.
+    :param redated: whether its changes may have other times than those that stream time goes by.
     """
 
     graph: StreamGraph
@@ -126,31 +147,37 @@ class KnownTable:
     kept_in: tuple[StoreSpec, ...]
     windowed: bool = False
     repeatable: bool = True
+    redated: bool = False
 
     @property
     def stores(self) -> tuple[str, ...]:
         """Names of the stores that its entries are read from."""
         return tuple(spec.name for spec in self.kept_in)
 
-    def changes(self) -> KnownStream:
-        """Add the node whose results are the table's changes, and return their stream."""
+    def changes(self, name: str | None = None) -> KnownStream:
+        """Add the node whose results are the table's changes, and return their stream.
+
+        :param name: that the user gave the node.
+        """
         return KnownStream(
             graph=self.graph,
-            node=self.graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self.node),
+            node=self.graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self.node, name=name),
             serdes=self.serdes,
             key_changed=self.windowed,
             table_values=True,
+            redated=self.redated,
         )
 
 
-def kept_table(graph: StreamGraph, node: str, spec: StoreSpec) -> KnownTable:
+def kept_table(graph: StreamGraph, node: str, spec: StoreSpec, *, redated: bool = False) -> KnownTable:
     """Add the store of a table that a node keeps, and return what is known of the table.
 
+    :param redated: whether its changes may have other times than those that stream time goes by.
     :raises TopologyError: another table keeps its entries there.
     """
     graph.add_table_store(spec, node)
     serdes = Serdes(key=spec.key_serde, value=spec.value_serde)
-    return KnownTable(graph=graph, node=node, serdes=serdes, spec=spec, kept_in=(spec,))
+    return KnownTable(graph=graph, node=node, serdes=serdes, spec=spec, kept_in=(spec,), redated=redated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +191,7 @@ class KnownWindowedTable:
 
     table: KnownTable
     spec: WindowStoreSpec | SessionStoreSpec
-    window: TimeWindow | SessionWindow
+    window: TimeWindow | SessionWindow | SlidingWindow
     suppressed: bool = False
 
     @property

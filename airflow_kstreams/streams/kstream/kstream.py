@@ -12,6 +12,7 @@ from __future__ import annotations
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import (
@@ -20,6 +21,7 @@ from airflow_kstreams.streams.kstream.arguments import (
     no_store_error,
     no_window_error,
 )
+from airflow_kstreams.streams.kstream.cogrouping import Cogroup
 from airflow_kstreams.streams.kstream.derived_tables import (
     filtered,
     table_of,
@@ -71,6 +73,7 @@ from airflow_kstreams.streams.kstream.table_join import join_table
 from airflow_kstreams.streams.kstream.tables_join import join_tables
 from airflow_kstreams.streams.kstream.window_tables import (
     WINDOW_FUNCTIONS,
+    FoldWindow,
     aggregating_windows,
     check_fold_window,
     entries_of_windows,
@@ -80,7 +83,7 @@ from airflow_kstreams.streams.kstream.window_tables import (
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformerDef
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
+from airflow_kstreams.streams.windows import SlidingWindow
 
 
 class KStream(RecordStream):
@@ -93,12 +96,13 @@ class KStream(RecordStream):
     :param known: what is known of it.
     """
 
-    def merge(self, *others: KStream) -> KStream:
+    def merge(self, *others: KStream, name: str | None = None) -> KStream:
         """Return the stream of this stream's and the others' records, in the order the task reads them.
 
         A serde that all streams share stays known; one that an operator of any of them lost is unknown.
 
         :param others: of the same builder; keys and values of all streams in the same serdes.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: there is no other, one is no stream of this builder or named twice, or two
             serdes differ.
 
@@ -112,7 +116,7 @@ class KStream(RecordStream):
         """
         for stream in others:
             check_partner(stream, KStream, self._known.graph, "merge")
-        return KStream(merged([stream._known for stream in (self, *others)]))
+        return KStream(merged([stream._known for stream in (self, *others)], name))
 
     def join(
         self, other: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
@@ -179,13 +183,21 @@ class KStream(RecordStream):
         raise no_window_error("it is called on", "outer_join")
 
     def through(
-        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+        self,
+        topic: str,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
     ) -> KStream:
         """Write the stream to a topic of yours and go on with what is read from it, partitioned anew.
 
         :param topic: must exist when a run begins.
         :param key_serde: as in :meth:`send_to`.
         :param value_serde: as in :meth:`send_to`.
+        :param partitioner: as in :meth:`send_to`.
+        :param name: of the node that writes; numbered unless given.
         :raises TopologyError: a serde is missing, or the topic is read with other serdes already.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -198,7 +210,9 @@ class KStream(RecordStream):
         ({'a': 2, 'b': 1}, 3)
         """
         known = self._known
-        key, value = known.sent_to(topic, key_serde, value_serde, f"through({topic!r})")
+        key, value = known.sent_to(
+            topic, key_serde, value_serde, f"through({topic!r})", partitioner=partitioner, name=name
+        )
         node = known.graph.source((topic,), key, value)
         return KStream(KnownStream(graph=known.graph, node=node, serdes=Serdes(key=key, value=value)))
 
@@ -488,19 +502,30 @@ class KGroupedStream:
     def __init__(self, records: GroupedRecords) -> None:
         self._records = records
 
-    def windowed_by(self, window: TimeWindow | SessionWindow) -> WindowedKGroupedStream:
+    def windowed_by(self, window: FoldWindow) -> WindowedKGroupedStream:
         """Group the records of each key further, by windows of time.
 
-        :param window: a ``TumblingWindow``, ``HoppingWindow`` or ``SessionWindow``.
+        :param window: a ``TumblingWindow``, ``HoppingWindow``, ``SlidingWindow`` or ``SessionWindow``.
         :raises TopologyError: it is none of these.
         """
         check_fold_window(window)
         return WindowedKGroupedStream(self._records, window)
 
-    def count(self, *, store: StoreArgument = None) -> KTable:
+    def cogroup(self, aggregator: Aggregator) -> CogroupedKStream:
+        """Begin a fold of several grouped streams into one table: ``cogroup(...)`` of what is returned adds
+        the others, and ``aggregate(initializer)`` makes the table.
+
+        :param aggregator: of this stream's values: ``aggregator(key, value, aggregate)`` returns the new
+            aggregate, which may be the old one changed; None deletes the key.
+        :raises TopologyError: it is no function.
+        """
+        return CogroupedKStream(Cogroup().joined_by(self._records, aggregator))
+
+    def count(self, *, store: StoreArgument = None, name: str | None = None) -> KTable:
         """Count the records of each key.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``).
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -513,10 +538,15 @@ class KGroupedStream:
         [('a', 1), ('a', 2)]
         """
         spec = self._records.table_spec(store, builtin_serdes.int64(), "count")
-        return KTable(self._records.folded("count", Count(store=spec), spec))
+        return KTable(self._records.folded("count", Count(store=spec), spec, name))
 
     def reduce(
-        self, reducer: Reducer, *, store: StoreArgument = None, value_serde: Serde | None = None
+        self,
+        reducer: Reducer,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Fold the values of each key by ``reducer(aggregate, value)``, starting from the first value.
 
@@ -524,6 +554,7 @@ class KGroupedStream:
             value that others see too; None deletes the key.
         :param store: name of the store.
         :param value_serde: of the aggregate; that of the stream's values unless given.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -536,7 +567,7 @@ class KGroupedStream:
         """
         check_functions("reduce", fix=FUNCTIONS, reducer=reducer)
         spec = self._records.table_spec(store, value_serde, "reduce")
-        return KTable(self._records.folded("reduce", Reduce(reducer=reducer, store=spec), spec))
+        return KTable(self._records.folded("reduce", Reduce(reducer=reducer, store=spec), spec, name))
 
     def aggregate(
         self,
@@ -545,6 +576,7 @@ class KGroupedStream:
         *,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Fold the values of each key by ``aggregator(key, value, aggregate)``, starting from
         ``initializer()``.
@@ -554,6 +586,7 @@ class KGroupedStream:
             Under an error handler that goes on, one that may fail must not change the old one before.
         :param store: name of the store.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -572,7 +605,7 @@ class KGroupedStream:
         check_functions("aggregate", fix=FUNCTIONS, initializer=initializer, aggregator=aggregator)
         spec = self._records.table_spec(store, value_serde, "aggregate")
         fold = Aggregate(initializer=initializer, aggregator=aggregator, store=spec)
-        return KTable(self._records.folded("aggregate", fold, spec))
+        return KTable(self._records.folded("aggregate", fold, spec, name))
 
 
 @answers_java_names
@@ -688,14 +721,15 @@ class WindowedKGroupedStream:
     :param window: by which windows.
     """
 
-    def __init__(self, records: GroupedRecords, window: TimeWindow | SessionWindow) -> None:
+    def __init__(self, records: GroupedRecords, window: FoldWindow) -> None:
         self._records = records
         self._window = window
 
-    def count(self, *, store: StoreArgument = None) -> WindowedKTable:
+    def count(self, *, store: StoreArgument = None, name: str | None = None) -> WindowedKTable:
         """Count the records of each key per window.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: a serde is missing, or the store's name is taken, or its spec does not fit.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -708,10 +742,15 @@ class WindowedKGroupedStream:
         ...     [(record.key, record.value, record.timestamp_ms) for record in driver.read_output("counts")]
         [(Windowed(key='a', start_ms=0, end_ms=10), 2, 8)]
         """
-        return self._table(counting(), store, builtin_serdes.int64())
+        return self._table(counting(), store, builtin_serdes.int64(), name)
 
     def reduce(
-        self, reducer: Reducer, *, store: StoreArgument = None, value_serde: Serde | None = None
+        self,
+        reducer: Reducer,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> WindowedKTable:
         """Fold the values of each key and window by ``reducer(aggregate, value)``, starting from the first
         value. Two sessions become one by ``reducer(earlier, later)``.
@@ -719,10 +758,11 @@ class WindowedKGroupedStream:
         :param reducer: returns the new aggregate and changes neither argument; None deletes the window.
         :param store: as in :meth:`count`.
         :param value_serde: of the aggregate; that of the stream's values unless given.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: as in :meth:`count`.
         """
         check_functions("reduce", fix=WINDOW_FUNCTIONS, reducer=reducer)
-        return self._table(reducing(reducer), store, value_serde)
+        return self._table(reducing(reducer), store, value_serde, name)
 
     def aggregate(
         self,
@@ -732,6 +772,7 @@ class WindowedKGroupedStream:
         *,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> WindowedKTable:
         """Fold the values of each key and window by ``aggregator(key, value, aggregate)``, starting from
         ``initializer()``.
@@ -743,13 +784,124 @@ class WindowedKGroupedStream:
             those of two sessions that a record brings together; it comes before the aggregator.
         :param store: as in :meth:`count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: as in :meth:`count`, or the merger is missing or in vain.
         """
         fold = aggregating_windows(self._window, initializer, aggregator, merger)
-        return self._table(fold, store, value_serde)
+        return self._table(fold, store, value_serde, name)
 
-    def _table(self, fold: Fold, store: StoreArgument, value_serde: Serde | None) -> WindowedKTable:
-        return WindowedKTable(folded_by_window(self._records, self._window, fold, store, value_serde))
+    def _table(
+        self, fold: Fold, store: StoreArgument, value_serde: Serde | None, name: str | None
+    ) -> WindowedKTable:
+        return WindowedKTable(folded_by_window(self._records, self._window, fold, store, value_serde, name))
+
+
+@answers_java_names
+class CogroupedKStream:
+    """Records of several streams, grouped by one kind of key; each stream has an aggregator of its own.
+
+    :param cogroup: what is known of them.
+
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> orders = builder.stream("orders").group_by_key()
+    >>> payments = builder.stream("payments").group_by_key()
+    >>> accounts = (
+    ...     orders.cogroup(lambda key, order, owed: owed + order)
+    ...     .cogroup(payments, lambda key, payment, owed: owed - payment)
+    ...     .aggregate(lambda: 0, store="accounts")
+    ... )
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("orders", key="a", value=30, timestamp_ms=0)
+    ...     driver.pipe_input("payments", key="a", value=20, timestamp_ms=1)
+    ...     driver.store("accounts").get("a")
+    10
+    """
+
+    def __init__(self, cogroup: Cogroup) -> None:
+        self._cogroup = cogroup
+
+    def cogroup(self, grouped: KGroupedStream, aggregator: Aggregator) -> CogroupedKStream:
+        """Add the records of one more stream.
+
+        :param grouped: of the same builder, grouped by keys of the same serde.
+        :param aggregator: of its values: ``aggregator(key, value, aggregate)`` returns the new aggregate,
+            which may be the old one changed; None deletes the key.
+        :raises TopologyError: it is no such group, or there already, or the aggregator is no function.
+        """
+        if not isinstance(grouped, KGroupedStream):
+            raise TopologyError(
+                f"cogroup at {call_site()} is given a {type(grouped).__name__}, expected a grouped stream",
+                fix="pass group_by_key() or group_by(selector) of the other stream",
+            )
+        return CogroupedKStream(self._cogroup.joined_by(grouped._records, aggregator))
+
+    def windowed_by(self, window: FoldWindow) -> WindowedCogroupedKStream:
+        """Group the records of each key further, by windows of time.
+
+        :param window: as for :meth:`KGroupedStream.windowed_by`.
+        :raises TopologyError: it is no such window.
+        """
+        check_fold_window(window)
+        return WindowedCogroupedKStream(self._cogroup, window)
+
+    def aggregate(
+        self,
+        initializer: Initializer,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """Fold all records of each key, starting from ``initializer()``.
+
+        Records come in the order in which the task processes them, as :meth:`KStream.merge` gives them. Those
+        without key or value are dropped and counted. A stream whose key may have changed goes through a
+        repartition topic: that of its group's name, else the store's, with ``-2`` for the second stream and
+        so on.
+
+        :param initializer: makes a new, empty aggregate.
+        :param store: name of the store, or its spec.
+        :param value_serde: of the aggregate; may be left out if the builder has a default.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: the initializer is no function, a serde is missing, or a name is taken.
+        """
+        return KTable(self._cogroup.aggregated(initializer, store, value_serde, name))
+
+
+@answers_java_names
+class WindowedCogroupedKStream:
+    """Records of several streams, grouped by key and window; made by :meth:`CogroupedKStream.windowed_by`.
+
+    :param cogroup: what is known of them.
+    :param window: by which windows.
+    """
+
+    def __init__(self, cogroup: Cogroup, window: FoldWindow) -> None:
+        self._cogroup = cogroup
+        self._window = window
+
+    def aggregate(
+        self,
+        initializer: Initializer,
+        merger: Merger | None = None,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> WindowedKTable:
+        """Fold all records of each key and window, starting from ``initializer()``.
+
+        :param initializer: makes a new, empty aggregate.
+        :param merger: for sessions, and only for them: ``merger(key, earlier, later)`` makes one aggregate of
+            those of two sessions that a record brings together; it comes before the aggregator.
+        :param store: as for :meth:`WindowedKGroupedStream.count`.
+        :param value_serde: of the aggregate; may be left out if the builder has a default.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: as for :meth:`CogroupedKStream.aggregate`, or the merger is missing or in vain.
+        """
+        return WindowedKTable(
+            self._cogroup.aggregated_by_window(self._window, initializer, merger, store, value_serde, name)
+        )
 
 
 @answers_java_names
@@ -875,7 +1027,7 @@ class KTable:
         table = self._entries("transform_values")
         return KTable(with_values_transformed(table, definition, stores, store, value_serde))
 
-    def to_stream(self, selector: KeySelector | None = None) -> KStream:
+    def to_stream(self, selector: KeySelector | None = None, *, name: str | None = None) -> KStream:
         """Return the stream of the table's changes: (key, newest value), or (key, None) for a deleted key.
 
         A table with a cached store changes once per key and commit point, any other with every record. The
@@ -883,6 +1035,7 @@ class KTable:
 
         :param selector: ``selector(key, value)`` gives each change another key, as ``KStream.select_key``
             does; the value is None for a deleted key.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.table("prices").to_stream().send_to("price-changes")
@@ -894,8 +1047,8 @@ class KTable:
         """
         if selector is not None:
             check_functions("to_stream", selector=selector)
-        stream = KStream(self._entries("to_stream").changes())
-        return stream if selector is None else stream.select_key(selector)
+        stream = KStream(self._entries("to_stream").changes(name if selector is None else None))
+        return stream if selector is None else stream.select_key(selector, name=name)
 
     def group_by(
         self,
@@ -988,9 +1141,10 @@ class KTable:
         """Join as :meth:`join` does, and a key that only one of the tables holds with None for the other."""
         return self._join("outer_join", other, joiner, store, value_serde)
 
-    def suppress(self) -> KTable:
+    def suppress(self, *, name: str | None = None) -> KTable:
         """Hold back results until they are final; for tables of windows only.
 
+        :param name: of the node.
         :raises TopologyError: always; a table without windows is never final.
         """
         raise TopologyError(
@@ -1035,11 +1189,11 @@ class WindowedKTable(KTable):
         self._suppressed = self if windows.suppressed else None
 
     @property
-    def window(self) -> TimeWindow | SessionWindow:
+    def window(self) -> FoldWindow:
         """What the table was folded by."""
         return self._windows.window
 
-    def to_stream(self, selector: KeySelector | None = None) -> KStream:
+    def to_stream(self, selector: KeySelector | None = None, *, name: str | None = None) -> KStream:
         """Return the stream of the table's changes: (``Windowed``, newest value); (``Windowed``, None) for
         a window that was deleted, and for a session that grew or was merged and now has other bounds.
 
@@ -1048,26 +1202,36 @@ class WindowedKTable(KTable):
         does; to group or join it repartitions it.
 
         :param selector: as in :meth:`KTable.to_stream`.
+        :param name: likewise.
         """
-        return super().to_stream(selector)
+        return super().to_stream(selector, name=name)
 
-    def suppress(self) -> WindowedKTable:
+    def suppress(self, *, name: str | None = None) -> WindowedKTable:
         """Hold each window back until it is closed, then emit its final value, once.
 
-        A tumbling or hopping window is closed when stream time has reached its end plus the grace; a session
-        when stream time has passed its last record by more than gap and grace. What the end of a run does
+        A tumbling or hopping window is closed when stream time has reached its end plus the grace; a sliding
+        one when stream time has passed that; a session when stream time has passed its last record by more
+        than gap and grace. What the end of a run does
         with the windows still open is the window's ``at_run_end``: with ``hold`` nothing, with ``flush``
         their values are emitted too if they changed since they were last emitted. A session that was emitted
         so and then grows is emitted with None, under its old bounds.
 
-        :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open,
+            or the node has another name already.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
         >>> visits = builder.stream("clicks").group_by_key().windowed_by(SessionWindow(gap_ms=1_800_000))
         >>> visits.count().suppress().to_stream().send_to("clicks-per-visit")
         """
         if self._suppressed is None:
-            self._suppressed = WindowedKTable(suppressed(self._windows))
+            self._suppressed = WindowedKTable(suppressed(self._windows, name))
+        elif name is not None and name != self._suppressed._known.node:
+            raise TopologyError(
+                f"suppress at {call_site()} has name={name!r}, but results are held back already, "
+                f"at the node {self._suppressed._known.node!r}",
+                fix="call suppress once, and use what it returns twice",
+            )
         return self._suppressed
 
     def _entries(self, call: str) -> KnownTable:

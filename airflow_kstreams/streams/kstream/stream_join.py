@@ -107,8 +107,8 @@ def join_streams(
 
 
 def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: str | None) -> str:
-    """Return the node to join, behind a repartition topic if the key changed."""
-    if not stream.key_changed:
+    """Return the node to join, behind a repartition topic if the key changed, or the times."""
+    if not stream.key_changed and not stream.redated:
         return stream.with_own_values().node
     # As for a join with a table, so that both can share the topic.
     drop = DropNulls(keep_null_keys=True)

@@ -40,6 +40,7 @@ def join_table(
     if not table.repeatable:
         check_source_of_tables(table, call)
     key_serde = graph.serde("key", None, table.serdes, call)
+    redated = stream.redated and not stream.key_changed
     if stream.key_changed:
         value_serde = graph.serde("value", None, stream.serdes, call)
         name = name or parent
@@ -52,7 +53,7 @@ def join_table(
     node = graph.operator(kind, operator, parent, table.stores)
     known = Serdes(key=key_serde, value=None).with_new_value(call)
     # What the joiner returns may hold the table's own object.
-    return KnownStream(graph=graph, node=node, serdes=known, table_values=True)
+    return KnownStream(graph=graph, node=node, serdes=known, table_values=True, redated=redated)
 
 
 def _other_keys(key_serde: Serde | None, table: KnownTable, call: str) -> TopologyError:

@@ -60,9 +60,10 @@ def join_tables(
     add_operator(right_node, TablesJoinSide(join=join, is_left=False), right.node, stores=stores)
     node = graph.name("KTABLE-MERGE")
     add_operator(node, JoinedTable(join=join, store=spec), left_node, right_node)
+    redated = left.redated or right.redated
     if spec is not None:
-        return kept_table(graph, node, spec)
-    return KnownTable(graph=graph, node=node, serdes=serdes, spec=None, kept_in=kept_in)
+        return kept_table(graph, node, spec, redated=redated)
+    return KnownTable(graph=graph, node=node, serdes=serdes, spec=None, kept_in=kept_in, redated=redated)
 
 
 def _check_keys(left: KnownTable, right: KnownTable, call: str) -> None:

@@ -147,6 +147,9 @@ class ErrorHandling:
         elif isinstance(node, SinkNode):
             what = f"cannot encode the result for topic {node.topic!r} of"
             fix = "mend the sink's serdes or its input"
+            if node.partitioner is not None:
+                what = f"cannot encode or place the result for topic {node.topic!r} of"
+                fix = "mend the sink's serdes, its partitioner or its input"
         else:
             what, fix = "processing failed for", "mend the function at that node"
         site = self._site_of(name)

@@ -8,6 +8,7 @@ from typing import Self
 
 from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.calls import (
     CallOptions,
     CallOrder,
@@ -18,6 +19,7 @@ from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
     Node,
     Operator,
+    Partitioner,
     ProcessorNode,
     SinkNode,
     SourceNode,
@@ -216,6 +218,7 @@ class TopologyBuilder:
         *parents: str,
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
+        partitioner: Partitioner | None = None,
     ) -> Self:
         """Add a node that writes a topic.
 
@@ -224,10 +227,14 @@ class TopologyBuilder:
         :param parents: names of the nodes that forward to it.
         :param key_serde: of keys; bytes unless given.
         :param value_serde: of values; bytes unless given.
-        :raises TopologyError: the name is taken, a parent is unknown, or the topic's name is illegal.
+        :param partitioner: as for :meth:`KStream.send_to`.
+        :raises TopologyError: the name is taken, a parent is unknown, the topic's name is illegal, or the
+            partitioner is no function.
         """
         site = call_site()
         check_serdes(f"sink {name!r}", key_serde=key_serde, value_serde=value_serde)
+        if partitioner is not None:
+            check_functions(f"sink {name!r}", partitioner=partitioner)
         _check_topic(topic, f"sink {name!r}", site)
         self._check_parents(f"sink {name!r}", parents, site)
         return self._add(
@@ -237,6 +244,7 @@ class TopologyBuilder:
                 topic=topic,
                 key_serde=key_serde or serdes.bytes(),
                 value_serde=value_serde or serdes.bytes(),
+                partitioner=partitioner,
                 site=site,
             )
         )

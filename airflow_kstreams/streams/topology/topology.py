@@ -37,6 +37,7 @@ from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.streams.topology.entry_keys import entry_keys
 
 __all__ = ["Subtopology", "Topology"]
+from airflow_kstreams.streams.windows import SlidingWindow
 
 #: What makes a window of a fold another one; its grace does not.
 _WINDOW_SIZES = ("size_ms", "advance_ms", "gap_ms")
@@ -297,7 +298,9 @@ def _node_facts(node: Node) -> list[Any]:
         case ProcessorNode():
             return ["processor", node.name, node.operator.type, list(node.parents), list(node.stores)]
         case SinkNode():
-            return ["sink", node.name, node.topic, list(node.parents), node.key_serde.id, node.value_serde.id]
+            serdes = [node.key_serde.id, node.value_serde.id]
+            placed = [] if node.partitioner is None else ["partitioner"]
+            return ["sink", node.name, node.topic, list(node.parents), *serdes, *placed]
 
 
 def _gives_up(node: Node) -> bool:
@@ -312,7 +315,8 @@ def _state_kind(store: StoreSpec, sub: Subtopology) -> str:
         window = getattr(operator, "window", None)
         if window is not None and getattr(operator, "store", None) is store:
             sizes = (f"{name}={getattr(window, name)}" for name in _WINDOW_SIZES if hasattr(window, name))
-            return f"{store.type} {' '.join(sizes)}"
+            kind = "sliding " if isinstance(window, SlidingWindow) else ""
+            return f"{store.type} {kind}{' '.join(sizes)}"
     return store.type
 
 

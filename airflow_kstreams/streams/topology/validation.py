@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
+from airflow_kstreams.streams.graph.calls import options_of
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
@@ -28,6 +29,7 @@ def validate(
     _check_stores(topology, store_sites)
     _check_one_source_per_topic(topology)
     _check_internal_topics(topology, internal_owners)
+    _check_partitioners(topology)
     for subtopology in topology.subtopologies():
         stages_of(subtopology.nodes)
     components.in_running_order(topology.subtopologies())
@@ -99,6 +101,37 @@ def _check_one_source_per_topic(topology: Topology) -> None:
             if topic in readers:
                 raise two_sources_error(topic, readers[topic], node)
             readers[topic] = node
+
+
+def _check_partitioners(topology: Topology) -> None:
+    """Refuse a partitioner that could part records from the state of their key: state lies in the task that
+    reads a record, and the next record of its key may go to another one.
+    """
+    for sink in topology.nodes:
+        if not isinstance(sink, SinkNode) or sink.partitioner is None:
+            continue
+        for node in _read_from(topology, sink.topic):
+            if isinstance(node, ProcessorNode) and node.stores and options_of(node) is None:
+                raise TopologyError(
+                    f"sink {sink.name!r} ({sink.site}) places the records of {sink.topic!r} by a "
+                    f"partitioner, and {node.name!r} ({node.site}) keeps state of what is read there: "
+                    "records of one key may lie in several partitions",
+                    fix="leave out partitioner=, or repartition what is read from the topic by its keys, "
+                    "e.g. .repartition(n), ahead of what keeps state",
+                )
+
+
+def _read_from(topology: Topology, topic: str) -> list[Node]:
+    """Return the nodes that see what is read from a topic, in topological order."""
+    reached: set[str] = set()
+    found: list[Node] = []
+    for subtopology in topology.subtopologies():
+        for node in subtopology.nodes:
+            reads = isinstance(node, SourceNode) and topic in node.topics
+            if reads or not reached.isdisjoint(components.parents(node)):
+                reached.add(node.name)
+                found.append(node)
+    return found
 
 
 def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> TopologyError:

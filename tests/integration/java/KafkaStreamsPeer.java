@@ -39,6 +39,7 @@ import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
 import org.apache.kafka.streams.kstream.Branched;
+import org.apache.kafka.streams.kstream.CogroupedKStream;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
@@ -52,6 +53,7 @@ import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.SessionWindowedKStream;
 import org.apache.kafka.streams.kstream.SessionWindowedSerializer;
 import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
@@ -64,7 +66,9 @@ import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.kstream.internals.TimeWindow;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
@@ -258,6 +262,31 @@ public final class KafkaStreamsPeer {
         return new Cluster("peer", List.of(), found, Set.of(), Set.of());
     }
 
+    /** Gives records twice, with another header, or with a later time: by their values, under their keys. */
+    private static final class Changing extends ContextualFixedKeyProcessor<String, String, String> {
+        private final boolean twice;
+        private final boolean headers;
+
+        Changing(boolean twice, boolean headers) {
+            this.twice = twice;
+            this.headers = headers;
+        }
+
+        @Override
+        public void process(FixedKeyRecord<String, String> record) {
+            int number = Topologies.number(record.value());
+            if (twice) {
+                context().forward(record);
+                context().forward(record.withValue("v" + (number + 1)));
+            } else if (headers) {
+                byte[] text = Integer.toString(number).getBytes(StandardCharsets.UTF_8);
+                context().forward(record.withHeaders(new RecordHeaders(record.headers()).add("number", text)));
+            } else {
+                context().forward(record.withTimestamp(record.timestamp() + 3 * (number % 4)));
+            }
+        }
+    }
+
     /** Forwards the times at which it is punctuated, and between them what it gets. */
     private static final class Clock extends ContextualProcessor<String, String, String, String> {
         private final Duration interval;
@@ -306,6 +335,10 @@ public final class KafkaStreamsPeer {
                 case "repartition" -> send(
                         in().repartition(Repartitioned.<String, String>as("spread").withNumberOfPartitions(2)));
                 case "branch" -> branch();
+                case "split" -> split();
+                case "set_headers" -> send(in().processValues(() -> new Changing(false, true)));
+                case "set_timestamp" -> send(redated());
+                case "process_values" -> send(in().processValues(() -> new Changing(true, false)));
                 case "two_children" -> {
                     KStream<String, String> in = in();
                     in.filter((k, v) -> odd(v)).mapValues(v -> v + "!").to("out");
@@ -323,6 +356,17 @@ public final class KafkaStreamsPeer {
                 case "group_by_count" -> sendCounts(in().groupBy((k, v) -> group(v)).count(counts()));
                 case "group_by_aggregate" ->
                         sendTable(in().groupBy((k, v) -> group(v)).aggregate(() -> "", this::added, texts()));
+                case "redated_count" -> sendCounts(redated().groupByKey().count(counts()));
+                case "cogroup" -> sendTable(cogrouped().aggregate(() -> "", texts()));
+                case "cogroup_tumbling" -> sendWindows(cogrouped()
+                        .windowedBy(TimeWindows.ofSizeAndGrace(time("size"), time("grace")))
+                        .aggregate(() -> "", texts()));
+                case "redated_tumbling_count" -> sendWindowCounts(tumbling(redated().groupByKey()).count(counts()));
+                case "sliding_count" -> sendWindowCounts(sliding().count(counts()));
+                case "sliding_reduce" -> sendWindows(sliding().reduce(this::reduced, texts()));
+                case "sliding_aggregate" -> sendWindows(sliding().aggregate(() -> "", this::added, texts()));
+                case "sliding_suppress" ->
+                        sendWindows(sliding().aggregate(() -> "", this::added, texts()).suppress(atClose()));
                 case "tumbling_count" -> sendWindowCounts(tumbling(grouped()).count(counts()));
                 case "tumbling_reduce" -> sendWindows(tumbling(grouped()).reduce(this::reduced, texts()));
                 case "tumbling_aggregate" ->
@@ -410,6 +454,13 @@ public final class KafkaStreamsPeer {
                     .noDefaultBranch();
         }
 
+        private void split() {
+            outputs.addAll(List.of("out-1", "out-2"));
+            in().split()
+                    .branch((k, v) -> odd(v), Branched.withConsumer(branch -> branch.to("out-1")))
+                    .defaultBranch(Branched.withConsumer(branch -> branch.to("out-2")));
+        }
+
         // == sources and groups
 
         private KStream<String, String> in() {
@@ -439,6 +490,21 @@ public final class KafkaStreamsPeer {
         private TimeWindowedKStream<String, String> hopping(KGroupedStream<String, String> grouped) {
             return grouped.windowedBy(
                     TimeWindows.ofSizeAndGrace(time("size"), time("grace")).advanceBy(time("advance")));
+        }
+
+        private TimeWindowedKStream<String, String> sliding() {
+            return grouped().windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(time("size"), time("grace")));
+        }
+
+        private KStream<String, String> redated() {
+            return in().processValues(() -> new Changing(false, false));
+        }
+
+        private CogroupedKStream<String, String> cogrouped() {
+            return grouped().<String>cogroup(this::added)
+                    .cogroup(
+                            other().groupByKey(Grouped.with(TEXT, TEXT)),
+                            (key, value, aggregate) -> added(key, value + "'", aggregate));
         }
 
         private SessionWindowedKStream<String, String> sessions() {
@@ -529,7 +595,7 @@ public final class KafkaStreamsPeer {
         // == what users would write; the numbers of values decide, so both engines do the same
 
         private static int number(String value) {
-            return value == null ? 0 : Integer.parseInt(value.substring(1));
+            return value == null ? 0 : Integer.parseInt(value.replace("'", "").substring(1));
         }
 
         private static String failing(String value) {

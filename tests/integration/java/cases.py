@@ -15,7 +15,7 @@ from tests.integration.java.topologies import Topologies
 #: (topic, key, value, timestamp_ms).
 Input = tuple[str, str | None, str | None, int]
 
-_OUTPUTS = {"branch": ("out-1", "out-2"), "dead_letter": ("dead-letters", "out")}
+_OUTPUTS = {"branch": ("out-1", "out-2"), "split": ("out-1", "out-2"), "dead_letter": ("dead-letters", "out")}
 #: As in the peer.
 _SETTINGS = {
     "processing.exception.handler": "dead-letter",

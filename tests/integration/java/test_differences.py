@@ -116,6 +116,26 @@ DIFFERENCES = {
         gap=5,
         grace=0,
     ),
+    "sliding-last-moment": _difference(
+        "sliding_suppress",
+        [("in", "a", "v0", 20), ("in", "b", "v1", 22), ("in", "a", "v2", 20), ("in", "c", "v3", 99)],
+        java=[
+            (1, ("a", 15), ",v0", 20),
+            (2, ("a", 15), ",v0,v2", 20),
+            (3, ("b", 17), ",v1", 22),
+        ],
+        python=[(3, ("a", 15), ",v0,v2", 20), (3, ("b", 17), ",v1", 22)],
+        size=5,
+        grace=2,
+    ),
+    "cogroup-stream-time": _difference(
+        "cogroup_tumbling",
+        [("in", "a", "v0", 1), ("other", "a", "v1", 20), ("in", "a", "v2", 2)],
+        java=[(0, ("a", 0), ",v0", 1), (1, ("a", 20), ",v1'", 20), (2, ("a", 0), ",v0,v2", 2)],
+        python=[(0, ("a", 0), ",v0", 1), (1, ("a", 20), ",v1'", 20)],
+        size=5,
+        grace=0,
+    ),
     "session-order": _difference(
         "session_suppress",
         [("in", "b", "v0", 5), ("in", "b", "v1", 10), ("in", "a", "v2", 10), ("in", "c", "v3", 99)],

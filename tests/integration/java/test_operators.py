@@ -26,8 +26,9 @@ from tests.integration.java.topologies import NAMES, Topologies
 #: Whatever the input is: without value, without key, late.
 ONE_BY_ONE = ["filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"]
 ONE_BY_ONE += ["peek", "branch", "merge", "two_children", "repartition"]
+ONE_BY_ONE += ["split", "set_headers", "set_timestamp", "process_values"]
 TABLES = ["count", "reduce", "aggregate", "group_by_count", "group_by_aggregate", "table"]
-TABLES += ["count_join", "to_table", "rekeyed_to_table"]
+TABLES += ["count_join", "redated_count", "cogroup", "to_table", "rekeyed_to_table"]
 #: Of records that delete no key which the table does not hold.
 TABLES_OF_TABLES = ["table_filter", "table_filter_not", "table_filter_kept", "table_map_values"]
 TABLES_OF_TABLES += ["table_map_values_filter", "table_to_stream_by_value", "table_group_count"]
@@ -38,6 +39,7 @@ TABLE_JOINS = ["table_join", "table_left_join", "rekeyed_table_join", "rekeyed_t
 #: Of records with key and value.
 TIME_WINDOWS = ["tumbling_count", "tumbling_reduce", "tumbling_aggregate", "hopping_count"]
 TIME_WINDOWS += ["hopping_aggregate", "tumbling_suppress", "hopping_suppress"]
+TIME_WINDOWS += ["redated_tumbling_count", "sliding_count", "sliding_reduce", "sliding_aggregate"]
 #: The same, unless a session closes at the very moment that a record brings.
 SESSIONS = ["session_count", "session_reduce", "session_aggregate", "session_suppress"]
 #: Of records not later than the grace.
@@ -45,10 +47,11 @@ STREAM_JOINS = ["join", "self_join", "rekeyed_join", "join_count"]
 #: Of records in the order of their times; pairs also of records not later than the grace.
 OUTER_JOINS = ["left_join", "outer_join"]
 #: By tests of their own, the last two in test_differences.py.
-ALONE = ["filtered_tumbling_count", "dead_letter", "punctuated", "tables_of_one_table"]
+ALONE = ["filtered_tumbling_count", "cogroup_tumbling", "sliding_suppress", "dead_letter", "punctuated"]
+ALONE += ["tables_of_one_table"]
 
-_TWO_TOPICS = {"merge", *TABLE_JOINS, "join", "rekeyed_join", "join_count", *OUTER_JOINS}
-_TWO_TOPICS |= {name for name in TABLES_OF_TABLES if "join" in name}
+_TWO_TOPICS = {"merge", "cogroup", "cogroup_tumbling", *TABLE_JOINS, "join", "rekeyed_join", "join_count"}
+_TWO_TOPICS |= {*OUTER_JOINS, *(name for name in TABLES_OF_TABLES if "join" in name)}
 _EXAMPLES = settings(max_examples=40, deadline=None)
 
 #: (topic, key, has a value, how much further than the last record, how much older than that).
@@ -208,6 +211,36 @@ def test_windows_are_those_of_kafka_streams_when_a_filter_passes_few_records_in_
         parameters = {"size": 5, "grace": grace}
         case = Case(topology="filtered_tumbling_count", records=records, parameters=parameters)
         _assert_equal(case, case.in_java(kafka_streams), case.in_python())
+
+    compare()
+
+
+def test_windows_of_cogrouped_streams_are_those_of_kafka_streams_when_no_record_is_later_than_the_grace(
+    kafka_streams: KafkaStreamsPeer,
+) -> None:
+    @_EXAMPLES
+    @given(st.data(), st.sampled_from([0, 3, 10]), st.booleans())
+    def compare(data: st.DataObject, grace: int, deletes: bool) -> None:
+        records = data.draw(_records("cogroup_tumbling", late_ms=grace, nulls=False))
+        parameters = {"size": 5, "grace": grace, "deletes": deletes}
+        case = Case(topology="cogroup_tumbling", records=records, parameters=parameters)
+        _assert_equal(case, without_vain_deletions(case.in_java(kafka_streams)), case.in_python())
+
+    compare()
+
+
+def test_final_sliding_windows_are_those_of_kafka_streams_when_none_closes_at_a_records_moment(
+    kafka_streams: KafkaStreamsPeer,
+) -> None:
+    @_EXAMPLES
+    @given(st.data(), st.sampled_from([1, 5, 9]), st.sampled_from([1, 3, 21]))
+    def compare(data: st.DataObject, size: int, grace: int) -> None:
+        # Times are even, size and grace are odd, so no record comes at the very moment a window closes.
+        drawn = data.draw(_records("sliding_suppress", nulls=False, unit_ms=2))
+        records = [(topic, key, value, 100 + time_ms) for topic, key, value, time_ms in drawn]
+        case = Case(topology="sliding_suppress", records=records, parameters={"size": size, "grace": grace})
+        java = without_headers(case.in_java(kafka_streams))
+        _assert_equal(case, java, without_headers(case.in_python()))
 
     compare()
 

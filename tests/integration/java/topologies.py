@@ -78,6 +78,23 @@ class Topologies:
         first.send_to("out-1")
         second.send_to("out-2")
 
+    def split(self) -> None:
+        branches = self._in().split(odd=lambda k, v: odd(v), default="even")
+        branches["odd"].send_to("out-1")
+        branches["even"].send_to("out-2")
+
+    def set_headers(self) -> None:
+        added = self._in().set_headers(
+            lambda c, k, v: [*c.headers, ("number", str(number(v)).encode())], with_context=True
+        )
+        added.send_to("out")
+
+    def set_timestamp(self) -> None:
+        self._redated().send_to("out")
+
+    def process_values(self) -> None:
+        self._in().process_values(Twice).send_to("out", value_serde=TEXT)
+
     def two_children(self) -> None:
         source = self._in()
         source.filter(lambda k, v: odd(v)).map_values(lambda v: f"{v}!").send_to("out")
@@ -107,6 +124,12 @@ class Topologies:
     def group_by_aggregate(self) -> None:
         grouped = self._in().group_by(lambda k, v: group(v))
         grouped.aggregate(str, self._added, store=texts()).to_stream().send_to("out")
+
+    def redated_count(self) -> None:
+        self._redated().group_by_key().count(store=counts()).to_stream().send_to("out")
+
+    def cogroup(self) -> None:
+        self._cogrouped().aggregate(str, store=texts()).to_stream().send_to("out")
 
     def table(self) -> None:
         self.builder.table("in", store=texts()).to_stream().send_to("out")
@@ -221,6 +244,26 @@ class Topologies:
     def hopping_aggregate(self) -> None:
         self._hopping().aggregate(str, self._added, store=texts()).to_stream().send_to("out")
 
+    def redated_tumbling_count(self) -> None:
+        grouped = self._redated().group_by_key().windowed_by(self._tumbling_window())
+        grouped.count(store=counts()).to_stream().send_to("out")
+
+    def cogroup_tumbling(self) -> None:
+        windows = self._cogrouped().windowed_by(self._tumbling_window())
+        windows.aggregate(str, store=texts()).to_stream().send_to("out")
+
+    def sliding_count(self) -> None:
+        self._sliding().count(store=counts()).to_stream().send_to("out")
+
+    def sliding_reduce(self) -> None:
+        self._sliding().reduce(self._reduced, store=texts()).to_stream().send_to("out")
+
+    def sliding_aggregate(self) -> None:
+        self._sliding().aggregate(str, self._added, store=texts()).to_stream().send_to("out")
+
+    def sliding_suppress(self) -> None:
+        self._sliding().aggregate(str, self._added, store=texts()).suppress().to_stream().send_to("out")
+
     def session_count(self) -> None:
         self._sessions().count(store=counts()).to_stream().send_to("out")
 
@@ -293,6 +336,21 @@ class Topologies:
         )
         return self._in().group_by_key().windowed_by(window)
 
+    def _sliding(self) -> Any:
+        window = SlidingWindow(size_ms=self.parameters["size"], grace_ms=self.parameters["grace"])
+        return self._in().group_by_key().windowed_by(window)
+
+    def _redated(self) -> Any:
+        return self._in().set_timestamp(
+            lambda c, k, v: c.timestamp_ms + 3 * (number(v) % 4), with_context=True
+        )
+
+    def _cogrouped(self) -> Any:
+        cogroup = self._in().group_by_key().cogroup(self._added)
+        return cogroup.cogroup(
+            self._other().group_by_key(), lambda k, v, aggregate: self._added(k, f"{v}'", aggregate)
+        )
+
     def _sessions(self) -> Any:
         window = SessionWindow(gap_ms=self.parameters["gap"], grace_ms=self.parameters["grace"])
         return self._in().group_by_key().windowed_by(window)
@@ -317,6 +375,17 @@ class Topologies:
 
     def _added(self, key: str, value: str, aggregate: str) -> str | None:
         return None if self._deletes(value) else f"{aggregate},{value}"
+
+
+class Twice(Processor):
+    """Forwards each record, and its successor under the same key."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record.key, record.value)
+        self._context.forward(record.key, f"v{number(record.value) + 1}")
 
 
 class Clock(Processor):
@@ -353,7 +422,7 @@ def taken(total: str, value: str) -> str:
 
 
 def number(value: str | None) -> int:
-    return 0 if value is None else int(value[1:])
+    return 0 if value is None else int(value.removesuffix("'")[1:])
 
 
 def failing(value: str | None) -> str | None:

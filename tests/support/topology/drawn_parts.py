@@ -19,6 +19,7 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    RecordContext,
     SessionWindow,
     SlidingWindow,
     StoreSpec,
@@ -33,9 +34,19 @@ from airflow_kstreams.streams.timestamps import InvalidTimestamp
 INPUTS = ("a", "b", "t")
 KEYS = ("x", "y", "z")
 
-Window = TumblingWindow | HoppingWindow | SessionWindow
+Window = TumblingWindow | HoppingWindow | SlidingWindow | SessionWindow
 Kind = Literal[
-    "plain", "fold", "windows", "table join", "windowed join", "processor", "failing", "batches", "tables"
+    "plain",
+    "changed",
+    "fold",
+    "cogroup",
+    "windows",
+    "table join",
+    "windowed join",
+    "processor",
+    "failing",
+    "batches",
+    "tables",
 ]
 Origin = Literal["a", "merged", "through", "rekeyed"]
 Call = Literal["join", "left_join", "outer_join", "join_prior"]
@@ -72,6 +83,7 @@ def parts() -> st.SearchStrategy[Part]:
         cached=st.booleans(),
         window=st.builds(TumblingWindow, size_ms=sizes, **ends)
         | st.builds(HoppingWindow, size_ms=sizes, advance_ms=st.integers(1, 3), **ends)
+        | sliding
         | st.builds(SessionWindow, gap_ms=st.integers(1, 6), **ends),
         suppressed=st.booleans(),
         windows=st.tuples(sliding, sliding),
@@ -135,6 +147,14 @@ class _Building:
         match part.kind:
             case "plain":
                 stream = self._stream().map_values(lambda value: [value])
+            case "changed":
+                split = self._stream().split(odd=_odd, default="even", with_context=True)
+                stream = split["odd"].set_headers(lambda key, value: [("number", b"%d" % _number(value))])
+                stream = stream.merge(split["even"].set_timestamp(_later, with_context=True))
+            case "cogroup":
+                one, two = (self.streams[name].group_by_key() for name in "ab")
+                cogroup = one.cogroup(_listed).cogroup(two, _listed)
+                stream = cogroup.aggregate(list, store=self._spec("g", part.cached)).to_stream()
             case "fold":
                 grouped = self._stream().group_by_key()
                 stream = grouped.aggregate(list, _listed, store=self._spec("s", part.cached)).to_stream()
@@ -202,6 +222,14 @@ class _Building:
 def _valued_time(record: Any) -> int | None:
     """Date a record a little later than its own time, and every fourth not at all."""
     return None if record.value is None else record.timestamp_ms + 3 * _number(record.value)
+
+
+def _odd(context: RecordContext, key: str, value: Any) -> bool:
+    return (context.timestamp_ms + _number(value)) % 2 == 1
+
+
+def _later(context: RecordContext, key: str, value: Any) -> int:
+    return context.timestamp_ms + _number(value)
 
 
 def _inverse(value: Any) -> float:

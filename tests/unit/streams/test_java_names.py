@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import (
+    CogroupedKStream,
     ConfigError,
     KGroupedStream,
     KGroupedTable,
@@ -18,6 +19,7 @@ from airflow_kstreams.streams import (
     ProcessorContext,
     SessionStore,
     TopologyBuilder,
+    WindowedCogroupedKStream,
     WindowedKGroupedStream,
     WindowStore,
     serdes,
@@ -43,6 +45,8 @@ JAVA: dict[Any, str] = {
     "transformValues",
     KGroupedTable: "aggregate count reduce",
     KGroupedStream: "aggregate cogroup count reduce windowedBy",
+    CogroupedKStream: "aggregate cogroup windowedBy",
+    WindowedCogroupedKStream: "aggregate",
     WindowedKGroupedStream: "aggregate count emitStrategy reduce",
     ProcessorContext: "forward commit currentStreamTimeMs currentSystemTimeMs getStateStore recordMetadata "
     "schedule taskId offset partition topic",

@@ -53,11 +53,13 @@ class Asynchronous:
 
     :param function: the user's.
     :param calls: how.
+    :param with_context: whether its first argument is the record's context, before those of its shape.
     """
 
     shape: Shape
     function: AsyncFunction
     calls: CallOptions
+    with_context: bool = False
 
     @property
     def type(self) -> str:
@@ -77,6 +79,7 @@ class Asynchronous:
             arguments=shape.arguments,
             options=self.calls,
             hands_on=shape.hands_on,
+            with_context=self.with_context,
         )
         return context.calls(spec, shape.giving(forward, context, children))
 

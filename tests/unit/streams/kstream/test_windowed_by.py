@@ -121,7 +121,7 @@ def test_topology_hash_differs_when_a_window_does() -> None:
     assert len({topology_hash(window) for window in windows}) == len(windows)
 
 
-@pytest.mark.parametrize("window", [SlidingWindow(size_ms=10), 10, None])
+@pytest.mark.parametrize("window", [SlidingWindow, 10, None])
 def test_window_is_refused_when_it_is_not_one_to_fold_by(window: Any) -> None:
     with pytest.raises(TopologyError, match=r"windowed_by at .*test_windowed_by\.py:\d+ is given"):
         _grouped().windowed_by(window)
