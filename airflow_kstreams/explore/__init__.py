@@ -1,7 +1,9 @@
-"""Exploring: a sample of real input runs through a topology, and the records at every node can be seen.
+"""Exploring: a sample of real input runs through a topology, and the records at every node can be seen; and
+what lies in the stores of an application that runs.
 
-Notebooks and ``cli.explore`` use it; nothing is written to Kafka. It may import ``kafka`` (to read the
-sample), ``testing`` (to run it) and ``streams``. Running an application belongs to ``batch``.
+Notebooks and ``cli.explore`` use it; nothing is written to Kafka. It may import ``kafka`` (to read from it),
+``testing`` (to run the sample), ``batch.inspect`` and ``streams``. Running an application belongs to
+``batch``.
 
 ::
 
@@ -16,6 +18,8 @@ sample), ``testing`` (to run it) and ``streams``. Running an application belongs
 
 from __future__ import annotations
 
+from airflow_kstreams.batch.inspect.state import AsOf, StateEntry, StoredState
+from airflow_kstreams.explore.application_state import stored_state
 from airflow_kstreams.explore.difference import Change, Difference, NodeDifference, Result, Seen
 from airflow_kstreams.explore.exploration import Exploration, explore
 from airflow_kstreams.explore.findings import NodeCounts, NodeRecord, RecordFailure
@@ -24,6 +28,7 @@ from airflow_kstreams.explore.sample import Sample, SampleRecord
 from airflow_kstreams.explore.tables import Table
 
 __all__ = [
+    "AsOf",
     "Change",
     "Difference",
     "Exploration",
@@ -36,6 +41,9 @@ __all__ = [
     "Sample",
     "SampleRecord",
     "Seen",
+    "StateEntry",
+    "StoredState",
     "Table",
     "explore",
+    "stored_state",
 ]
