@@ -7,16 +7,18 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from confluent_kafka.admin import AdminClient
 
 from airflow_kstreams.explore import stored_state
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.integration.kafka.test_explore import broker_state
 from tests.support.kafka.in_process import Application
 from tests.unit.cli.test_app import invoke
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 FILE = """
 from airflow_kstreams.streams import KStreamBuilder, TumblingWindow, serdes

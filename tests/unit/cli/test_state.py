@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application
