@@ -32,7 +32,7 @@ def topology():
 def kafka(monkeypatch: pytest.MonkeyPatch) -> InMemoryKafka:
     kafka = InMemoryKafka(clock=ManualClock(now_ms=1_700_000_000_000))
     kafka.create_topic("orders")
-    for key, timestamp_ms in (("bob", 0), ("ann", 1), ("ann", 60_000)):
+    for key, timestamp_ms in (("bob", 60_000), ("ann", 60_001), ("ann", 120_000)):
         kafka.append("orders", b"{}", key.encode(), timestamp_ms=timestamp_ms)
     monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda *given, **named: kafka)
     return kafka
@@ -77,21 +77,28 @@ def test_windows_of_one_key_are_shown_with_their_bounds(state: Path) -> None:
     headings, _, *entries, _ = rows(shown(state, "minutes", "ann"))
     assert headings[:4] == ["key", "start", "end", "value"]
     assert [row[:6] for row in entries] == [
-        ["'ann'", "1970-01-01", "00:00:00.000", "1970-01-01", "00:01:00.000", "1"],
         ["'ann'", "1970-01-01", "00:01:00.000", "1970-01-01", "00:02:00.000", "1"],
+        ["'ann'", "1970-01-01", "00:02:00.000", "1970-01-01", "00:03:00.000", "1"],
     ]
 
 
 def test_json_has_an_entry_per_line_and_the_moment_on_stderr(state: Path) -> None:
     result = shown(state, "minutes", "ann", "--format", "json")
     assert [msgspec.json.decode(line) for line in result.stdout.splitlines()] == [
-        {"key": "ann", "value": 1, "start_ms": 0, "end_ms": 60_000, "timestamp_ms": 1, "task": "0_0"},
         {
             "key": "ann",
             "value": 1,
             "start_ms": 60_000,
             "end_ms": 120_000,
-            "timestamp_ms": 60_000,
+            "timestamp_ms": 60_001,
+            "task": "0_0",
+        },
+        {
+            "key": "ann",
+            "value": 1,
+            "start_ms": 120_000,
+            "end_ms": 180_000,
+            "timestamp_ms": 120_000,
             "task": "0_0",
         },
     ]
@@ -123,7 +130,7 @@ def test_stores_are_named_when_there_is_no_such_one(state: Path) -> None:
 
 
 def test_run_under_way_is_named(state: Path, application: Application, kafka: InMemoryKafka) -> None:
-    kafka.append("orders", b"{}", b"bob", timestamp_ms=70_000)
+    kafka.append("orders", b"{}", b"bob", timestamp_ms=130_000)
     slice_ = application.begin("two")
     assert "as of the last commit: run two was under way" in shown(state, "totals").stdout
     application.tasks(slice_)

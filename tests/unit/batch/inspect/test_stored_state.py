@@ -28,7 +28,7 @@ from tests.support.kafka.in_process import Application
 from tests.unit.batch.expand.test_processors import expand, grown
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
 
-MINUTE_MS = 60_000
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 def application(topology: Topology, kafka: InMemoryKafka | None = None, partitions: int = 1) -> Application:
@@ -45,7 +45,7 @@ def send(app: Application, records: Iterable[tuple[str, Any, int]], topic: str =
     assert isinstance(app.on, InMemoryKafka)
     for key, value, timestamp_ms in records:
         data = None if value is None else serdes.json().serialize(value)
-        app.on.append(topic, data, key.encode(), timestamp_ms=timestamp_ms)
+        app.on.append(topic, data, key.encode(), timestamp_ms=HOUR_MS + timestamp_ms)
 
 
 def opened(app: Application, store: str, cluster: ClusterPort | None = None) -> StoredState:
@@ -53,13 +53,14 @@ def opened(app: Application, store: str, cluster: ClusterPort | None = None) -> 
 
 
 def read(app: Application, store: str) -> list[tuple[Any, ...]]:
-    """Return key, bounds of the window, and value of every entry."""
+    """Return key, bounds of the window since the first hour, and value of every entry."""
     with opened(app, store) as state:
         return [plain(entry) for entry in state.all()]
 
 
 def plain(entry: StateEntry) -> tuple[Any, ...]:
-    return (entry.key, entry.start_ms, entry.end_ms, entry.value)
+    bounds = [None if ms is None else ms - HOUR_MS for ms in (entry.start_ms, entry.end_ms)]
+    return (entry.key, *bounds, entry.value)
 
 
 def builder() -> KStreamBuilder:
@@ -81,7 +82,7 @@ def test_key_value_store_gives_what_is_not_deleted_by_serialized_key() -> None:
 
     with opened(app, "newest") as state:
         found = list(state.all())
-        assert [(entry.key, entry.value, entry.timestamp_ms) for entry in found] == [
+        assert [(entry.key, entry.value, entry.timestamp_ms - HOUR_MS) for entry in found] == [
             ("a", [4], 9),
             ("c", 3, 7),
         ]
@@ -107,7 +108,7 @@ def test_windows_of_a_key_are_found_with_their_bounds() -> None:
             (0, MINUTE_MS, 1),
             (MINUTE_MS, 2 * MINUTE_MS, 2),
         ]
-        assert (state.get("a", MINUTE_MS), state.get("a", 7), state.get("b")) == (2, None, 1)
+        assert (state.get("a", HOUR_MS + MINUTE_MS), state.get("a", 7), state.get("b")) == (2, None, 1)
         with pytest.raises(ConfigError, match="holds 2 entries of the key 'a'"):
             state.get("a")
 
@@ -121,7 +122,7 @@ def test_sessions_of_a_key_are_found_with_first_and_last_record() -> None:
 
     assert read(app, "visits") == [("a", 0, 7, 2), ("a", 50, 50, 1), ("b", 50, 50, 1)]
     with opened(app, "visits") as state:
-        assert (state.get("a", 0, 7), state.get("a", 50, 50)) == (2, 1)
+        assert state.get("a", HOUR_MS, HOUR_MS + 7) == 2
 
 
 def test_marks_of_flushed_windows_are_found_by_the_key_of_the_window() -> None:
@@ -148,7 +149,7 @@ def test_elements_of_a_join_are_found_with_their_times_and_whether_they_wait() -
     app.run("one")
 
     with opened(app, "pairs-left") as state:
-        found = [(entry.key, entry.start_ms, entry.value, entry.waits) for entry in state.all()]
+        found = [(*plain(entry)[:2], entry.value, entry.waits) for entry in state.all()]
     assert found == [("a", 0, 1, True), ("a", 5, 2, False), ("b", 5, 3, True)]
     assert read(app, "pairs-right") == [("a", 12, None, 4)]
 
