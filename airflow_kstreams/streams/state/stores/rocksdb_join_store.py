@@ -247,12 +247,16 @@ class RocksDBJoinStore:
         batch = files.batch()
         batch.put(_NEXT, _NUMBER.pack(self._next))
         files.write(batch)
-        self._logged_below = self._next
+        logged_below, self._logged_below = self._logged_below, self._next
         changed = self._changed.copy()
         self._changed.clear()
         for changelog_key in self._queue.take():
-            if POSITION.unpack(changelog_key[-POSITION.size :])[1] not in changed:
-                yield self._change(changelog_key)
+            number = POSITION.unpack(changelog_key[-POSITION.size :])[1]
+            if number not in changed:
+                change = self._change(changelog_key)
+                # One that came and went between two drains is no change.
+                if change[1] is not None or number < logged_below:
+                    yield change
         for changelog_key in changed.values():
             yield self._change(changelog_key)
 
