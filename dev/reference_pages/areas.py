@@ -90,7 +90,7 @@ AREAS = (
     Area(
         page="exploring.md",
         title="Exploring",
-        about="A sample of real input through a topology, and the stores of one that runs; nothing is written.",
+        about="A sample of real input through a topology, and stores of one that runs; nothing is written.",
         modules=("explore", "batch.inspect.state"),
     ),
     Area(

@@ -166,7 +166,7 @@ class EntriesInRocksDB:
         """Return the ids of a serialized key, oldest first."""
         self._write()
         prefix = _OF_KEY + escaped(key)
-        begin = prefix + times_to_bytes(first) if first else prefix
+        begin = up_to(prefix, first[0] - 1) if first else prefix
         end = behind(prefix) if last_ms is None else up_to(prefix, last_ms)
         times = self._form.times
         return [

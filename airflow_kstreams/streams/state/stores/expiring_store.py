@@ -75,8 +75,12 @@ class ExpiringStore(ABC):
             entry_id=self.entry_id,
             on_earliest=lambda aging_ms: self.on_earliest(aging_ms + kept_ms),
         )
-        kind = EntriesInRocksDB if spec.storage == "rocksdb" else EntriesInMemory
-        self.held: HeldEntries = kind(form, record_context)
+        #: What keeps the entries.
+        self.held: HeldEntries = (
+            EntriesInRocksDB(form, record_context)
+            if spec.storage == "rocksdb"
+            else EntriesInMemory(form, record_context)
+        )
         self.get_entry, self.put_entry, self.ids_of = (
             self.held.get_entry,
             self.held.put_entry,

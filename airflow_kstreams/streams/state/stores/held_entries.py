@@ -80,7 +80,7 @@ class HeldEntries(Protocol):
     def ids_of(self, key: bytes, first: EntryId = (), last_ms: int | None = None) -> list[EntryId]:
         """Return the ids of a serialized key, oldest first.
 
-        :param first: leading part of an id to begin at.
+        :param first: first part of an id to begin at, as a tuple; all of them unless given.
         :param last_ms: first part of the last one, all of them unless given.
         """
         ...
