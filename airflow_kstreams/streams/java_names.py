@@ -79,7 +79,7 @@ SETTINGS_OF_STREAMS: Mapping[str, str] = {
     "dead-letter",
     "default.production.exception.handler": _NOT_WRITTEN,
     "production.exception.handler": _NOT_WRITTEN,
-    "default.dsl.store": "give StoreSpec(storage='memory' or 'rocksdb')",
+    "default.dsl.store": "give StoreSpec(storage='memory' or 'rocksdb'), for joins with_window(storage=...)",
     "dsl.store.suppliers.class": "give StoreSpec(storage='memory' or 'rocksdb')",
     "cache.max.bytes.buffering": "give StoreSpec(cached=...); what is cached is emitted at commit points",
     "statestore.cache.max.bytes": "give StoreSpec(cached=...); what is cached is emitted at commit points",

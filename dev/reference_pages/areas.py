@@ -91,8 +91,8 @@ AREAS = (
     Area(
         page="exploring.md",
         title="Exploring",
-        about="A sample of real input through a topology; nothing is written.",
-        modules=("explore",),
+        about="A sample of real input through a topology, and stores of one that runs; nothing is written.",
+        modules=("explore", "batch.inspect.state"),
     ),
     Area(
         page="airflow.md",

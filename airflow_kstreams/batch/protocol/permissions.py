@@ -83,6 +83,22 @@ def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     )
 
 
+def state_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    """Return what reading stores outside runs needs; its user need not be that of the runs."""
+    own = ProtocolTopics(plan.application_id)
+    return (
+        _topic(own.metadata, "whether a run is under way", Operation.READ),
+        _topic(own.ledger, "the run that finished last, and which task has which keys", Operation.READ),
+        *(_topic(topic, "the entries of a store", Operation.READ) for topic in sorted(plan.changelogs)),
+        Permission(
+            operation=Operation.DESCRIBE,
+            resource=Resource.GROUP,
+            name=plan.application_id,
+            reason="the client asks for its coordinator",
+        ),
+    )
+
+
 def _committed_offsets(application_id: str) -> Permission:
     """Return what a look at committed offsets needs."""
     return Permission(

@@ -25,7 +25,7 @@ class StoreSpec:
     :param value_serde: of values.
     :param logged: whether the store has a changelog (without one its content does not survive the run).
     :param cached: whether a table operator emits once per dirty key and commit point, rather than per record.
-    :param storage: where entries live: ``memory``, or ``rocksdb`` for more keys than memory holds
+    :param storage: where entries live: ``memory``, or ``rocksdb`` for more of them than memory holds
         (needs the extra ``rocksdb``).
     :param changelog_configs: settings of the changelog topic, by Kafka's names; they win over the engine's.
     :raises TopologyError: one of them is unknown to Kafka, or would break the changelog, e.g.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.nodes import Operator, Partitioner
-from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
+from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, Storage, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, DropNulls, PassThrough
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
@@ -118,10 +118,11 @@ class KnownStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedStream:
-    """A stream, and for how long its elements are kept for those of another stream."""
+    """A stream, and for how long, and where, its elements are kept for those of another stream."""
 
     stream: KnownStream
     window: SlidingWindow
+    storage: Storage = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

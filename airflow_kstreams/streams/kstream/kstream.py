@@ -13,7 +13,7 @@ from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.nodes import Partitioner
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import (
     check_partitions,
@@ -154,15 +154,17 @@ class KStream(RecordStream):
         """Join as :meth:`join` does, and a record whose key the table does not hold with None."""
         return self._join("left_join", other, joiner, value_serde, name)
 
-    def with_window(self, window: SlidingWindow) -> WindowedKStream:
+    def with_window(self, window: SlidingWindow, *, storage: Storage = "memory") -> WindowedKStream:
         """Return the stream with a window, for joins with other windowed streams; it is a stream as before,
         and so is what operators make of it.
 
         :param window: for how long its elements are kept for those of another stream.
-        :raises TopologyError: it is no ``SlidingWindow``.
+        :param storage: where they are kept: ``memory``, or ``rocksdb`` for more than memory holds (needs the
+            extra ``rocksdb``).
+        :raises TopologyError: it is no ``SlidingWindow``; when it is joined: there is no such storage.
         """
         check_join_window(window)
-        return WindowedKStream(WindowedStream(stream=self._known, window=window))
+        return WindowedKStream(WindowedStream(stream=self._known, window=window, storage=storage))
 
     def join_prior(self, other: WindowedKStream, joiner: ValueJoiner) -> KStream:
         """Refuse: only a stream with a window has this join, see :meth:`with_window`.
@@ -372,6 +374,7 @@ class WindowedKStream(KStream):
     def __init__(self, windowed: WindowedStream) -> None:
         super().__init__(windowed.stream)
         self._window = windowed.window
+        self._storage = windowed.storage
 
     def join(
         self,
@@ -489,7 +492,7 @@ class WindowedKStream(KStream):
         return KStream(join_streams(call, self._windowed(), other._windowed(), joiner, options))
 
     def _windowed(self) -> WindowedStream:
-        return WindowedStream(stream=self._known, window=self._window)
+        return WindowedStream(stream=self._known, window=self._window, storage=self._storage)
 
 
 @answers_java_names

@@ -86,12 +86,12 @@ def join_streams(
     left_node, right_node = graph.name("KSTREAM-JOINTHIS"), graph.name("KSTREAM-JOINOTHER")
     left_side = JoinSide(
         window=left.window,
-        store=_store(left_name, left_node, key_serde, left_values, left.window),
+        store=_store(left_name, left_node, (key_serde, left_values), left),
         waits=call in ("left_join", "outer_join"),
     )
     right_side = JoinSide(
         window=right.window,
-        store=_store(right_name, right_node, key_serde, right_values, right.window),
+        store=_store(right_name, right_node, (key_serde, right_values), right),
         waits=call == "outer_join",
     )
     join = WindowedJoin(kind=call, joiner=joiner, left=left_side, right=right_side)
@@ -115,15 +115,15 @@ def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: s
     return stream.graph.repartition(name or stream.node, stream.node, key_serde, value_serde, drop=drop)
 
 
-def _store(
-    name: str | None, node: str, key_serde: Serde, value_serde: Serde, window: SlidingWindow
-) -> JoinStoreSpec:
+def _store(name: str | None, node: str, serdes: tuple[Serde, Serde], side: WindowedStream) -> JoinStoreSpec:
+    key_serde, value_serde = serdes
     return JoinStoreSpec(
         name=name or f"{node}-store",
         key_serde=key_serde,
         value_serde=value_serde,
         cached=False,
-        retention_ms=window.size_ms + window.grace_ms,
+        storage=side.storage,
+        retention_ms=side.window.size_ms + side.window.grace_ms,
     )
 
 

@@ -255,8 +255,7 @@ class TopologyBuilder:
         :param spec: adding an equal spec again changes nothing, so that several processors may bring it
             along.
         :param processors: names of processors, added before, that may use it.
-        :raises TopologyError: another store has the name, the name is illegal, a processor is unknown, or
-            there is no such store: window and session stores are kept in memory only.
+        :raises TopologyError: another store has the name, the name is illegal, or a processor is unknown.
 
         >>> class Count(Processor):
         ...     def init(self, context):
@@ -274,11 +273,6 @@ class TopologyBuilder:
         {'ant': 2, 'bee': 1}
         """
         site = call_site()
-        if isinstance(spec, WindowStoreSpec | SessionStoreSpec) and spec.storage != "memory":
-            raise TopologyError(
-                f"the {spec.type} store {spec.name!r} at {site} has storage={spec.storage!r}",
-                fix="leave out storage=: window and session stores are kept in memory",
-            )
         known = self._stores.get(spec.name)
         if known is not None and known != spec:
             raise TopologyError(

@@ -21,6 +21,7 @@ from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStor
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
 from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
 from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
+from airflow_kstreams.streams.state.stores.rocksdb_join_store import RocksDBJoinStore
 from airflow_kstreams.streams.state.stores.session_store import SessionStore
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore, StateStore, restore_each
 from airflow_kstreams.streams.state.stores.window_store import WindowStore, window_store_keys
@@ -30,6 +31,7 @@ __all__ = [
     "JoinStore",
     "KeyValueStore",
     "PersistentStore",
+    "RocksDBJoinStore",
     "RocksDBKeyValueStore",
     "SessionStore",
     "StateStore",
@@ -69,7 +71,10 @@ def changelog_keys(spec: StoreSpec) -> Serde:
     return spec.key_serde
 
 
-make_store.register(JoinStoreSpec, lambda spec, _: JoinStore(spec))
+make_store.register(
+    JoinStoreSpec,
+    lambda spec, _: RocksDBJoinStore(spec) if spec.storage == "rocksdb" else JoinStore(spec),
+)
 make_store.register(WindowStoreSpec, WindowStore)
 make_store.register(SessionStoreSpec, SessionStore)
 changelog_keys.register(WindowStoreSpec, lambda spec: window_store_keys(spec.key_serde))

@@ -1,4 +1,4 @@
-"""The session store in memory: one value per key and session.
+"""The session store: one value per key and session.
 
 A session runs from the time of its first record to that of its last, both included. A changelog key is the
 serialized key followed by the session's end and start, epoch milliseconds in 8 bytes each, signed,
@@ -43,6 +43,8 @@ class SessionStore(ExpiringStore):
     ...     driver.store("visits").get("ann", 0, 600_000), list(driver.store("visits").range("ann"))[1:]
     (2, [(Windowed(key='ann', start_ms=3000000, end_ms=3000000), 1)])
     """
+
+    times = 2
 
     def __init__(self, spec: SessionStoreSpec, record_context: RecordContext) -> None:
         # A session's end lies in the session, while a window's end does not: hence the one more.
@@ -89,13 +91,9 @@ class SessionStore(ExpiringStore):
         """Iterate over (Windowed, value) of a key's sessions that end at ``from_ms`` or later and start at
         ``to_ms`` or earlier, by end; None leaves a side open. Kafka Streams calls it ``findSessions``.
         """
-        ids = self.ids_of(self._key_bytes(key, from_ms, to_ms), () if from_ms is None else (from_ms,))
-        return iter(
-            [
-                (Windowed(key, id_[1], id_[0]), self._entries[id_][0])
-                for id_ in ids
-                if to_ms is None or id_[1] <= to_ms
-            ]
+        found = self._of_key(self._key_bytes(key, from_ms, to_ms), from_ms)
+        return (
+            (Windowed(key, id_[1], id_[0]), value) for id_, value in found if to_ms is None or id_[1] <= to_ms
         )
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:

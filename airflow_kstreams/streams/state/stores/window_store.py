@@ -1,4 +1,4 @@
-"""The window store in memory: one value per key and window start.
+"""The window store: one value per key and window start.
 
 A changelog key is the serialized key followed by the window's start, epoch milliseconds in 8 bytes, signed,
 big-endian: what Kafka's ``TimeWindowedSerializer`` writes.
@@ -53,6 +53,8 @@ class WindowStore(ExpiringStore):
     [[0, 9], [3600000, 3]]
     """
 
+    times = 1
+
     def __init__(self, spec: WindowStoreSpec, record_context: RecordContext) -> None:
         super().__init__(spec, record_context, kept_ms=spec.retention_ms)
 
@@ -92,8 +94,7 @@ class WindowStore(ExpiringStore):
         included, in order; None leaves an end open. Kafka Streams calls it ``fetch``.
         """
         key_bytes = self._key_bytes(key, from_ms, to_ms)
-        ids = self.ids_of(key_bytes, () if from_ms is None else (from_ms,))
-        return iter([(id_[0], self._entries[id_][0]) for id_ in ids if to_ms is None or id_[0] <= to_ms])
+        return ((id_[0], value) for id_, value in self._of_key(key_bytes, from_ms, to_ms))
 
     def all(self) -> Iterator[tuple[tuple[Any, int], Any]]:
         """Iterate over every ((key, start_ms), value), by start, then by serialized key."""

@@ -154,9 +154,9 @@ def test_store_is_refused_when_it_drops_open_windows() -> None:
         _grouped().windowed_by(TUMBLING).count(store=WindowStoreSpec(**_serdes(), retention_ms=11))
 
 
-def test_store_is_refused_when_it_is_to_live_in_rocksdb() -> None:
-    with pytest.raises(TopologyError, match=r"window store 'w' at .*\.py:\d+ has storage='rocksdb'"):
-        _grouped().windowed_by(TUMBLING).count(store=StoreSpec(**_serdes(), storage="rocksdb"))
+def test_windows_live_in_rocksdb_when_their_store_says_so() -> None:
+    table = _grouped().windowed_by(TUMBLING).count(store=StoreSpec(**_serdes(), storage="rocksdb"))
+    assert table._known.spec.storage == "rocksdb"
 
 
 def test_windowed_table_is_refused_when_a_stream_is_joined_with_it() -> None:
