@@ -3,7 +3,8 @@
 How programs are drawn, and what no program asks because the engines may differ there, stands in
 ``tests/support/programs/drawing.py``; what of the results is compared, in ``comparing.py``.
 
-A program that fails is made small and written to ``programs/`` beside this file, where it is run from then on.
+A program that fails is made small and written to ``programs/`` beside this file, where it is run from then
+on.
 """
 
 from __future__ import annotations

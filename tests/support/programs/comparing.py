@@ -1,26 +1,28 @@
 """Runs a program in this engine, and compares results.
 
-What is compared: each record of each output topic, with the input record it came after, key and value in bytes,
-timestamp and headers, in order; and what ``peek`` and ``foreach`` saw. What is not, and why:
+What is compared: each record of each output topic, with the input record it came after, key and value in
+bytes, timestamp and headers, in order; and what ``peek`` and ``foreach`` saw. What is not, and why:
 
 - what closers lead to (``functions.py``): the last rounds end in the middle;
-- headers where time or a commit brought the result: ``headers`` in ``docs/kafka-streams.md``, and cached emission;
-- order, and the record they came after, of results behind a left or outer join and of suppressed sessions: see
-  ``drawing.py``.
+- headers where time or a commit brought the result: ``headers`` in ``docs/kafka-streams.md``, and cached
+  emission;
+- order, and the record they came after, of results behind a left or outer join and of suppressed sessions:
+  see ``drawing.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams import serdes
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.programs.functions import CLOSER
 from tests.support.programs.operators import build
-from tests.support.programs.program import Program
+from tests.support.programs.program import Input, Program
 
-_BYTES = serdes.bytes()
+APPLICATION = "peer"
+BYTES = serdes.bytes()
 
 
 class Result(NamedTuple):
@@ -49,40 +51,48 @@ class Output(NamedTuple):
     headers: bool
 
 
-def in_python(program: Program, *, restart_after: frozenset[int] = frozenset()) -> list[Result]:
-    """Return what this engine makes of a program, record by record.
+def in_python(program: Program) -> list[Result]:
+    """Return what this engine makes of a program, record by record."""
+    return Running(program).results
+
+
+class Running:
+    """A program in the test driver, record by record.
 
     :param restart_after: indices of input records after which the run ends and the next one begins.
     """
-    topology, seen = build(program)
-    results: list[Result] = []
-    with TopologyTestDriver(topology, application_id="peer") as driver:
-        for number, (source, key, value, timestamp_ms) in enumerate(program.records):
-            headers: list[tuple[str, bytes | None]] = [("n", str(number).encode())]
-            driver.pipe_input(source, key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
-            results += read(driver, program.sinks(), number)
-            for step, seen_key, seen_value in seen:
-                results.append(Result(number, f"seen-{step}", seen_key.encode(), seen_value.encode(), 0))
-            seen.clear()
-            if number in restart_after:
-                driver.restart()
-    return results
 
+    def __init__(self, program: Program, *, restart_after: frozenset[int] = frozenset()) -> None:
+        self._topology, self._seen = build(program)
+        self._sinks = program.sinks()
+        #: What it wrote.
+        self.results: list[Result] = []
+        with TopologyTestDriver(self._topology, application_id=APPLICATION) as driver:
+            for number, record in enumerate(program.records):
+                self._pipe(driver, number, record)
+                if number in restart_after:
+                    driver.restart()
+        #: What its changelogs come to: value by key, by topic.
+        self.state = {
+            topic: {
+                record.key: record.value
+                for record in driver.read_output(topic, key_serde=BYTES, value_serde=BYTES)
+            }
+            for topic in self._topology.plan(APPLICATION).changelogs
+        }
 
-def read(driver: TopologyTestDriver, topics: Iterable[str], after: int) -> list[Result]:
-    """Return what came since the last time."""
-    return [
-        Result(
-            after,
-            topic,
-            record.key,
-            record.value,
-            record.timestamp_ms,
-            tuple((name, (text or b"").decode()) for name, text in record.headers),
-        )
-        for topic in topics
-        for record in driver.read_output(topic, key_serde=_BYTES, value_serde=_BYTES)
-    ]
+    def _pipe(self, driver: TopologyTestDriver, number: int, record: Input) -> None:
+        source, key, value, timestamp_ms = record
+        headers: list[tuple[str, bytes | None]] = [("n", str(number).encode())]
+        driver.pipe_input(source, key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
+        for topic in self._sinks:
+            for written in driver.read_output(topic, key_serde=BYTES, value_serde=BYTES):
+                names = tuple((name, (text or b"").decode()) for name, text in written.headers)
+                facts = (written.key, written.value, written.timestamp_ms, names)
+                self.results.append(Result(number, topic, *facts))
+        for step, seen_key, seen_value in self._seen:
+            self.results.append(Result(number, f"seen-{step}", seen_key.encode(), seen_value.encode(), 0))
+        self._seen.clear()
 
 
 def compared(results: Sequence[Result], outputs: dict[str, Output]) -> dict[str, list[Any]]:
@@ -112,7 +122,7 @@ def outputs_of(program: Program) -> dict[str, Output]:
         parents = [parent for parent, _ in step.of]
         in_order = all(ordered[parent] for parent in parents)
         with_headers = all(headers[parent] for parent in parents)
-        sessions = "session_window" == step.operator or any(kinds[parent] == "sessions" for parent in parents)
+        sessions = step.operator == "session_window" or any(kinds[parent] == "sessions" for parent in parents)
         kind = "sessions" if sessions and step.operator != "to_stream" else ""
         match step.operator:
             case "stream_left_join" | "stream_outer_join":

@@ -1,11 +1,11 @@
 """The functions of programs: a small closed set, pure, and the same in ``KafkaStreamsPeer.java``.
 
-They take whatever comes: texts, whole numbers, windowed keys, None. Results show order and content, and stay
-short: a text keeps its end, a number its remainder.
+They take whatever comes: texts, whole numbers, windowed keys, None. Results show order and content, and
+stay short: a text keeps its end, a number its remainder.
 
-**Closers.** A program's last records, with the key and value ``~``, lie so far ahead that everything that waits
-for time is given. Each function passes them on as they are, so they reach each node; what they lead to is no
-result, see ``comparing.py``. A number that is a closer is ``CLOSING`` or more.
+**Closers.** A program's last records, with the key and value ``~``, lie so far ahead that everything that
+waits for time is given. Each function passes them on as they are, so they reach each node; what they lead
+to is no result, see ``comparing.py``. A number that is a closer is ``CLOSING`` or more.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The operators of programs: how each is drawn, and how it is built with ``KStreamBuilder``.
 
-A new operator is one entry here, and one in ``KafkaStreamsPeer.java``, ``Programs.made``. An entry says what it
-takes, extends a part of that kind by a step, and builds the step.
+A new operator is one entry here, and one in ``KafkaStreamsPeer.java``, ``Programs.made``. An entry says
+what it takes, extends a part of that kind by a step, and builds the step.
 
-Without caches, Kafka Streams emits the deletion of a key that is not in the table, and a session twice that takes a
-record without changing its bounds; with caches it emits once per key and commit, as this engine always does. Both
-are points of emission, so folds that delete, tables with deletions, and sessions are drawn with caches alone.
+Without caches, Kafka Streams emits the deletion of a key that is not in the table, and a session twice that
+takes a record without changing its bounds; with caches it emits once per key and commit, as this engine
+always does. Both are points of emission, so folds that delete, tables with deletions, and sessions are
+drawn with caches alone.
 """
 
 from __future__ import annotations
@@ -240,10 +241,21 @@ def _branch(world: World, part: Part) -> bool:
     return True
 
 
+def _same(world: World, one: Part, other: Part) -> bool:
+    """Return whether two parts are one stream, which a merge refuses: a topic asked for twice is one."""
+    read = {
+        world.steps[part.ref[0]].arguments["topic"]
+        if world.steps[part.ref[0]].operator == "stream"
+        else part.ref
+        for part in (one, other)
+    }
+    return len(read) == 1
+
+
 def _merge(world: World, part: Part) -> bool:
     def fits(other: Part) -> bool:
         alike = (other.key, other.value) == (part.key, part.value)
-        return other.ref != part.ref and alike and world.may_meet(part, other)
+        return not _same(world, part, other) and alike and world.may_meet(part, other)
 
     other = world.some("stream", fits)
     if other is None:
@@ -706,5 +718,5 @@ OPERATORS: dict[str, Operator] = {
 SOURCES = ("stream", "stream", "stream", "table")
 WEIGHTS = {name: operator.weight for name, operator in OPERATORS.items()}
 
-#: Those that must occur at depth 3 or more: all that take something, and tables, which are as deep as their joins.
+#: Those that must occur at depth 3 or more: all that take something, and tables, as deep as their joins.
 DEEP = tuple(name for name in OPERATORS if name != "stream")

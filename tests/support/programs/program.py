@@ -1,9 +1,9 @@
 """A program: a topology and its input as data, which each engine builds in its own words.
 
-A program is JSON. Its steps stand in the order in which both engines build them; a step names an operator, the
-results of earlier steps that it takes, and its arguments. What an operator's arguments mean is written once for
-each engine: in ``operators.py``, and in ``KafkaStreamsPeer.java``. The functions that steps use stand in
-``functions.py``, and there.
+A program is JSON. Its steps stand in the order in which both engines build them; a step names an operator,
+the results of earlier steps that it takes, and its arguments. What an operator's arguments mean is written
+once for each engine: in ``operators.py``, and in ``KafkaStreamsPeer.java``. The functions that steps use
+stand in ``functions.py``, and there.
 """
 
 from __future__ import annotations
