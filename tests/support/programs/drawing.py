@@ -46,7 +46,7 @@ class Part:
     """The result of a step.
 
     :param ref: which.
-    :param kind: ``stream``, ``grouped``, ``windowed`` (by key and window), ``table``, ``windows`` (its table).
+    :param kind: ``stream``, ``grouped``, ``windowed`` (windows of keys), ``table`` or ``windows`` (a table).
     :param key: ``text``; of a stream from windows, the kind of windows as serdes are named in steps.
     :param value: ``text`` or ``number``.
     :param window: of ``windowed`` and ``windows``: as key, of the stream that it becomes.
