@@ -609,7 +609,7 @@ OPERATORS: dict[str, Operator] = {
         takes=STREAM,
         extend=_foreach,
         build=lambda building, arguments, stream: stream.foreach(building.see()),
-        weight=1,
+        weight=2,
     ),
     "branch": Operator(
         takes=STREAM,
@@ -630,6 +630,7 @@ OPERATORS: dict[str, Operator] = {
         build=lambda building, arguments, stream: stream.repartition(
             1, name=f"r{building.number}", **_serdes(arguments)
         ),
+        weight=3,
     ),
     "through": Operator(
         takes=STREAM,
@@ -670,6 +671,7 @@ OPERATORS: dict[str, Operator] = {
         build=lambda building, arguments, grouped: grouped.windowed_by(
             SessionWindow(gap_ms=arguments["gap"], grace_ms=arguments["grace"])
         ),
+        weight=3,
     ),
     "count": Operator(
         takes=FOLDED,
@@ -688,7 +690,7 @@ OPERATORS: dict[str, Operator] = {
         takes=("windows",),
         extend=_suppress,
         build=lambda building, arguments, table: table.suppress(),
-        weight=3,
+        weight=6,
     ),
     "to_stream": Operator(
         takes=("table", "windows"),
@@ -702,10 +704,10 @@ OPERATORS: dict[str, Operator] = {
     ),
     "stream_join": Operator(takes=STREAM, extend=_stream_join("stream_join"), build=_built_join("join")),
     "stream_left_join": Operator(
-        takes=STREAM, extend=_stream_join("stream_left_join"), build=_built_join("left_join"), weight=1
+        takes=STREAM, extend=_stream_join("stream_left_join"), build=_built_join("left_join"), weight=3
     ),
     "stream_outer_join": Operator(
-        takes=STREAM, extend=_stream_join("stream_outer_join"), build=_built_join("outer_join"), weight=1
+        takes=STREAM, extend=_stream_join("stream_outer_join"), build=_built_join("outer_join"), weight=4
     ),
     "send_to": Operator(
         takes=STREAM,
