@@ -61,10 +61,11 @@ def _compare(seeds: Iterable[int], kafka_streams: KafkaStreamsPeer) -> Counter[s
     return occurred
 
 
-def _print_table(occurred: Counter[str], programs: int) -> None:
-    print(f"\nprograms of {programs} with the operator at depth 3 or more")
-    for name in DEEP:
-        print(f"  {name:20} {occurred[name]:6,}")
+def _print_table(occurred: Counter[str], programs: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\nprograms of {programs:,} with the operator at depth 3 or more")
+        for name in DEEP:
+            print(f"  {name:20} {occurred[name]:6,}")
 
 
 @pytest.mark.parametrize("name", _KEPT)
@@ -74,16 +75,18 @@ def test_results_are_those_of_kafka_streams_when_a_program_once_differed(
     assert not _difference(_KEPT[name], kafka_streams)
 
 
-def test_results_are_those_of_kafka_streams_when_programs_are_drawn(kafka_streams: KafkaStreamsPeer) -> None:
+def test_results_are_those_of_kafka_streams_when_programs_are_drawn(
+    kafka_streams: KafkaStreamsPeer, capsys: pytest.CaptureFixture[str]
+) -> None:
     occurred = _compare(range(_IN_TEST), kafka_streams)
-    _print_table(occurred, _IN_TEST)
+    _print_table(occurred, _IN_TEST, capsys)
     assert {*DEEP} == {*occurred}
 
 
 @pytest.mark.prove
 def test_results_are_those_of_kafka_streams_when_many_programs_are_drawn(
-    kafka_streams: KafkaStreamsPeer,
+    kafka_streams: KafkaStreamsPeer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     occurred = _compare(range(_IN_TEST, _IN_TEST + _IN_PROOF), kafka_streams)
-    _print_table(occurred, _IN_PROOF)
+    _print_table(occurred, _IN_PROOF, capsys)
     assert not [name for name in DEEP if occurred[name] < _DEEP_IN_PROOF]
