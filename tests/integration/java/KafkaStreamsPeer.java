@@ -6,12 +6,15 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -26,6 +29,7 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -38,17 +42,24 @@ import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
+import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Branched;
+import org.apache.kafka.streams.kstream.BranchedKStream;
 import org.apache.kafka.streams.kstream.CogroupedKStream;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Initializer;
 import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KGroupedTable;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Merger;
+import org.apache.kafka.streams.kstream.Named;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Reducer;
 import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.SessionWindowedKStream;
 import org.apache.kafka.streams.kstream.SessionWindowedSerializer;
@@ -81,12 +92,13 @@ import org.apache.kafka.streams.test.TestRecord;
  * <p>Each line of standard input is a request, each line of standard output its answer, both JSON:
  * a case {"topology", "parameters", "records": [[topic, key, value, timestamp], ...]} is answered by a list of
  * [index of the record, topic, key, value, timestamp, headers] with keys and values as hex, in the order in which
- * the topics got them; {"bytes": [[kind, ...], ...]} by a list of hex; {"partitions": [[hex, count], ...]} by a
+ * the topics got them;{"bytes": [[kind, ...], ...]} by a list of hex; {"partitions": [[hex, count], ...]} by a
  * list of [murmur2 hash, partition]; {"partitioner": class, "classes": its folder, "topics": [{"settings", "counts",
- * "keys": [hex, ...]}, ...]} by a list of partitions for each, of all keys at each count; {"description": topology, "parameters"} by a list of one text. Record n has
- * the header "n" with the text n.
+ * "keys": [hex, ...]}, ...]} by a list of partitions for each, of all keys at each count; {"description": topology, "parameters"} by a list of one text. What fails is
+ * answered by {"error"}. Record n has the header "n" with the text n.
  *
- * <p>Caching is off and stores are in memory, so every change is forwarded at once.
+ * <p>Stores are in memory. Caching is off, so every change is forwarded at once, unless a program asks for it; the
+ * driver then commits after each record.
  */
 public final class KafkaStreamsPeer {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -102,34 +114,44 @@ public final class KafkaStreamsPeer {
         System.setOut(System.err);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            JsonNode request = JSON.readTree(line);
             JsonNode answer;
-            if (request.has("bytes")) {
-                answer = bytes(request.get("bytes"));
-            } else if (request.has("partitions")) {
-                answer = partitions(request.get("partitions"));
-            } else if (request.has("partitioner")) {
-                answer = partitionsBy(request);
-            } else if (request.has("description")) {
-                answer = description(request);
-            } else {
-                answer = run(request);
+            try {
+                answer = answer(JSON.readTree(line));
+            } catch (RuntimeException failure) {
+                StringWriter trace = new StringWriter();
+                failure.printStackTrace(new PrintWriter(trace));
+                answer = JSON.createObjectNode().put("error", trace.toString());
             }
             out.println(JSON.writeValueAsString(answer));
             out.flush();
         }
     }
 
+    private static JsonNode answer(JsonNode request) throws Exception {
+        if (request.has("bytes")) {
+            return bytes(request.get("bytes"));
+        }
+        if (request.has("partitions")) {
+            return partitions(request.get("partitions"));
+        }
+        if (request.has("partitioner")) {
+            return partitionsBy(request);
+        }
+        return request.has("description") ? description(request) : run(request);
+    }
+
     // == a case
 
     private static JsonNode run(JsonNode request) {
         StreamsBuilder builder = new StreamsBuilder();
-        List<String> outputs =
-                new Topologies(builder, request.get("parameters")).add(request.get("topology").asText());
+        Programs programs = new Programs(builder, request.path("cached").asBoolean());
+        List<String> outputs = request.has("steps")
+                ? programs.add(request.get("steps"))
+                : new Topologies(builder, request.get("parameters")).add(request.get("topology").asText());
         Properties settings = new Properties();
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "peer");
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "unused:0");
-        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
+        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, request.path("cached").asBoolean() ? 10_000_000 : 0);
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(
@@ -143,7 +165,7 @@ public final class KafkaStreamsPeer {
         settings.put(StreamsConfig.ERRORS_DEAD_LETTER_QUEUE_TOPIC_NAME_CONFIG, DEAD_LETTERS);
         ArrayNode answer = JSON.createArrayNode();
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), settings)) {
-            Map<String, TestInputTopic<String, String>> inputs = new LinkedHashMap<>();
+            Map<String, TestInputTopic<byte[], byte[]>> inputs = new LinkedHashMap<>();
             Map<String, TestOutputTopic<byte[], byte[]>> topics = new LinkedHashMap<>();
             for (String topic : outputs) {
                 topics.put(
@@ -157,14 +179,15 @@ public final class KafkaStreamsPeer {
                 inputs.computeIfAbsent(
                                 record.get(0).asText(),
                                 topic -> driver.createInputTopic(
-                                        topic, new StringSerializer(), new StringSerializer()))
+                                        topic, new ByteArraySerializer(), new ByteArraySerializer()))
                         .pipeInput(new TestRecord<>(
-                                text(record.get(1)), text(record.get(2)), headers, record.get(3).asLong()));
+                                data(record.get(1)), data(record.get(2)), headers, record.get(3).asLong()));
                 for (Map.Entry<String, TestOutputTopic<byte[], byte[]>> topic : topics.entrySet()) {
                     for (TestRecord<byte[], byte[]> result : topic.getValue().readRecordsToList()) {
                         answer.add(described(index, topic.getKey(), result));
                     }
                 }
+                programs.tellSeen(index, answer);
                 index++;
             }
         }
@@ -187,8 +210,14 @@ public final class KafkaStreamsPeer {
         return row;
     }
 
-    private static String text(JsonNode node) {
-        return node.isNull() ? null : node.asText();
+    /** A text in UTF-8, a number as int64. */
+    private static byte[] data(JsonNode node) {
+        if (node.isNull()) {
+            return null;
+        }
+        return node.isIntegralNumber()
+                ? Serdes.Long().serializer().serialize("", node.longValue())
+                : TEXT.serializer().serialize("", node.asText());
     }
 
     private static String hex(byte[] data) {
@@ -649,6 +678,379 @@ public final class KafkaStreamsPeer {
 
         private String pair(String left, String right) {
             return left + "+" + right;
+        }
+    }
+
+    /** Builds programs, step by step: the counterpart of tests/support/programs/operators.py, entry by entry. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static final class Programs {
+        private final StreamsBuilder builder;
+        private final boolean cached;
+        private final List<List<Object>> made = new ArrayList<>();
+        private final List<String> outputs = new ArrayList<>();
+        private final List<String[]> seen = new ArrayList<>();
+
+        Programs(StreamsBuilder builder, boolean cached) {
+            this.builder = builder;
+            this.cached = cached;
+        }
+
+        List<String> add(JsonNode steps) {
+            for (JsonNode step : steps) {
+                List<Object> taken = new ArrayList<>();
+                for (JsonNode ref : step.path("of")) {
+                    taken.add(made.get(ref.get(0).asInt()).get(ref.get(1).asInt()));
+                }
+                Object result = made(step.get("operator").asText(), step.path("arguments"), taken);
+                made.add(result instanceof List ? (List<Object>) result : Collections.singletonList(result));
+            }
+            return outputs;
+        }
+
+        /** Adds what peek and foreach saw since the last time. */
+        void tellSeen(int index, ArrayNode answer) {
+            for (String[] row : seen) {
+                answer.addArray()
+                        .add(index)
+                        .add("seen-" + row[0])
+                        .add(hex(row[1].getBytes(StandardCharsets.UTF_8)))
+                        .add(hex(row[2].getBytes(StandardCharsets.UTF_8)))
+                        .add(0)
+                        .addArray();
+            }
+            seen.clear();
+        }
+
+        private Object made(String operator, JsonNode arguments, List<Object> taken) {
+            Object first = taken.isEmpty() ? null : taken.get(0);
+            KStream<Object, Object> stream = first instanceof KStream ? (KStream<Object, Object>) first : null;
+            String name = Integer.toString(made.size());
+            switch (operator) {
+                case "stream":
+                    return builder.stream(
+                            arguments.get("topic").asText(),
+                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "table":
+                    return builder.table(
+                            arguments.get("topic").asText(),
+                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))),
+                            stored(arguments.get("value")));
+                case "filter":
+                    return stream.filter((k, v) -> Functions.holds(arguments, k, v));
+                case "filter_not":
+                    return stream.filterNot((k, v) -> Functions.holds(arguments, k, v));
+                case "map":
+                    return stream.map((k, v) -> KeyValue.pair(
+                            Functions.key(arguments.get("key"), k, v),
+                            Functions.value(arguments.get("value"), 0, v)));
+                case "map_values":
+                    return stream.mapValues(v -> Functions.value(arguments.get("value"), 0, v));
+                case "flat_map":
+                    return stream.flatMap((k, v) -> {
+                        List<KeyValue<Object, Object>> copies = new ArrayList<>();
+                        for (int copy = 0; copy < Functions.copies(arguments.get("copies"), v); copy++) {
+                            copies.add(KeyValue.pair(
+                                    Functions.key(arguments.get("key"), k, v),
+                                    Functions.value(arguments.get("value"), copy, v)));
+                        }
+                        return copies;
+                    });
+                case "flat_map_values":
+                    return stream.flatMapValues(v -> {
+                        List<Object> copies = new ArrayList<>();
+                        for (int copy = 0; copy < Functions.copies(arguments.get("copies"), v); copy++) {
+                            copies.add(Functions.value(arguments.get("value"), copy, v));
+                        }
+                        return copies;
+                    });
+                case "select_key":
+                    return stream.selectKey((k, v) -> Functions.key(arguments.get("key"), k, v));
+                case "peek":
+                    return stream.peek((k, v) -> seen.add(new String[] {name, Functions.shown(k), Functions.shown(v)}));
+                case "foreach":
+                    stream.foreach((k, v) -> seen.add(new String[] {name, Functions.shown(k), Functions.shown(v)}));
+                    return "end";
+                case "branch":
+                    return branches(stream, arguments.get("predicates"), "branch-" + name + "-");
+                case "merge":
+                    return stream.merge((KStream<Object, Object>) taken.get(1));
+                case "repartition":
+                    return stream.repartition(
+                            Repartitioned.with(serde(arguments.get("key")), serde(arguments.get("value")))
+                                    .withName("r" + name)
+                                    .withNumberOfPartitions(1));
+                case "through":
+                    stream.to(
+                            arguments.get("topic").asText(),
+                            Produced.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                    return builder.stream(
+                            arguments.get("topic").asText(),
+                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "group_by_key":
+                    return stream.groupByKey(
+                            Grouped.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "group_by":
+                    return stream.groupBy(
+                            (k, v) -> Functions.key(arguments.get("by"), k, v),
+                            Grouped.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "tumbling_window":
+                    return ((KGroupedStream) first).windowedBy(
+                            TimeWindows.ofSizeAndGrace(time(arguments, "size"), time(arguments, "grace")));
+                case "hopping_window":
+                    return ((KGroupedStream) first).windowedBy(
+                            TimeWindows.ofSizeAndGrace(time(arguments, "size"), time(arguments, "grace"))
+                                    .advanceBy(time(arguments, "advance")));
+                case "session_window":
+                    return ((KGroupedStream) first).windowedBy(
+                            SessionWindows.ofInactivityGapAndGrace(time(arguments, "gap"), time(arguments, "grace")));
+                case "count":
+                    return counted(first);
+                case "reduce":
+                    return reduced(first, arguments);
+                case "aggregate":
+                    return aggregated(first, arguments);
+                case "suppress":
+                    return ((KTable) first).suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()));
+                case "to_stream":
+                    return ((KTable) first).toStream();
+                case "table_join":
+                    return stream.join(
+                            (KTable<Object, Object>) taken.get(1),
+                            (left, right) -> Functions.joined(arguments, left, right),
+                            Joined.with(TEXT_KEYS, serde(arguments.get("value")), null));
+                case "table_left_join":
+                    return stream.leftJoin(
+                            (KTable<Object, Object>) taken.get(1),
+                            (left, right) -> Functions.joined(arguments, left, right),
+                            Joined.with(TEXT_KEYS, serde(arguments.get("value")), null));
+                case "stream_join":
+                    return stream.join(
+                            (KStream<Object, Object>) taken.get(1),
+                            (left, right) -> Functions.joined(arguments, left, right),
+                            joinWindows(arguments),
+                            joinedWith(arguments));
+                case "stream_left_join":
+                    return stream.leftJoin(
+                            (KStream<Object, Object>) taken.get(1),
+                            (left, right) -> Functions.joined(arguments, left, right),
+                            joinWindows(arguments),
+                            joinedWith(arguments));
+                case "stream_outer_join":
+                    return stream.outerJoin(
+                            (KStream<Object, Object>) taken.get(1),
+                            (left, right) -> Functions.joined(arguments, left, right),
+                            joinWindows(arguments),
+                            joinedWith(arguments));
+                case "send_to":
+                    outputs.add(arguments.get("topic").asText());
+                    stream.to(
+                            arguments.get("topic").asText(),
+                            Produced.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                    return "end";
+                default:
+                    throw new IllegalArgumentException("no operator " + operator);
+            }
+        }
+
+        private List<Object> branches(KStream<Object, Object> stream, JsonNode predicates, String prefix) {
+            BranchedKStream<Object, Object> split = stream.split(Named.as(prefix));
+            for (int number = 0; number < predicates.size(); number++) {
+                JsonNode predicate = predicates.get(number);
+                split = split.branch(
+                        (k, v) -> Functions.holds(predicate, k, v), Branched.as(Integer.toString(number)));
+            }
+            Map<String, KStream<Object, Object>> branches = split.noDefaultBranch();
+            List<Object> found = new ArrayList<>();
+            for (int number = 0; number < predicates.size(); number++) {
+                found.add(branches.get(prefix + number));
+            }
+            return found;
+        }
+
+        private Object counted(Object grouped) {
+            Materialized stored = stored(JSON.getNodeFactory().textNode("number"));
+            if (grouped instanceof KGroupedStream) {
+                return ((KGroupedStream) grouped).count(stored);
+            }
+            return grouped instanceof TimeWindowedKStream
+                    ? ((TimeWindowedKStream) grouped).count(stored)
+                    : ((SessionWindowedKStream) grouped).count(stored);
+        }
+
+        private Object reduced(Object grouped, JsonNode arguments) {
+            Materialized stored = stored(arguments.get("gives"));
+            Reducer<Object> reducer = (soFar, value) -> Functions.folded(arguments, soFar, value);
+            if (grouped instanceof KGroupedStream) {
+                return ((KGroupedStream) grouped).reduce(reducer, stored);
+            }
+            return grouped instanceof TimeWindowedKStream
+                    ? ((TimeWindowedKStream) grouped).reduce(reducer, stored)
+                    : ((SessionWindowedKStream) grouped).reduce(reducer, stored);
+        }
+
+        private Object aggregated(Object grouped, JsonNode arguments) {
+            Materialized stored = stored(arguments.get("gives"));
+            Initializer<Object> initializer = () -> Functions.initial(arguments);
+            Aggregator<Object, Object, Object> aggregator =
+                    (key, value, soFar) -> Functions.folded(arguments, soFar, value);
+            if (grouped instanceof KGroupedStream) {
+                return ((KGroupedStream) grouped).aggregate(initializer, aggregator, stored);
+            }
+            if (grouped instanceof TimeWindowedKStream) {
+                return ((TimeWindowedKStream) grouped).aggregate(initializer, aggregator, stored);
+            }
+            Merger<Object, Object> merger = (key, earlier, later) -> Functions.merged(arguments, earlier, later);
+            return ((SessionWindowedKStream) grouped).aggregate(initializer, aggregator, merger, stored);
+        }
+
+        private JoinWindows joinWindows(JsonNode arguments) {
+            return JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, time(arguments, "grace"))
+                    .before(time(arguments, "right"))
+                    .after(time(arguments, "left"));
+        }
+
+        private StreamJoined<Object, Object, Object> joinedWith(JsonNode arguments) {
+            return StreamJoined.with(TEXT_KEYS, serde(arguments.get("value")), serde(arguments.get("other")));
+        }
+
+        private Materialized stored(JsonNode value) {
+            Materialized stored = Materialized.as("s" + made.size()).withKeySerde((Serde) TEXT).withValueSerde((Serde) serde(value));
+            return cached ? stored.withCachingEnabled() : stored.withCachingDisabled();
+        }
+
+        private static final Serde<Object> TEXT_KEYS = (Serde) TEXT;
+
+        private static Serde<Object> serde(JsonNode name) {
+            String[] parts = name.asText().split(":");
+            return (Serde) switch (parts[0]) {
+                case "text" -> TEXT;
+                case "number" -> Serdes.Long();
+                case "windows" -> WindowedSerdes.timeWindowedSerdeFrom(String.class, Long.parseLong(parts[1]));
+                case "sessions" -> WindowedSerdes.sessionWindowedSerdeFrom(String.class);
+                default -> throw new IllegalArgumentException("no serde " + name);
+            };
+        }
+
+        private static Duration time(JsonNode arguments, String name) {
+            return Duration.ofMillis(arguments.get(name).asLong());
+        }
+    }
+
+    /** What the steps of programs call: the counterpart of tests/support/programs/functions.py. */
+    private static final class Functions {
+        private static final String CLOSER = "~";
+        private static final long CLOSING = 1_000_000_000L;
+        private static final long MODULUS = 1_000_003L;
+        private static final int LONGEST = 40;
+
+        static String shown(Object part) {
+            if (part instanceof Windowed) {
+                Windowed<?> windowed = (Windowed<?>) part;
+                return shown(windowed.key()) + "@" + windowed.window().start() + "/" + windowed.window().end();
+            }
+            return part == null ? "null" : part.toString();
+        }
+
+        static boolean holds(JsonNode arguments, Object key, Object value) {
+            if (closes(value)) {
+                return arguments.get("closer").asBoolean();
+            }
+            return weight(arguments, key, value) % arguments.get("modulus").asLong() == arguments.get("rest").asLong();
+        }
+
+        static Object key(JsonNode arguments, Object key, Object value) {
+            if (closes(value)) {
+                return CLOSER;
+            }
+            long found = weight(arguments, key, value);
+            long nulls = arguments.get("null").asLong();
+            return nulls > 0 && found % nulls == 0 ? null : "g" + found % arguments.get("count").asLong();
+        }
+
+        static Object value(JsonNode arguments, int more, Object value) {
+            if (closes(value)) {
+                return closer(arguments);
+            }
+            long nulls = arguments.get("null").asLong();
+            if (nulls > 0 && weight(value) % nulls == 0) {
+                return null;
+            }
+            long add = arguments.get("add").asLong() + more;
+            return givesText(arguments) ? shortened(shown(value) + "." + add) : (Object) ((weight(value) * 7 + add) % MODULUS);
+        }
+
+        static int copies(JsonNode arguments, Object value) {
+            return closes(value)
+                    ? 1
+                    : (int) (arguments.get("least").asLong() + weight(value) % arguments.get("modulus").asLong());
+        }
+
+        static Object initial(JsonNode arguments) {
+            return givesText(arguments) ? "" : (Object) 0L;
+        }
+
+        static Object folded(JsonNode arguments, Object soFar, Object value) {
+            return folded(arguments, arguments.get("deletes").asLong(), soFar, value);
+        }
+
+        /** The initial value changes nothing, as Kafka Streams asks of a merger. */
+        static Object merged(JsonNode arguments, Object earlier, Object later) {
+            if ("".equals(earlier) || Long.valueOf(0).equals(earlier) || closes(later)) {
+                return later;
+            }
+            return folded(arguments, 0, earlier, later);
+        }
+
+        static Object joined(JsonNode arguments, Object left, Object right) {
+            if (closes(left) || closes(right)) {
+                return closer(arguments);
+            }
+            return givesText(arguments)
+                    ? shortened(shown(left) + "+" + shown(right))
+                    : (Object) ((weight(left) * 31 + weight(right)) % MODULUS);
+        }
+
+        private static Object folded(JsonNode arguments, long deletes, Object soFar, Object value) {
+            if (closes(value)) {
+                return closer(arguments);
+            }
+            if (deletes > 0 && weight(value) % deletes == 0) {
+                return null;
+            }
+            return givesText(arguments)
+                    ? shortened(shown(soFar) + "," + shown(value))
+                    : (Object) ((weight(soFar) * 31 + weight(value)) % MODULUS);
+        }
+
+        private static boolean closes(Object part) {
+            if (part instanceof Windowed) {
+                return closes(((Windowed<?>) part).key());
+            }
+            return part instanceof Long ? (Long) part >= CLOSING : part != null && ((String) part).startsWith(CLOSER);
+        }
+
+        private static Object closer(JsonNode arguments) {
+            return givesText(arguments) ? CLOSER : (Object) CLOSING;
+        }
+
+        private static boolean givesText(JsonNode arguments) {
+            return arguments.get("gives").asText().equals("text");
+        }
+
+        private static String shortened(String text) {
+            return text.substring(Math.max(0, text.length() - LONGEST));
+        }
+
+        private static long weight(Object part) {
+            if (part == null) {
+                return 0;
+            }
+            return part instanceof Long ? (Long) part : shown(part).chars().sum();
+        }
+
+        private static long weight(JsonNode arguments, Object key, Object value) {
+            String by = arguments.get("by").asText();
+            return (by.equals("value") ? 0 : weight(key)) + (by.equals("key") ? 0 : weight(value));
         }
     }
 }

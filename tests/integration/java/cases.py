@@ -5,12 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow_kstreams.streams import serdes
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import Topologies
+from tests.support.programs.comparing import Result
 
 #: (topic, key, value, timestamp_ms).
 Input = tuple[str, str | None, str | None, int]
@@ -21,21 +22,6 @@ _SETTINGS = {
     "processing.exception.handler": "dead-letter",
     "errors.dead.letter.queue.topic.name": "dead-letters",
 }
-
-
-class Result(NamedTuple):
-    """A record that a topology wrote.
-
-    :param after: index of the input record that it came after.
-    :param key: as it lies in Kafka; so is the value.
-    """
-
-    after: int
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +37,7 @@ class Case:
 
     def in_java(self, kafka_streams: KafkaStreamsPeer) -> list[Result]:
         """Return what Kafka Streams makes of it."""
-        rows = kafka_streams.run(self.topology, self.parameters, self.records)
-        return [
-            Result(after, topic, _bytes(key), _bytes(value), time_ms, tuple(map(tuple, headers)))
-            for after, topic, key, value, time_ms, headers in rows
-        ]
+        return results_of(kafka_streams.run(self.topology, self.parameters, self.records))
 
     def in_python(self) -> list[Result]:
         """Return what this engine makes of it."""
@@ -75,6 +57,14 @@ class Case:
                             Result(number, topic, record.key, record.value, record.timestamp_ms, names)
                         )
         return results
+
+
+def results_of(rows: Sequence[Sequence[Any]]) -> list[Result]:
+    """Return what the peer answered."""
+    return [
+        Result(after, topic, _bytes(key), _bytes(value), time_ms, tuple(map(tuple, headers)))
+        for after, topic, key, value, time_ms, headers in rows
+    ]
 
 
 def _bytes(data: str | None) -> bytes | None:

@@ -1,0 +1,168 @@
+"""The functions of programs: a small closed set, pure, and the same in ``KafkaStreamsPeer.java``.
+
+They take whatever comes: texts, whole numbers, windowed keys, None. Results show order and content, and
+stay short: a text keeps its end, a number its remainder.
+
+**Closers.** A program's last records, with the key and value ``~``, lie so far ahead that everything that
+waits for time is given. Each function passes them on as they are, so they reach each node; what they lead
+to is no result, see ``comparing.py``. A number that is a closer is ``CLOSING`` or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from airflow_kstreams.streams import Windowed
+
+CLOSER = "~"
+CLOSING = 1_000_000_000
+_LONGEST = 40
+_MODULUS = 1_000_003
+
+#: Arguments of a function, as in a step.
+Arguments = Mapping[str, Any]
+
+
+def shown(part: Any) -> str:
+    """Return a key or value as text."""
+    if isinstance(part, Windowed):
+        return f"{shown(part.key)}@{part.start_ms}/{part.end_ms}"
+    return "null" if part is None else str(part)
+
+
+def weight(part: Any) -> int:
+    """Return a number that is the same for equal keys or values, and seldom for others."""
+    if part is None:
+        return 0
+    return part if isinstance(part, int) else sum(map(ord, shown(part)))
+
+
+def closes(part: Any) -> bool:
+    """Return whether it is of a closer."""
+    if isinstance(part, Windowed):
+        return closes(part.key)
+    return part >= CLOSING if isinstance(part, int) else part is not None and part.startswith(CLOSER)
+
+
+def predicate(arguments: Arguments) -> Callable[[Any, Any], bool]:
+    """Return what holds for some keys and values, and for closers if ``closer`` says so."""
+    by, modulus, rest, closer = (arguments[name] for name in ("by", "modulus", "rest", "closer"))
+
+    def holds(key: Any, value: Any) -> bool:
+        return bool(closer) if closes(value) else _weight(by, key, value) % modulus == rest
+
+    return holds
+
+
+def key_maker(arguments: Arguments) -> Callable[[Any, Any], str | None]:
+    """Return what makes a key, or None for every ``null``-th."""
+    by, count, null = (arguments[name] for name in ("by", "count", "null"))
+
+    def key_of(key: Any, value: Any) -> str | None:
+        if closes(value):
+            return CLOSER
+        found = _weight(by, key, value)
+        return None if null and found % null == 0 else f"g{found % count}"
+
+    return key_of
+
+
+def value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any], str | int | None]:
+    """Return what makes a value of another one, or None for every ``null``-th.
+
+    :param more: added to what is added.
+    """
+    gives, add, null = (arguments[name] for name in ("gives", "add", "null"))
+
+    def value_of(value: Any) -> str | int | None:
+        if closes(value):
+            return _closer(gives)
+        if null and weight(value) % null == 0:
+            return None
+        if gives == "text":
+            return _short(f"{shown(value)}.{add + more}")
+        return (weight(value) * 7 + add + more) % _MODULUS
+
+    return value_of
+
+
+def copy_count(arguments: Arguments) -> Callable[[Any], int]:
+    """Return what says how many results a value has: one for a closer."""
+    least, modulus = arguments["least"], arguments["modulus"]
+    return lambda value: 1 if closes(value) else least + weight(value) % modulus
+
+
+def reducer(arguments: Arguments) -> Callable[[Any, Any], Any]:
+    """Return what folds a value into one of its kind, or deletes it at every ``deletes``-th."""
+    gives, deletes = arguments["gives"], arguments["deletes"]
+
+    def reduce(so_far: Any, value: Any) -> Any:
+        return _folded(gives, deletes, so_far, value)
+
+    return reduce
+
+
+def initializer(arguments: Arguments) -> Callable[[], Any]:
+    """Return what makes the first aggregate."""
+    first: str | int = "" if arguments["gives"] == "text" else 0
+    return lambda: first
+
+
+def aggregator(arguments: Arguments) -> Callable[[Any, Any, Any], Any]:
+    """Return what folds a value into an aggregate, or deletes it at every ``deletes``-th."""
+    gives, deletes = arguments["gives"], arguments["deletes"]
+    return lambda key, value, so_far: _folded(gives, deletes, so_far, value)
+
+
+def merger(arguments: Arguments) -> Callable[[Any, Any, Any], Any]:
+    """Return what makes one aggregate of two; the first one changes nothing, as Kafka Streams asks."""
+    gives = arguments["gives"]
+
+    def merge(key: Any, earlier: Any, later: Any) -> Any:
+        if earlier in ("", 0) or closes(later):
+            return later
+        return _folded(gives, 0, earlier, later)
+
+    return merge
+
+
+def joiner(arguments: Arguments) -> Callable[[Any, Any], Any]:
+    """Return what makes one value of two, of which one may be None."""
+    gives = arguments["gives"]
+
+    def join(left: Any, right: Any) -> Any:
+        if closes(left) or closes(right):
+            return _closer(gives)
+        if gives == "text":
+            return _short(f"{shown(left)}+{shown(right)}")
+        return (weight(left) * 31 + weight(right)) % _MODULUS
+
+    return join
+
+
+def _folded(gives: str, deletes: int, so_far: Any, value: Any) -> Any:
+    if closes(value):
+        return _closer(gives)
+    if deletes and weight(value) % deletes == 0:
+        return None
+    if gives == "text":
+        return _short(f"{shown(so_far)},{shown(value)}")
+    return (weight(so_far) * 31 + weight(value)) % _MODULUS
+
+
+def _closer(gives: str) -> str | int:
+    return CLOSER if gives == "text" else CLOSING
+
+
+def _short(text: str) -> str:
+    return text[-_LONGEST:]
+
+
+def _weight(by: str, key: Any, value: Any) -> int:
+    found = 0
+    if by != "value":
+        found += weight(key)
+    if by != "key":
+        found += weight(value)
+    return found
