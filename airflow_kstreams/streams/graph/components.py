@@ -194,6 +194,6 @@ def _cycle_error(stuck: Sequence[Subtopology]) -> TopologyError:
         f"the topology can never stop, it writes what it reads: {' -> '.join(steps)} (written at "
         f"{', '.join(sites)})",
         fix="send to a topic that nothing upstream of it reads; to join a rekeyed stream with a table of the "
-        "same input, make the table behind a through('topic'); to join a table with what was grouped from it, "
-        "join a copy: table.to_stream().repartition(n).to_table()",
+        "same input, make the table behind a through('topic'); to join a table with what was grouped from "
+        "it, join a copy: table.to_stream().repartition(n).to_table()",
     )
