@@ -705,8 +705,13 @@ class KGroupedTable:
         ...     dict(driver.store("members").all())
         {'UA2': ['ann', 'bob']}
         """
-        functions = {"initializer": initializer, "adder": adder, "subtractor": subtractor}
-        check_functions("aggregate", fix=TABLE_FUNCTIONS, **functions)
+        check_functions(
+            "aggregate",
+            fix=TABLE_FUNCTIONS,
+            initializer=initializer,
+            adder=adder,
+            subtractor=subtractor,
+        )
         spec = self._entries.spec(store, value_serde, "aggregate")
         fold = aggregating(initializer, adder, lambda key, left, right: None)
         return KTable(self._entries.folded(fold, subtractor, spec))
