@@ -113,11 +113,6 @@ class StoredState:
         """Close the clients. Iterators end."""
         self._clients.close()
 
-    @property
-    def form(self) -> EntryForm:
-        """How its entries are written."""
-        return self._form
-
     def as_of(self) -> AsOf:
         """Return as of which moment everything is that was read so far.
 
