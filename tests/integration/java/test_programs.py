@@ -69,7 +69,7 @@ def _print_table(occurred: Counter[str], programs: int, capsys: pytest.CaptureFi
             print(f"  {name:20} {occurred[name]:6,}")
 
 
-@pytest.mark.parametrize("name", _KEPT)
+@pytest.mark.parametrize("name", [*_KEPT])
 def test_results_are_those_of_kafka_streams_when_a_program_once_differed(
     name: str, kafka_streams: KafkaStreamsPeer
 ) -> None:
