@@ -5,14 +5,14 @@ what it takes, extends a part of that kind by a step, and builds the step.
 
 Rules of emission, each with its reason:
 
-- Without caches, Kafka Streams emits the deletion of a key that is not in the table, and a session twice that
-  takes a record without changing its bounds; with caches it emits once per key and commit, as this engine
-  always does. So folds that delete, tables with deletions, and sessions are drawn with caches alone.
-- With a cache, Kafka Streams dates a deletion by the record that was last; without, by the latest record of the
-  key, as this engine always does. So folds delete where records come in the order of their times.
-- Kafka Streams leaves out records without key ahead of a repartition topic, but not if any left or outer join
-  lies behind it, however far; this engine leaves them out ahead of ``repartition`` whatever lies behind. So no
-  such join is drawn behind such records (``keys_dropped``).
+- Without caches, Kafka Streams emits the deletion of a key that is not in the table, and a session twice
+  that takes a record without changing its bounds; with caches it emits once per key and commit, as this
+  engine always does. So folds that delete, tables with deletions, and sessions are drawn with caches alone.
+- With a cache, Kafka Streams dates a deletion by the record that was last; without, by the latest record of
+  the key, as this engine always does. So folds delete where records come in the order of their times.
+- Kafka Streams leaves out records without key ahead of a repartition topic, but not if any left or outer
+  join lies behind it, however far; this engine leaves them out ahead of ``repartition`` whatever lies
+  behind. So no such join is drawn behind such records (``keys_dropped``).
 """
 
 from __future__ import annotations
