@@ -317,8 +317,9 @@ def test_whole_runs_give_the_same(drawn: Table, slices: list[list[Row]], cached:
             kafka.append(topic, data, key.encode(), partition=partition, timestamp_ms=time_ms)
         app.run(f"run-{number}", (0, number))
     written = [
-        (record.key().decode(), None if record.value() is None else serdes.json().deserialize(record.value()))
+        ((record.key() or b"").decode(), None if data is None else serdes.json().deserialize(data))
         for record in kafka.records("out-0")
+        for data in [record.value()]
     ]
     assert _folded(written) == _evaluated(drawn, _newest(slices))
 

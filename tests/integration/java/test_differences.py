@@ -8,15 +8,17 @@ page.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.java.cases import Case, Input, Result, without_headers, written
+from tests.integration.java.cases import Case, Input, without_headers, written
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES
+from tests.support.programs.comparing import Result
 
 _PAGE = Path(__file__).parents[3] / "docs" / "kafka-streams.md"
 
@@ -30,12 +32,12 @@ class Difference:
     """A case with the results of both engines."""
 
     case: Case
-    java: list[Row]
-    python: list[Row]
+    java: Sequence[Row]
+    python: Sequence[Row]
 
 
 def _difference(
-    topology: str, records: list[Input], java: list[Row], python: list[Row], **parameters: Any
+    topology: str, records: list[Input], java: Sequence[Row], python: Sequence[Row], **parameters: Any
 ) -> Difference:
     return Difference(
         case=Case(topology=topology, records=records, parameters=parameters), java=java, python=python

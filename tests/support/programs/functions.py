@@ -82,7 +82,8 @@ def value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any], str | in
             return None
         if gives == "text":
             return _short(f"{shown(value)}.{add + more}")
-        return (weight(value) * 7 + add + more) % _MODULUS
+        made: int = (weight(value) * 7 + add + more) % _MODULUS
+        return made
 
     return value_of
 
