@@ -123,6 +123,14 @@ DIFFERENCES = {
         gap=5,
         grace=0,
     ),
+    "sliding-late": _difference(
+        "sliding_aggregate",
+        [("in", "a", "v0", 4), ("in", "b", "v1", 6), ("in", "a", "v2", 5)],
+        java=[(0, ("a", 3), ",v0", 4), (1, ("b", 5), ",v1", 6)],
+        python=[(0, ("a", 3), ",v0", 4), (1, ("b", 5), ",v1", 6), (2, ("a", 5), ",v2", 5)],
+        size=1,
+        grace=0,
+    ),
     "sliding-last-moment": _difference(
         "sliding_suppress",
         [("in", "a", "v0", 20), ("in", "b", "v1", 22), ("in", "a", "v2", 20), ("in", "c", "v3", 99)],
@@ -138,7 +146,7 @@ DIFFERENCES = {
     "cogroup-stream-time": _difference(
         "cogroup_tumbling",
         [("in", "a", "v0", 1), ("other", "a", "v1", 20), ("in", "a", "v2", 2)],
-        java=[(0, ("a", 0), ",v0", 1), (1, ("a", 20), ",v1'", 20), (2, ("a", 0), ",v0,v2", 2)],
+        java=[(0, ("a", 0), ",v0", 1), (1, ("a", 20), ",v1'", 20), (2, ("a", 0), ",v2", 2)],
         python=[(0, ("a", 0), ",v0", 1), (1, ("a", 20), ",v1'", 20)],
         size=5,
         grace=0,
