@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.java.cases import Case, Input, Result, without_headers, written
+from tests.integration.java.cases import Case, Input, without_headers, written
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES
+from tests.support.programs.comparing import Result
 
 _PAGE = Path(__file__).parents[3] / "docs" / "kafka-streams.md"
 
