@@ -47,6 +47,8 @@ def join_table(
     operator = TableJoin(joiner=joiner, store=spec, left=call == "left_join")
     kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
     node = graph.operator(kind, operator, parent, (spec.name,))
+    if operator.left:
+        graph.keep_records_without_key(node)
     known = Serdes(key=spec.key_serde, value=None).with_new_value(call)
     # What the joiner returns may hold the table's own object.
     return KnownStream(graph=graph, node=node, serdes=known, table_values=True)

@@ -59,7 +59,6 @@ class Part:
     :param timed: whether time brings its records.
     :param closed: whether closers reach it.
     :param unordered: whether its records have no order.
-    :param keys_dropped: whether ``repartition`` left out records without key.
     """
 
     ref: Ref
@@ -76,7 +75,6 @@ class Part:
     timed: bool = False
     closed: bool = True
     unordered: bool = False
-    keys_dropped: bool = False
 
 
 @dataclass(kw_only=True)
