@@ -80,6 +80,8 @@ class StreamGraph:
         )
         self.topology = TopologyBuilder(partition_grouper=partition_grouper)
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
+        #: Joins that take records without key, by their nodes.
+        self.without_key: list[str] = []
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
         self._tables: dict[str, str] = {}
@@ -202,13 +204,6 @@ class StreamGraph:
             )
         return f"{name}-repartition-source"
 
-    def keep_records_without_key(self, node: str) -> None:
-        """Let records without key pass ``repartition`` ahead of a node, which joins them with None.
-
-        Kafka Streams does so wherever a left or outer join lies behind, however far (KIP-962).
-        """
-        self.topology.change_ahead(node, _keeping_null_keys)
-
     def add_table_store(self, spec: StoreSpec, node: str) -> None:
         """Add the store of the table that ``node`` keeps.
 
@@ -235,13 +230,6 @@ class StreamGraph:
             )
         self._tables[spec.name] = nodes[0]
         self.topology.add_state_store(spec, *nodes)
-
-
-def _keeping_null_keys(operator: Operator) -> Operator:
-    # Ahead of a fold they would be dropped behind the topic.
-    if isinstance(operator, DropNulls) and operator.keep_null_values:
-        return dataclasses.replace(operator, keep_null_keys=True)
-    return operator
 
 
 def _source(

@@ -101,7 +101,7 @@ def join_streams(
     close_node = graph.name("KSTREAM-MERGE")
     add_operator(close_node, WindowClose(join=join), left_node, right_node)
     if call in ("left_join", "outer_join"):
-        graph.keep_records_without_key(close_node)
+        graph.without_key.append(close_node)
     for side in (left_side, right_side):
         graph.add_join_store(side.store, (left_node, right_node, close_node))
     known = Serdes(key=key_serde, value=None).with_new_value(call)

@@ -48,7 +48,7 @@ def join_table(
     kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
     node = graph.operator(kind, operator, parent, (spec.name,))
     if operator.left:
-        graph.keep_records_without_key(node)
+        graph.without_key.append(node)
     known = Serdes(key=spec.key_serde, value=None).with_new_value(call)
     # What the joiner returns may hold the table's own object.
     return KnownStream(graph=graph, node=node, serdes=known, table_values=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Self
 
 from airflow_kstreams.streams.call_site import CallSite, call_site
@@ -310,24 +310,6 @@ class TopologyBuilder:
         self._internal[topic.name] = topic
         self._internal_owners[topic.name] = (sink, source)
         return self
-
-    def change_ahead(self, name: str, change: Callable[[Operator], Operator]) -> None:
-        """Change the operators whose results may come to a node, through repartition topics too.
-
-        :param name: of the node, which is in the topology.
-        :param change: gives the operator to have instead, or the same.
-        """
-        waiting, seen = [name], {name}
-        while waiting:
-            node = self._nodes[waiting.pop()]
-            if isinstance(node, ProcessorNode):
-                self._nodes[node.name] = dataclasses.replace(node, operator=change(node.operator))
-            if isinstance(node, SourceNode):
-                parents = self._internal_owners.get(node.topics[0], ())[:1]
-            else:
-                parents = node.parents
-            waiting += [parent for parent in parents if parent not in seen]
-            seen.update(parents)
 
     def build(self) -> Topology:
         """Return the topology as it is now.
