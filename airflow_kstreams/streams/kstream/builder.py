@@ -12,6 +12,7 @@ from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream, KTable
 from airflow_kstreams.streams.kstream.operators.table_source import TableSource
+from airflow_kstreams.streams.kstream.records_without_key import kept_ahead
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
@@ -184,7 +185,7 @@ class KStreamBuilder:
 
         :raises TopologyError: it cannot run; the user's file and line are named.
         """
-        return self._graph.topology.build()
+        return kept_ahead(self._graph.topology.build(), self._graph.without_key)
 
 
 def _names(topics: tuple[str | list[str] | tuple[str, ...], ...]) -> tuple[str, ...]:

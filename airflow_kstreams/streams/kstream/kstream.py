@@ -231,7 +231,8 @@ class KStream(RecordStream):
 
         What follows, with its state, then has that many tasks, however many partitions the input has or
         gains. Keys lie where their new bytes put them, so a group or join of the result repartitions nothing
-        more. Records without key are dropped and counted, as in Kafka Streams; :meth:`through` keeps them.
+        more. Records without key are dropped and counted, as in Kafka Streams, unless a left or outer join
+        lies behind, which takes them; :meth:`through` keeps them.
 
         :param partitions: of the topic. A run that finds the topic with another number is refused: to change
             it takes a reset.

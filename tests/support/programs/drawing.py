@@ -59,7 +59,6 @@ class Part:
     :param timed: whether time brings its records.
     :param closed: whether closers reach it.
     :param unordered: whether its records have no order.
-    :param keys_dropped: whether ``repartition`` left out records without key.
     """
 
     ref: Ref
@@ -76,7 +75,6 @@ class Part:
     timed: bool = False
     closed: bool = True
     unordered: bool = False
-    keys_dropped: bool = False
 
 
 @dataclass(kw_only=True)
@@ -171,16 +169,14 @@ class World:
         """
         if not part.rekeyed:
             return part
-        if without_nulls:
-            part = replace(part, null_keys=False, null_values=False)
-        return replace(part, topics=self.topic(topic, part), steady=True, rekeyed=False)
+        arrived = replace(part, topics=self.topic(topic, part), steady=True, rekeyed=False)
+        return replace(arrived, null_keys=False, null_values=False) if without_nulls else arrived
 
     def grace_ms(self, steady: bool, *, least: int = 0) -> int:
         """Draw a grace: a short one only where stream time is the same in both engines."""
         if not steady:
             return LONG_MS
-        grace_ms: int = self.pick(0, 4, 20, 60, LONG_MS - 1)
-        return max(least, grace_ms)
+        return max(least, self.random.choice((0, 4, 20, 60, LONG_MS - 1)))
 
 
 #: How late a record may be, milliseconds.

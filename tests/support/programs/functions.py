@@ -73,7 +73,9 @@ def value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any], str | in
 
     :param more: added to what is added.
     """
-    gives, add, null = (arguments[name] for name in ("gives", "add", "null"))
+    gives: str = arguments["gives"]
+    add: int = arguments["add"]
+    null: int = arguments["null"]
 
     def value_of(value: Any) -> str | int | None:
         if closes(value):

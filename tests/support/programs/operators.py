@@ -10,9 +10,6 @@ Rules of emission, each with its reason:
   engine always does. So folds that delete, tables with deletions, and sessions are drawn with caches alone.
 - With a cache, Kafka Streams dates a deletion by the record that was last; without, by the latest record of
   the key, as this engine always does. So folds delete where records come in the order of their times.
-- Kafka Streams leaves out records without key ahead of a repartition topic, but not if any left or outer
-  join lies behind it, however far; this engine leaves them out ahead of ``repartition`` whatever lies
-  behind. So no such join is drawn behind such records (``keys_dropped``).
 """
 
 from __future__ import annotations
@@ -280,7 +277,6 @@ def _merge(world: World, part: Part) -> bool:
             punctual=all(one.punctual for one in both),
             timed=any(one.timed for one in both),
             closed=all(one.closed for one in both),
-            keys_dropped=any(one.keys_dropped for one in both),
         )
     )
     return True
@@ -296,10 +292,10 @@ def _repartition(world: World, part: Part) -> bool:
             part,
             ref=ref,
             topics=topics,
-            null_keys=False,
+            # They pass only ahead of a left or outer join.
+            null_keys=part.null_keys,
             rekeyed=False,
             steady=True,
-            keys_dropped=part.keys_dropped or part.null_keys,
         )
     )
     return True
@@ -421,12 +417,12 @@ def _table_join(operator: str) -> Callable[[World, Part], bool]:
     left = operator == "table_left_join"
 
     def extend(world: World, part: Part) -> bool:
-        if part.key != "text" or (left and part.keys_dropped):
+        if part.key != "text":
             return False
         arrived = world.arrivals(part, f"table-join-{len(world.steps)}")
 
         def fits(table: Part) -> bool:
-            return world.may_meet(arrived, table) and not (left and table.keys_dropped)
+            return world.may_meet(arrived, table)
 
         table = world.some("table", fits)
         if table is None and "t" not in world.origins:
@@ -446,7 +442,6 @@ def _table_join(operator: str) -> Callable[[World, Part], bool]:
                 steady=False,
                 closed=part.closed and (left or table.closed),
                 timed=part.timed or table.timed,
-                keys_dropped=part.keys_dropped or table.keys_dropped,
             )
         )
         return True
@@ -460,7 +455,7 @@ def _stream_join(operator: str) -> Callable[[World, Part], bool]:
     def extend(world: World, part: Part) -> bool:
         def usable(side: Part) -> bool:
             inner = side.key == "text" and not side.timed and not side.unordered
-            return inner and (not outer or (side.closed and not side.keys_dropped))
+            return inner and (not outer or side.closed)
 
         if not usable(part):
             return False
@@ -504,7 +499,6 @@ def _stream_join(operator: str) -> Callable[[World, Part], bool]:
                 punctual=punctual and not outer,
                 timed=outer,
                 closed=all(side.closed for side in both),
-                keys_dropped=any(side.keys_dropped for side in both),
                 unordered=outer,
             )
         )
