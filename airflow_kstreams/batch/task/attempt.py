@@ -291,6 +291,7 @@ class TaskAttempt:
                 partition_count=_partition_count(slice_, admin),
                 placements={topic: first for topic, (first, _) in slice_.plan.placements.items()},
                 latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),
+                refused=self._attempts.refused,
                 dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
                 pause=self._clock.sleep,
                 grown=slice_.plan.grown.get(str(self._task_id.subtopology), {}),
