@@ -265,7 +265,7 @@ class TaskAttempt:
     ) -> StreamTask:
         admin = clients.admin
         return StreamTask(
-            self._topology,
+            self._topology.matched(slice_.plan.topology.sources),
             task_id=self._task_id,
             bounds=share.bounds,
             produce=clients.outputs.produce,
