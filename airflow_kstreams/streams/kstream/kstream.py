@@ -625,15 +625,16 @@ class KGroupedTable:
     def __init__(self, entries: GroupedEntries) -> None:
         self._entries = entries
 
-    def count(self, *, store: StoreArgument = None) -> KTable:
+    def count(self, *, store: StoreArgument = None, name: str | None = None) -> KTable:
         """Count the entries of each group. A group that has lost its last entry stays, with a count of 0, as
         in Kafka Streams.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
-        :raises TopologyError: a serde is missing, the store's name is taken, or it has no changelog.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: a serde is missing, a name is taken, or the store has no changelog.
         """
         spec = self._entries.spec(store, builtin_serdes.int64(), "count")
-        return KTable(self._entries.folded(counting(), lambda key, value, count: count - 1, spec))
+        return KTable(self._entries.folded(counting(), lambda key, value, count: count - 1, spec, name))
 
     def reduce(
         self,
@@ -642,6 +643,7 @@ class KGroupedTable:
         *,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Fold the values of each group by ``adder(aggregate, value)``, starting from the first value, and
         take values out by ``subtractor(aggregate, value)``.
@@ -650,7 +652,9 @@ class KGroupedTable:
         :param subtractor: likewise; None deletes the group.
         :param store: name of the store, or its spec.
         :param value_serde: of the aggregate; that of the group's values unless given.
-        :raises TopologyError: one is no function, a serde is missing, or the store does not fit.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: one is no function, a serde is missing, the store does not fit, or the name is
+            taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
         >>> accounts = builder.table("accounts")
@@ -669,7 +673,7 @@ class KGroupedTable:
         spec = self._entries.spec(store, value_serde, "reduce")
         return KTable(
             self._entries.folded(
-                reducing(adder), lambda key, value, reduced: subtractor(reduced, value), spec
+                reducing(adder), lambda key, value, reduced: subtractor(reduced, value), spec, name
             )
         )
 
@@ -681,6 +685,7 @@ class KGroupedTable:
         *,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Fold the values of each group by ``adder(key, value, aggregate)``, starting from ``initializer()``,
         and take values out by ``subtractor(key, value, aggregate)``.
@@ -690,7 +695,9 @@ class KGroupedTable:
         :param subtractor: likewise.
         :param store: name of the store, or its spec.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :raises TopologyError: one is no function, a serde is missing, or the store does not fit.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: one is no function, a serde is missing, the store does not fit, or the name is
+            taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
         >>> crews = builder.table("crews").group_by(lambda person, flight: (flight, person))
@@ -715,7 +722,7 @@ class KGroupedTable:
         )
         spec = self._entries.spec(store, value_serde, "aggregate")
         fold = aggregating(initializer, adder, lambda key, left, right: None)
-        return KTable(self._entries.folded(fold, subtractor, spec))
+        return KTable(self._entries.folded(fold, subtractor, spec, name))
 
 
 @answers_java_names
@@ -952,14 +959,16 @@ class KTable:
             raise no_store_error("spec")
         return self._known.spec
 
-    def filter(self, predicate: Predicate, *, store: StoreArgument = None) -> KTable:
+    def filter(self, predicate: Predicate, *, store: StoreArgument = None, name: str | None = None) -> KTable:
         """Keep the entries for which ``predicate(key, value)`` holds.
 
         An entry whose new value fails the predicate is deleted, if its old value passed. What is deleted does
         not ask the predicate.
 
         :param store: name or spec of a store to keep the result in; none unless given.
-        :raises TopologyError: it is no function, the store does not fit, or the table's has no changelog.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: it is no function, the store does not fit, the table's has no changelog, or the
+            name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> stock = builder.table("stock")
@@ -971,15 +980,22 @@ class KTable:
         [('a', 5), ('a', None)]
         """
         check_functions("filter", predicate=predicate)
-        return KTable(filtered(self._entries("filter"), predicate, store, passing=True))
+        return KTable(filtered(self._entries("filter"), predicate, store, name, passing=True))
 
-    def filter_not(self, predicate: Predicate, *, store: StoreArgument = None) -> KTable:
+    def filter_not(
+        self, predicate: Predicate, *, store: StoreArgument = None, name: str | None = None
+    ) -> KTable:
         """Keep the entries for which ``predicate(key, value)`` does not hold; otherwise as :meth:`filter`."""
         check_functions("filter_not", predicate=predicate)
-        return KTable(filtered(self._entries("filter_not"), predicate, store, passing=False))
+        return KTable(filtered(self._entries("filter_not"), predicate, store, name, passing=False))
 
     def map_values(
-        self, mapper: ValueMapper, *, store: StoreArgument = None, value_serde: Serde | None = None
+        self,
+        mapper: ValueMapper,
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Replace each value by ``mapper(value)``; a deleted key stays deleted.
 
@@ -988,8 +1004,9 @@ class KTable:
         :param store: name or spec of a store to keep the result in; none unless given.
         :param value_serde: of the new values; needed where they are written or kept, unless the builder has a
             default.
-        :raises TopologyError: it is no function, the store does not fit or a serde is missing, or the table's
-            store has no changelog.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: it is no function, the store does not fit or a serde is missing, the table's
+            store has no changelog, or the name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> airlines = builder.table("airlines")
@@ -1001,7 +1018,7 @@ class KTable:
         [('UA', 'UNITED'), ('UA', None)]
         """
         check_functions("map_values", mapper=mapper)
-        return KTable(with_values_mapped(self._entries("map_values"), mapper, store, value_serde))
+        return KTable(with_values_mapped(self._entries("map_values"), mapper, store, value_serde, name))
 
     def transform_values(
         self,
@@ -1009,6 +1026,7 @@ class KTable:
         *stores: str | StoreSpec,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Replace each value by what a :class:`ValueTransformer` makes of key and value; it may use stores
         and the time, and sees deletions.
@@ -1020,7 +1038,8 @@ class KTable:
         :param stores: the stores it may use, by name, or by spec to add them here.
         :param store: name or spec of a store to keep the result in; none unless given.
         :param value_serde: as in :meth:`map_values`.
-        :raises TopologyError: the definition cannot be called, a store does not fit or its name is taken, a
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: the definition cannot be called, a store does not fit or a name is taken, a
             serde is missing, or the table's store has no changelog.
 
         >>> class Named(ValueTransformer):
@@ -1034,7 +1053,7 @@ class KTable:
         ['UA: United']
         """
         table = self._entries("transform_values")
-        return KTable(with_values_transformed(table, definition, stores, store, value_serde))
+        return KTable(with_values_transformed(table, definition, stores, store, value_serde, name))
 
     def to_stream(self, selector: KeySelector | None = None, *, name: str | None = None) -> KStream:
         """Return the stream of the table's changes: (key, newest value), or (key, None) for a deleted key.
@@ -1101,6 +1120,7 @@ class KTable:
         *,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Join each entry with the other table's of the same key: ``joiner(value, other_value)``.
 
@@ -1112,8 +1132,11 @@ class KTable:
         :param store: name or spec of a store to keep the result in; none unless given.
         :param value_serde: of the results; needed where they are written or kept, unless the builder has a
             default.
+        :param name: of the node whose results the table is, for messages, counts and pictures; numbered
+            unless given. The nodes that read the tables are called ``<name>-join-this`` and
+            ``<name>-join-other``.
         :raises TopologyError: it is no function, the other is no table of this builder or has other keys, the
-            store does not fit or a serde is missing, or a table's store has no changelog.
+            store does not fit or a serde is missing, a table's store has no changelog, or a name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> names, places = builder.table("names"), builder.table("places")
@@ -1126,7 +1149,7 @@ class KTable:
         ...     [record.value for record in driver.read_output("both")]
         ['Ann in Rome', 'Ann in Oslo', None]
         """
-        return self._join("join", other, joiner, store, value_serde)
+        return self._join("join", other, joiner, store, value_serde, name)
 
     def left_join(
         self,
@@ -1135,9 +1158,10 @@ class KTable:
         *,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Join as :meth:`join` does, and a key that the other table does not hold with None."""
-        return self._join("left_join", other, joiner, store, value_serde)
+        return self._join("left_join", other, joiner, store, value_serde, name)
 
     def outer_join(
         self,
@@ -1146,9 +1170,10 @@ class KTable:
         *,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Join as :meth:`join` does, and a key that only one of the tables holds with None for the other."""
-        return self._join("outer_join", other, joiner, store, value_serde)
+        return self._join("outer_join", other, joiner, store, value_serde, name)
 
     def suppress(self, *, name: str | None = None) -> KTable:
         """Hold back results until they are final; for tables of windows only.
@@ -1176,11 +1201,12 @@ class KTable:
         joiner: TablesJoiner,
         store: StoreArgument,
         value_serde: Serde | None,
+        name: str | None,
     ) -> KTable:
         check_functions(call, joiner=joiner)
         check_partner(other, KTable, self._known.graph, call)
         sides = self._entries(call), other._entries(call)
-        return KTable(join_tables(call, *sides, joiner, store, value_serde))
+        return KTable(join_tables(call, *sides, joiner, store, value_serde, name))
 
 
 class WindowedKTable(KTable):
