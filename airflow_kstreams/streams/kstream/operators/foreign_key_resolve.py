@@ -168,13 +168,8 @@ def _with_answer(waiting: tuple[Waiting, ...], answer: Answer, answer_ms: int) -
     others = tuple(each for each in waiting if each is not known)
     if copies == 0:
         return others
-    if copies > 0:
-        return (
-            waiting
-            if known is not None and copies == known.copies
-            else (
-                *others,
-                Waiting(answer.foreign_key, copies, None, -1),
-            )
-        )
-    return (*others, Waiting(answer.foreign_key, copies, answer, answer_ms))
+    if copies < 0:
+        return (*others, Waiting(answer.foreign_key, copies, answer, answer_ms))
+    if not answer.to_subscription:
+        return waiting
+    return (*others, Waiting(answer.foreign_key, copies, None, -1))
