@@ -28,6 +28,11 @@ from airflow_kstreams.streams.kstream.derived_tables import (
     with_values_mapped,
     with_values_transformed,
 )
+from airflow_kstreams.streams.kstream.foreign_key_join import (
+    JoinByForeignKey,
+    join_by_foreign_key,
+    kept_by_itself,
+)
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import (
@@ -45,6 +50,7 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
     Reduce,
     Reducer,
 )
+from airflow_kstreams.streams.kstream.operators.foreign_key_subscribe import ForeignKey
 from airflow_kstreams.streams.kstream.operators.stateless import KeySelector, Predicate, ValueMapper
 from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.table_select import EntrySelector
@@ -347,7 +353,7 @@ class KStream(RecordStream):
             raise no_window_error("it is called on", call)
         check_partner(table, KTable, self._known.graph, call)
         stream = self._known.given(call, None, value_serde)
-        return KStream(join_table(call, stream, table._known, joiner, name))
+        return KStream(join_table(call, stream, table._kept(call), joiner, name))
 
 
 class WindowedKStream(KStream):
@@ -1118,23 +1124,28 @@ class KTable:
         other: KTable,
         joiner: TablesJoiner,
         *,
+        foreign_key: ForeignKey | None = None,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """Join each entry with the other table's of the same key: ``joiner(value, other_value)``.
+        """Join each entry with the other table's of the same key, or of its foreign key:
+        ``joiner(value, other_value)``.
 
         A change on either side changes the result, and a key that one side deletes leaves it. The result's
-        timestamp is the later one of both entries'. Both tables need keys of one serde and equal partition
-        counts.
+        timestamp is the later one of both entries'. Without a foreign key both tables need keys of one serde
+        and equal partition counts. With one, any number of entries may name one entry of the other table; the
+        join has internal topics and stores of its own, and the result keeps this table's keys.
 
         :param joiner: returns a new value and changes neither argument; None deletes the key.
+        :param foreign_key: ``foreign_key(key, value)`` gives the other table's key of each entry, None for an
+            entry that has no result. It must depend on its arguments alone.
         :param store: name or spec of a store to keep the result in; none unless given.
         :param value_serde: of the results; needed where they are written or kept, unless the builder has a
             default.
         :param name: of the node whose results the table is, for messages, counts and pictures; numbered
             unless given. The nodes that read the tables are called ``<name>-join-this`` and
-            ``<name>-join-other``.
+            ``<name>-join-other``; of a join by foreign key, it begins the names of topics and stores.
         :raises TopologyError: it is no function, the other is no table of this builder or has other keys, the
             store does not fit or a serde is missing, a table's store has no changelog, or a name is taken.
 
@@ -1148,20 +1159,43 @@ class KTable:
         ...         driver.pipe_input("places", key="1", value=place, timestamp_ms=1)
         ...     [record.value for record in driver.read_output("both")]
         ['Ann in Rome', 'Ann in Oslo', None]
+
+        Flights, whose value is the code of an airline, with the names of airlines:
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> flights, airlines = builder.table("flights"), builder.table("airlines")
+        >>> named = flights.join(airlines, lambda code, name: name, foreign_key=lambda key, code: code)
+        >>> named.to_stream().send_to("named")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for flight in ("1", "2"):
+        ...         driver.pipe_input("flights", key=flight, value="UA", timestamp_ms=0)
+        ...     for name in ("United", "United Airlines"):
+        ...         driver.pipe_input("airlines", key="UA", value=name, timestamp_ms=1)
+        ...     driver.pipe_input("flights", key="1", value=None, timestamp_ms=2)
+        ...     for record in driver.read_output("named"):
+        ...         print(record.key, record.value)
+        1 United
+        2 United
+        1 United Airlines
+        2 United Airlines
+        1 None
         """
-        return self._join("join", other, joiner, store, value_serde, name)
+        return self._join("join", other, joiner, foreign_key, store, value_serde, name)
 
     def left_join(
         self,
         other: KTable,
         joiner: TablesJoiner,
         *,
+        foreign_key: ForeignKey | None = None,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """Join as :meth:`join` does, and a key that the other table does not hold with None."""
-        return self._join("left_join", other, joiner, store, value_serde, name)
+        """Join as :meth:`join` does, and a key that the other table does not hold with None; with a foreign
+        key also an entry that has none.
+        """
+        return self._join("left_join", other, joiner, foreign_key, store, value_serde, name)
 
     def outer_join(
         self,
@@ -1173,7 +1207,7 @@ class KTable:
         name: str | None = None,
     ) -> KTable:
         """Join as :meth:`join` does, and a key that only one of the tables holds with None for the other."""
-        return self._join("outer_join", other, joiner, store, value_serde, name)
+        return self._join("outer_join", other, joiner, None, store, value_serde, name)
 
     def suppress(self, *, name: str | None = None) -> KTable:
         """Hold back results until they are final; for tables of windows only.
@@ -1192,6 +1226,15 @@ class KTable:
 
         :param call: the method that is about to use them.
         """
+        return self._known if call == "to_stream" else self._kept(call)
+
+    def _kept(self, call: str) -> KnownTable:
+        """Return what is known of the table, whose entries may be asked for from now on.
+
+        :param call: the method that is about to ask.
+        """
+        if self._known.passing:
+            self._known = kept_by_itself(self._known, call)
         return self._known
 
     def _join(
@@ -1199,6 +1242,7 @@ class KTable:
         call: TablesJoinKind,
         other: KTable,
         joiner: TablesJoiner,
+        foreign_key: ForeignKey | None,
         store: StoreArgument,
         value_serde: Serde | None,
         name: str | None,
@@ -1206,6 +1250,11 @@ class KTable:
         check_functions(call, joiner=joiner)
         check_partner(other, KTable, self._known.graph, call)
         sides = self._entries(call), other._entries(call)
+        if foreign_key is not None and call != "outer_join":
+            options = JoinByForeignKey(
+                foreign_key=foreign_key, store=store, value_serde=value_serde, name=name
+            )
+            return KTable(join_by_foreign_key(call, *sides, joiner, options))
         return KTable(join_tables(call, *sides, joiner, store, value_serde, name))
 
 
