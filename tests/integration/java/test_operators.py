@@ -102,13 +102,8 @@ def _assert_equal(case: Case, java: list[Result], python: list[Result]) -> None:
 
 
 def test_every_topology_is_compared() -> None:
-<<<<<<< HEAD
     tested = [ONE_BY_ONE, TABLES, TABLES_OF_TABLES, TABLE_JOINS, TIME_WINDOWS, SLIDING_WINDOWS, SESSIONS]
-    tested += [STREAM_JOINS, OUTER_JOINS, ALONE]
-=======
-    tested = [ONE_BY_ONE, TABLES, TABLES_OF_TABLES, TABLE_JOINS, TIME_WINDOWS, SESSIONS]
     tested += [STREAM_JOINS, OUTER_JOINS, FOREIGN_KEY_JOINS, ALONE]
->>>>>>> tables2
     assert Counter(name for names in tested for name in names) == Counter(NAMES)
 
 
