@@ -178,10 +178,8 @@ class _Building:
             case "failing":
                 source = self.streams["a" if part.origin == "a" else "merged"]
                 stream = source.map_values(_inverse)
-            case "tables":
-                stream = self._tables()
-            case "foreign keys":
-                stream = self._by_foreign_key()
+            case "tables" | "foreign keys":
+                stream = self._tables() if part.kind == "tables" else self._by_foreign_key()
             case "batches":
                 stream = self._stream().map_batches(lambda batch: batch.slice(0, 2), batch_size=3)
         stream.send_to(f"out-{number}")
@@ -264,7 +262,7 @@ def _by_left(key: str, pair: list[Any]) -> tuple[str, Any]:
 
 
 def _named(key: str, value: Any) -> str | None:
-    return None if _number(value) % 5 == 0 else KEYS[_number(value) % len(KEYS)]
+    return None if _number(value) % 3 == 0 else KEYS[_number(value) // 2]
 
 
 def _unlisted(key: str, value: Any, seen: list[Any]) -> list[Any] | None:
