@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Generic, overload
+
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
@@ -16,10 +18,11 @@ from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGro
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 
 @answers_java_names
-class KStreamBuilder:
+class KStreamBuilder(Generic[K, V]):
     """Makes streams of topics, and the topology of all that was done with them.
 
     :param default_key_serde: used wherever a key serde is neither given nor known from upstream.
@@ -47,8 +50,8 @@ class KStreamBuilder:
     def __init__(
         self,
         *,
-        default_key_serde: Serde | None = None,
-        default_value_serde: Serde | None = None,
+        default_key_serde: Serde[K] | None = None,
+        default_value_serde: Serde[V] | None = None,
         partition_grouper: PartitionGrouper | None = None,
     ) -> None:
         self._graph = StreamGraph(
@@ -57,6 +60,38 @@ class KStreamBuilder:
             partition_grouper=partition_grouper,
         )
 
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        key_serde: Serde[KR],
+        timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> KStream[KR, V]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        value_serde: Serde[VR],
+        timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        key_serde: Serde[KR],
+        value_serde: Serde[VR],
+        timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> KStream[KR, VR]: ...
     def stream(
         self,
         *topics: str | list[str] | tuple[str, ...],
@@ -98,6 +133,57 @@ class KStreamBuilder:
         serdes = Serdes(key=key, value=value)
         return KStream(KnownStream(graph=self._graph, node=source, serdes=serdes))
 
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        store: str | None = None,
+        timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[KR],
+        store: str | None = None,
+        timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> KTable[KR, V]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        value_serde: Serde[VR],
+        store: str | None = None,
+        timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[KR],
+        value_serde: Serde[VR],
+        store: str | None = None,
+        timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> KTable[KR, VR]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[KR] | None = None,
+        value_serde: Serde[VR] | None = None,
+        store: StoreSpec[KR, VR],
+        timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> KTable[KR, VR]: ...
     def table(
         self,
         topic: str,

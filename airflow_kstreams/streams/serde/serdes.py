@@ -36,7 +36,7 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 
-def bytes() -> Serde:  # noqa: A001  (users write serdes.bytes())
+def bytes() -> Serde[builtins.bytes]:  # noqa: A001  (users write serdes.bytes())
     """Return the serde that hands bytes through, e.g. ``b"ab"`` <-> ``b"ab"``.
 
     >>> serdes.bytes().serialize(b"ab")
@@ -45,7 +45,7 @@ def bytes() -> Serde:  # noqa: A001  (users write serdes.bytes())
     return Serde(id="bytes", serialize=_checked_bytes, deserialize=builtins.bytes)
 
 
-def string() -> Serde:
+def string() -> Serde[str]:
     """Return the serde of text in UTF-8, e.g. ``"ab"`` <-> ``b"ab"``.
 
     >>> serdes.string().serialize("ab"), serdes.string().deserialize(b"ab")
@@ -54,7 +54,7 @@ def string() -> Serde:
     return Serde(id="string", serialize=str.encode, deserialize=builtins.bytes.decode)
 
 
-def int32() -> Serde:
+def int32() -> Serde[int]:
     """Return the serde of whole numbers in 4 bytes, big-endian: ``258`` <-> hex ``00 00 01 02``.
 
     Numbers beyond 32 bits and bytes of another length are errors.
@@ -65,7 +65,7 @@ def int32() -> Serde:
     return Serde(id="int32", serialize=_INT32.pack, deserialize=_unpack_int32)
 
 
-def int64() -> Serde:
+def int64() -> Serde[int]:
     """Return the serde of whole numbers in 8 bytes, big-endian: ``258`` <-> hex ``00 00 00 00 00 00 01 02``.
 
     Numbers beyond 64 bits and bytes of another length are errors.
@@ -78,7 +78,7 @@ def int64() -> Serde:
     return Serde(id="int64", serialize=_INT64.pack, deserialize=_unpack_int64)
 
 
-def double() -> Serde:
+def double() -> Serde[float]:
     """Return the serde of floating-point numbers in 8 bytes (IEEE 754), big-endian: ``1.5`` <-> hex
     ``3f f8 00 00 00 00 00 00``.
 

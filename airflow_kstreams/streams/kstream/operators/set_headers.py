@@ -12,9 +12,10 @@ from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.kstream.operators.stateless import written_call
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.type_variables import K, V
 
-HeadersFunction = Callable[[Any, Any], Headers]
-ContextHeadersFunction = Callable[[RecordContext, Any, Any], Headers]
+HeadersFunction = Callable[[K, V], Headers]
+ContextHeadersFunction = Callable[[RecordContext, K, V], Headers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
