@@ -20,7 +20,7 @@ _WINDOWS = {"time_windowed(": _TIME, "session_windowed(": 2 * _TIME}
 #: Formats in which every key has one form only.
 _EXACT = ("bytes", "string", "int32", "int64", "double")
 #: Formats that write what they have read themselves as it was, and may write what others wrote otherwise.
-_STEADY = ("json", "msgpack")
+_STEADY = ("json", "msgpack", "of(")
 
 
 def entry_keys(store: StoreSpec, sub: Subtopology, internal: frozenset[str]) -> EntryKeys:

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import pyarrow as pa
+
+from airflow_kstreams.streams import KStream
+from tests.typing.cases.shop import orders
+
+
+def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+totals: KStream[str, int] = orders.map_batches(doubled, batch_size=100)
+
+orders.map_batches(doubled, size=100)  # error: size
+orders.map_batches(doubled, batch_size="many")  # error: str
+orders.map_batches(100)  # error
