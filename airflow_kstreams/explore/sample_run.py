@@ -52,7 +52,7 @@ def run_sample(topology: Topology, sample: Sample, application_id: str) -> Sampl
 
 class _Runner:
     def __init__(self, topology: Topology, sample: Sample, application_id: str) -> None:
-        self._topology = topology
+        self._topology = topology = topology.matched(sample.partitions)
         self._sample = sample
         self._application_id = application_id
         self._plan = topology.plan(application_id)

@@ -64,10 +64,13 @@ def take_sample(cluster: ClusterPort, plan: TopologyPlan, last: Last, progress: 
     :raises ConfigError: a number is negative, or for a topic that is no input.
     :raises KafkaClientError: the broker cannot be reached, a topic is missing, or a partition not readable.
     """
-    wanted = _wanted(plan, last)
+    wanted = {} if plan.patterns else _wanted(plan, last)
     with ExitStack() as clients:
         admin = cluster.admin()
         clients.callback(admin.close)
+        if plan.patterns:
+            plan = plan.matched(admin.topic_names())
+            wanted = _wanted(plan, last)
         user_topics = {*plan.sources, *plan.outputs} - {*plan.repartition_topics}
         partitions = {
             name: description.partitions for name, description in admin.describe_topics(user_topics).items()
@@ -90,6 +93,10 @@ def _wanted(plan: TopologyPlan, last: Last) -> dict[str, int]:
     if isinstance(last, int):
         wanted = dict.fromkeys(plan.inputs, last)
     else:
+        of_patterns = {
+            name: last[topic] for topic in plan.patterns.keys() & last for name in plan.patterns[topic]
+        }
+        last = of_patterns | {topic: number for topic, number in last.items() if topic not in plan.patterns}
         unknown = sorted({*last} - {*plan.inputs})
         if unknown:
             raise ConfigError(

@@ -54,7 +54,6 @@ METHODS: Mapping[str, str] = {
 }
 
 _CLIENT = "it is a Kafka client's setting: put it into the Kafka connection, or the file of --client-config"
-_NOT_WRITTEN = "a record that cannot be written fails the run, whose slice is kept; leave it out"
 _NO_GROUP = "no consumer group is joined, each run assigns partitions itself; leave it out"
 _NO_STANDBY = "tasks run on Spark's executors, which hold no state between runs; leave it out"
 
@@ -77,8 +76,7 @@ SETTINGS_OF_STREAMS: Mapping[str, str] = {
     "default.timestamp.extractor": "give builder.stream(topic, timestamps=...)",
     "default.deserialization.exception.handler": "set deserialization.exception.handler to fail, skip or "
     "dead-letter",
-    "default.production.exception.handler": _NOT_WRITTEN,
-    "production.exception.handler": _NOT_WRITTEN,
+    "default.production.exception.handler": "set production.exception.handler to fail, skip or dead-letter",
     "default.dsl.store": "give StoreSpec(storage='memory' or 'rocksdb'), for joins with_window(storage=...)",
     "dsl.store.suppliers.class": "give StoreSpec(storage='memory' or 'rocksdb')",
     "cache.max.bytes.buffering": "give StoreSpec(cached=...); what is cached is emitted at commit points",
@@ -100,9 +98,27 @@ SETTINGS_OF_STREAMS: Mapping[str, str] = {
     "state.cleanup.delay.ms": "local files that no run can use are removed by the next one; leave it out",
 }
 
+#: What a handler of Kafka Streams answers, and what that is called here.
+_CONTINUE = {"continue": "skip", "resume": "skip"}
+
+
+def _handlers(failing: str, skipping: str) -> dict[str, str]:
+    """Return the classes of Kafka Streams that fail and go on, with and without their package."""
+    package = "org.apache.kafka.streams.errors."
+    ours = {failing: "fail", skipping: "skip"}
+    known = {f"{java}ExceptionHandler": policy for java, policy in ours.items() if java}
+    return {**known, **{f"{package}{java}": policy for java, policy in known.items()}}
+
+
 #: Values that Kafka Streams has for settings of the same name -> ours.
 VALUES_OF_STREAMS: Mapping[str, Mapping[str, str]] = {
     "processing.guarantee": {"exactly_once_v2": "exactly_once", "exactly_once_beta": "exactly_once"},
+    "deserialization.exception.handler": {**_CONTINUE, **_handlers("LogAndFail", "LogAndContinue")},
+    "processing.exception.handler": {
+        **_CONTINUE,
+        **_handlers("LogAndFailProcessing", "LogAndContinueProcessing"),
+    },
+    "production.exception.handler": {**_CONTINUE, **_handlers("DefaultProduction", "")},
 }
 
 

@@ -6,9 +6,12 @@ and no function. ``batch/`` works from plans only, so it never loads user code.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from airflow_kstreams.streams.entry_keys import EntryKeys
+from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
 
 class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +54,8 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         "as many as the largest source of the subtopology that writes it".
     :param partition_grouper: id of the user's own partition grouper; empty for the default, equal ids
         together.
+    :param patterns: what stands for the pattern of a source, as it would among the topics -> the topics that
+        match, in whose place they are; empty until a run begins. See ``streams/topic_patterns.py``.
     :param gives_up: whether some node sends records to the dead-letter topic after their last call.
     """
 
@@ -60,6 +65,41 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     repartition_topics: dict[str, int | None] = {}
     partition_grouper: str = ""
     gives_up: bool = False
+    patterns: dict[str, tuple[str, ...]] = {}
+
+    def matched(self, names: Collection[str]) -> TopologyPlan:
+        """Return the plan with the topics that match its patterns, in their places.
+
+        :param names: of the topics that there are.
+        :raises TopologyError: no topic matches a pattern, or two match one topic.
+        """
+        if not self.patterns:
+            return self
+        matches = match_all(self.patterns, names, self.application_id)
+        return msgspec.structs.replace(
+            self,
+            subtopologies=tuple(
+                msgspec.structs.replace(
+                    sub,
+                    sources=replaced(sub.sources, matches),
+                    copartitioned=tuple(
+                        group for group in (replaced(g, matches) for g in sub.copartitioned) if len(group) > 1
+                    ),
+                )
+                for sub in self.subtopologies
+            ),
+            patterns=matches,
+        )
+
+    def reads(self, topics: Collection[str]) -> bool:
+        """Say whether a run of the topology may have read these input topics, and no others: those that are
+        named, and some that match each pattern.
+        """
+        matched = {name for matches in self.patterns.values() for name in matches}
+        named = {topic for topic in self.inputs if pattern_of(topic) is None} - matched
+        others = {*topics} - named
+        by_pattern = [{*matching(pattern_of(topic) or "", others)} for topic in self.patterns]
+        return named <= {*topics} and others == set().union(*by_pattern) and all(by_pattern)
 
     @property
     def sources(self) -> tuple[str, ...]:

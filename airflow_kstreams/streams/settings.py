@@ -105,6 +105,13 @@ class ApplicationSettings:
         doc="What to do with a record that a function of the topology, or a sink's serde, refuses: fail, "
         "skip at that node, or dead-letter.",
     )
+    production_exception_handler: Literal["fail", "skip", "dead-letter"] = _setting(
+        "fail",
+        doc="What to do with a result that its topic does not take for what it is, because it is too large "
+        "above all: fail, skip (logged and counted), or dead-letter, which sends the record that it came "
+        "from. What the broker has refused is left out by another attempt, after an abort. Changelogs are "
+        "never left out.",
+    )
     errors_dead_letter_queue_topic_name: str = _setting(
         "",
         doc="Topic for dead letters, which must exist; empty means <application id>-dead-letter, which the "
@@ -296,7 +303,11 @@ class ApplicationSettings:
     @property
     def dead_letters(self) -> bool:
         """Whether some records may go to the dead-letter topic."""
-        return "dead-letter" in (self.deserialization_exception_handler, self.processing_exception_handler)
+        return "dead-letter" in (
+            self.deserialization_exception_handler,
+            self.processing_exception_handler,
+            self.production_exception_handler,
+        )
 
     @property
     def dead_letter_topic(self) -> str:

@@ -46,7 +46,8 @@ class TopologyTestDriver:
     :param topology: what to test.
     :param application_id: as in a run; prefixes internal topics and changelogs.
     :param partitions: partition count per topic, 1 for the others; a repartition topic has what a run would
-        give it unless named here.
+        give it unless named here. The topics that a source reads by a pattern are those named here
+        that match.
     :param settings: application settings by their dotted names, as in a run; those about clients, time
         between commits and runs have nothing to act on here.
     :param wall_clock_ms: where the wall clock stands, epoch milliseconds; it moves by
@@ -78,7 +79,7 @@ class TopologyTestDriver:
         async_seed: int = 0,
     ) -> None:
         checked = ApplicationSettings.parse(application_id, settings)
-        self._topology = topology
+        self._topology = topology = topology.matched(partitions or {})
         self._application_id = application_id
         plan = topology.plan(application_id)
         refuse_dead_letter_topic(plan, checked)

@@ -54,6 +54,7 @@ from airflow_kstreams.batch.run.groundwork import (
 )
 from airflow_kstreams.batch.run.growth import placements, waiting
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
+from airflow_kstreams.batch.run.matched_topics import with_matches
 from airflow_kstreams.batch.run.offsets import find_losses, find_unfit, start_of
 from airflow_kstreams.batch.run.own_topics import next_own_topics, refuse_shared
 from airflow_kstreams.batch.run.prior_runs import unless_void
@@ -138,6 +139,7 @@ def _begin_claimed(
     contradicted = find_contradictions(app, ledger, folded)
     refuse_losses([*find_cut_ledger(app, ledger, folded), *contradicted], request)
     coordinator.lease.end_former(ledger)
+    request = with_matches(request, session.admin, session.settings, ledger)
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
     offsets = _starts(session, request, folded, ledger, ground)
     run = ContinuousRun(

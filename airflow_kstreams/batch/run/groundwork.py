@@ -25,6 +25,7 @@ from airflow_kstreams.batch.protocol.slice import RunPlan, transactional_ids
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
 from airflow_kstreams.batch.run.fence import fence, last_tasks
 from airflow_kstreams.batch.run.growth import grown_topics, levels, with_boundaries, without_kinds
+from airflow_kstreams.batch.run.matched_topics import gone_warnings
 from airflow_kstreams.batch.run.offsets import find_vanished, start_of
 from airflow_kstreams.batch.run.own_topics import KnownTopics, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.parked import (
@@ -141,7 +142,7 @@ def lay_groundwork(
         changelogs=changelogs,
         parked=parked,
         taken_over=frozenset(taken.expansions),
-        warnings=taken.warnings,
+        warnings=(*gone_warnings(plan, ledger), *taken.warnings),
     )
 
 

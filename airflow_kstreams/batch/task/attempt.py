@@ -265,7 +265,7 @@ class TaskAttempt:
     ) -> StreamTask:
         admin = clients.admin
         return StreamTask(
-            self._topology,
+            self._topology.matched(slice_.plan.topology.sources),
             task_id=self._task_id,
             bounds=share.bounds,
             produce=clients.outputs.produce,
@@ -291,6 +291,7 @@ class TaskAttempt:
                 partition_count=_partition_count(slice_, admin),
                 placements={topic: first for topic, (first, _) in slice_.plan.placements.items()},
                 latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),
+                refused=self._attempts.refused,
                 dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
                 pause=self._clock.sleep,
                 grown=slice_.plan.grown.get(str(self._task_id.subtopology), {}),

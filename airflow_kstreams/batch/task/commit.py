@@ -172,6 +172,7 @@ class TaskCommit:
             partition=error.partition,
             offset=error.offset,
             node=error.node,
+            content=error.content,
         )
 
     def abort(self) -> None:

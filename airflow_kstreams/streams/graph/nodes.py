@@ -49,6 +49,8 @@ class SourceNode:
     :param name: unique in the topology.
     :param topics: the topics, logical names (see :class:`Topology`).
     :param timestamps: where the records' timestamps come from; None for the records' own.
+    :param pattern: of the topics' names, a regular expression; empty if they are named. What stands for it is
+        the only topic until the topics that match are known (``streams/topic_patterns.py``).
     """
 
     name: str
@@ -56,6 +58,7 @@ class SourceNode:
     key_serde: Serde
     value_serde: Serde
     timestamps: TimestampExtractor | None = None
+    pattern: str = ""
     site: CallSite | None = None
 
 

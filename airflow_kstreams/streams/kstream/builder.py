@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, overload
+from typing import Generic, TypedDict, Unpack, overload
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
@@ -14,11 +14,26 @@ from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream, KTable
 from airflow_kstreams.streams.kstream.operators.table_source import TableSource
+from airflow_kstreams.streams.kstream.records_without_key import kept_ahead
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.streams.topic_patterns import pattern_topic
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
+
+
+class TableOptions(TypedDict, total=False):
+    """Options of ``table``, for type checkers."""
+
+    timestamps: TimestampExtractor | None
+    name: str | None
+
+
+class SourceOptions(TableOptions, total=False):
+    """Options of ``stream``, for type checkers."""
+
+    pattern: str
 
 
 @answers_java_names
@@ -62,26 +77,21 @@ class KStreamBuilder(Generic[K, V]):
 
     @overload
     def stream(
-        self,
-        *topics: str | list[str] | tuple[str, ...],
-        timestamps: TimestampExtractor | None = None,
-        name: str | None = None,
+        self, *topics: str | list[str] | tuple[str, ...], **options: Unpack[SourceOptions]
     ) -> KStream[K, V]: ...
     @overload
     def stream(
         self,
         *topics: str | list[str] | tuple[str, ...],
         key_serde: Serde[KR],
-        timestamps: TimestampExtractor | None = None,
-        name: str | None = None,
+        **options: Unpack[SourceOptions],
     ) -> KStream[KR, V]: ...
     @overload
     def stream(
         self,
         *topics: str | list[str] | tuple[str, ...],
         value_serde: Serde[VR],
-        timestamps: TimestampExtractor | None = None,
-        name: str | None = None,
+        **options: Unpack[SourceOptions],
     ) -> KStream[K, VR]: ...
     @overload
     def stream(
@@ -89,8 +99,7 @@ class KStreamBuilder(Generic[K, V]):
         *topics: str | list[str] | tuple[str, ...],
         key_serde: Serde[KR],
         value_serde: Serde[VR],
-        timestamps: TimestampExtractor | None = None,
-        name: str | None = None,
+        **options: Unpack[SourceOptions],
     ) -> KStream[KR, VR]: ...
     def stream(
         self,
@@ -98,9 +107,10 @@ class KStreamBuilder(Generic[K, V]):
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
         timestamps: TimestampExtractor | None = None,
+        pattern: str = "",
         name: str | None = None,
     ) -> KStream:
-        """Return the stream of the records of one topic or several; asking twice gives two streams of one
+        r"""Return the stream of the records of one topic or several; asking twice gives two streams of one
         source node.
 
         Records of several topics come in the order of their timestamps, as everywhere in a task. Partition n
@@ -113,9 +123,13 @@ class KStreamBuilder(Generic[K, V]):
         :param value_serde: of values; may be left out if the builder has a default.
         :param timestamps: where the records' timestamps come from, see
             ``airflow_kstreams.streams.timestamps``; their own unless given.
+        :param pattern: a regular expression in place of names: every topic whose whole name matches when a
+            run begins; a new one enters with the next run. One that matches a topic of another source, one
+            that the topology writes, or one of the engine's is refused.
         :param name: of the source node; numbered unless given.
-        :raises TopologyError: a serde is missing, or one of the topics is read with other serdes or
-            timestamps, together with other topics, or under another name, already.
+        :raises TopologyError: a serde is missing, one of the topics is read with other serdes or
+            timestamps, together with other topics, or under another name, already, or the pattern is no
+            regular expression, or stands beside names.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> both = builder.stream("flights-2013", "flights-2014")
@@ -124,9 +138,18 @@ class KStreamBuilder(Generic[K, V]):
         ...     driver.pipe_input("flights-2014", key="a", value="UA15", timestamp_ms=0)
         ...     [record.value for record in driver.read_output("flights")]
         ['UA15']
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream(pattern=r"flights-\d{4}").send_to("flights")
+        >>> with TopologyTestDriver(
+        ...     builder.build(), application_id="demo", partitions={"flights-2013": 1, "flights-2014": 1}
+        ... ) as driver:
+        ...     driver.pipe_input("flights-2014", key="a", value="UA15", timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("flights")]
+        ['UA15']
         """
-        names = _names(topics)
-        call = f"stream({', '.join(map(repr, names))})"
+        names = _named_or_pattern(topics, pattern)
+        call = f"stream(pattern={pattern!r})" if pattern else f"stream({', '.join(map(repr, names))})"
         key = self._graph.serde("key", key_serde, None, call)
         value = self._graph.serde("value", value_serde, None, call)
         source = self._graph.source(names, key, value, timestamps, name)
@@ -135,32 +158,15 @@ class KStreamBuilder(Generic[K, V]):
 
     @overload
     def table(
-        self,
-        topic: str,
-        *,
-        store: str | None = None,
-        timestamps: TimestampExtractor | None = None,
-        name: str | None = None,
+        self, topic: str, *, store: str | None = None, **options: Unpack[TableOptions]
     ) -> KTable[K, V]: ...
     @overload
     def table(
-        self,
-        topic: str,
-        *,
-        key_serde: Serde[KR],
-        store: str | None = None,
-        timestamps: TimestampExtractor | None = None,
-        name: str | None = None,
+        self, topic: str, *, key_serde: Serde[KR], store: str | None = None, **options: Unpack[TableOptions]
     ) -> KTable[KR, V]: ...
     @overload
     def table(
-        self,
-        topic: str,
-        *,
-        value_serde: Serde[VR],
-        store: str | None = None,
-        timestamps: TimestampExtractor | None = None,
-        name: str | None = None,
+        self, topic: str, *, value_serde: Serde[VR], store: str | None = None, **options: Unpack[TableOptions]
     ) -> KTable[K, VR]: ...
     @overload
     def table(
@@ -170,8 +176,7 @@ class KStreamBuilder(Generic[K, V]):
         key_serde: Serde[KR],
         value_serde: Serde[VR],
         store: str | None = None,
-        timestamps: TimestampExtractor | None = None,
-        name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[KR, VR]: ...
     @overload
     def table(
@@ -181,8 +186,7 @@ class KStreamBuilder(Generic[K, V]):
         key_serde: Serde[KR] | None = None,
         value_serde: Serde[VR] | None = None,
         store: StoreSpec[KR, VR],
-        timestamps: TimestampExtractor | None = None,
-        name: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> KTable[KR, VR]: ...
     def table(
         self,
@@ -270,7 +274,19 @@ class KStreamBuilder(Generic[K, V]):
 
         :raises TopologyError: it cannot run; the user's file and line are named.
         """
-        return self._graph.topology.build()
+        return kept_ahead(self._graph.topology.build(), self._graph.without_key)
+
+
+def _named_or_pattern(
+    topics: tuple[str | list[str] | tuple[str, ...], ...], pattern: object
+) -> tuple[str, ...]:
+    """Return the names of topics, or what stands for a pattern among them."""
+    if not pattern or (isinstance(pattern, str) and not topics):
+        return (pattern_topic(str(pattern)),) if pattern else _names(topics)
+    raise TopologyError(
+        f"stream at {call_site()} is given {pattern!r} as pattern{' beside topics' if topics else ''}",
+        fix="name topics, or give a regular expression as text that matches all of them",
+    )
 
 
 def _names(topics: tuple[str | list[str] | tuple[str, ...], ...]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
@@ -31,11 +32,27 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 
-def filtered(table: KnownTable, predicate: Predicate, store: StoreArgument, *, passing: bool) -> KnownTable:
+class _Node(NamedTuple):
+    """What a node that derives a table is called, and by which method it was made.
+
+    :ivar kind: begins its name where the user gave none.
+    :ivar name: that the user gave.
+    :ivar call: for messages.
+    """
+
+    kind: str
+    name: str | None
+    call: str
+
+
+def filtered(
+    table: KnownTable, predicate: Predicate, store: StoreArgument, name: str | None, *, passing: bool
+) -> KnownTable:
     """Add the node that filters a table.
 
+    :param name: of the node, None for a numbered one.
     :param passing: what the predicate says of entries that stay.
-    :raises TopologyError: the store does not fit, or the table's has no changelog.
+    :raises TopologyError: the store does not fit, the table's has no changelog, or the name is taken.
     """
     call = "filter" if passing else "filter_not"
     spec = derived_spec(table, table.serdes, store, None, call)
@@ -43,16 +60,18 @@ def filtered(table: KnownTable, predicate: Predicate, store: StoreArgument, *, p
     def operator(kept: StoreSpec | None) -> TableFilter:
         return TableFilter(predicate=predicate, passing=passing, parent=table.node, store=kept)
 
-    return _derived(table, "KTABLE-FILTER", operator, spec, table.serdes, call)
+    return _derived(table, _Node("KTABLE-FILTER", name, call), operator, spec, table.serdes)
 
 
 def with_values_mapped(
-    table: KnownTable, mapper: ValueMapper, store: StoreArgument, value_serde: Serde | None
+    table: KnownTable, mapper: ValueMapper, store: StoreArgument, value_serde: Serde | None, name: str | None
 ) -> KnownTable:
     """Add the node that replaces a table's values.
 
     :param value_serde: of the new values, what the user gave.
-    :raises TopologyError: the store does not fit, a serde is missing, or the table's store has no changelog.
+    :param name: of the node, None for a numbered one.
+    :raises TopologyError: the store does not fit, a serde is missing, the table's store has no changelog, or
+        the name is taken.
     """
     call = "map_values"
     serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
@@ -61,7 +80,7 @@ def with_values_mapped(
     def operator(kept: StoreSpec | None) -> TableMapValues:
         return TableMapValues(mapper=mapper, parent=table.node, store=kept)
 
-    return _derived(table, "KTABLE-MAPVALUES", operator, spec, serdes, call)
+    return _derived(table, _Node("KTABLE-MAPVALUES", name, call), operator, spec, serdes)
 
 
 def with_values_transformed(
@@ -70,12 +89,14 @@ def with_values_transformed(
     stores: tuple[str | StoreSpec, ...],
     store: StoreArgument,
     value_serde: Serde | None,
+    name: str | None,
 ) -> KnownTable:
     """Add the node that replaces a table's values by a transformer.
 
     :param stores: that it may use, by name, or by spec to add them here.
     :param value_serde: of the new values, what the user gave.
-    :raises TopologyError: the definition cannot be called, a store does not fit or its name is taken, a serde
+    :param name: of the node, None for a numbered one.
+    :raises TopologyError: the definition cannot be called, a store does not fit or a name is taken, a serde
         is missing, or the table's store has no changelog.
     """
     call = "transform_values"
@@ -93,7 +114,8 @@ def with_values_transformed(
             definition=definition, stores_of_user=names, parent=table.node, store=kept
         )
 
-    found = _derived(table, "KTABLE-TRANSFORMVALUES", operator, spec, serdes, call, names)
+    node = _Node("KTABLE-TRANSFORMVALUES", name, call)
+    found = _derived(table, node, operator, spec, serdes, names)
     return dataclasses.replace(found, repeatable=spec is not None or not names)
 
 
@@ -170,19 +192,18 @@ def derived_spec(
 
 def _derived(
     table: KnownTable,
-    kind: str,
+    derived: _Node,
     operator: Callable[[StoreSpec | None], Operator],
     spec: StoreSpec | None,
     serdes: Serdes,
-    call: str,
     stores: tuple[str, ...] = (),
 ) -> KnownTable:
     """Add a node that derives a table of one other.
 
     :param stores: names of the stores that it may use beside that of its result.
     """
-    check_source_of_tables(table, call)
-    node = table.graph.operator(kind, operator(spec), table.node, stores)
+    check_source_of_tables(table, derived.call)
+    node = table.graph.operator(derived.kind, operator(spec), table.node, stores, name=derived.name)
     if spec is not None:
         return kept_table(table.graph, node, spec, redated=table.redated)
     return dataclasses.replace(table, node=node, serdes=serdes, spec=None)

@@ -19,6 +19,7 @@ from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGro
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.streams.topic_patterns import pattern_of
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.validation import two_sources_error
 
@@ -81,6 +82,8 @@ class StreamGraph:
         )
         self.topology = TopologyBuilder(partition_grouper=partition_grouper)
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
+        #: Joins that take records without key, by their nodes.
+        self.without_key: list[str] = []
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
         self._tables: dict[str, str] = {}
@@ -125,6 +128,7 @@ class StreamGraph:
     ) -> str:
         """Return the name of the node that reads topics; asking twice, in any order, gives the same node.
 
+        :param topics: names, or only what stands for a pattern.
         :param name: that the user gave.
         :raises TopologyError: one of the topics is read with other serdes, together with other topics, or
             under another name, already.
@@ -132,8 +136,14 @@ class StreamGraph:
         shared = next((topic for topic in topics if topic in self._sources), None)
         if shared is None:
             name = self.node_name("KSTREAM-SOURCE", name)
+            pattern = pattern_of(topics[0]) or ""
             self.topology.add_source(
-                name, *topics, key_serde=key_serde, value_serde=value_serde, timestamps=timestamps
+                name,
+                *(() if pattern else topics),
+                key_serde=key_serde,
+                value_serde=value_serde,
+                timestamps=timestamps,
+                pattern=pattern,
             )
             source = _source(name, topics, key_serde, value_serde, timestamps)
             self._sources.update(dict.fromkeys(topics, source))

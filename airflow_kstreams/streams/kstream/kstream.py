@@ -30,6 +30,11 @@ from airflow_kstreams.streams.kstream.derived_tables import (
     with_values_mapped,
     with_values_transformed,
 )
+from airflow_kstreams.streams.kstream.foreign_key_join import (
+    JoinByForeignKey,
+    join_by_foreign_key,
+    kept_by_itself,
+)
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.keeps_window import KeepsWindow
@@ -48,6 +53,7 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
     Reduce,
     Reducer,
 )
+from airflow_kstreams.streams.kstream.operators.foreign_key_subscribe import ForeignKey
 from airflow_kstreams.streams.kstream.operators.stateless import KeySelector, Predicate, ValueMapper
 from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.table_select import EntrySelector
@@ -245,7 +251,8 @@ class KStream(RecordStream[K, V]):
 
         What follows, with its state, then has that many tasks, however many partitions the input has or
         gains. Keys lie where their new bytes put them, so a group or join of the result repartitions nothing
-        more. Records without key are dropped and counted, as in Kafka Streams; :meth:`through` keeps them.
+        more. Records without key are dropped and counted, as in Kafka Streams, unless a left or outer join
+        lies behind, which takes them; :meth:`through` keeps them.
 
         :param partitions: of the topic. A run that finds the topic with another number is refused: to change
             it takes a reset.
@@ -364,7 +371,7 @@ class KStream(RecordStream[K, V]):
             raise no_window_error("it is called on", call)
         check_partner(table, KTable, self._known.graph, call)
         stream = self._known.given(call, None, value_serde)
-        return KStream(join_table(call, stream, table._known, joiner, name))
+        return KStream(join_table(call, stream, table._kept(call), joiner, name))
 
 
 class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
@@ -642,15 +649,16 @@ class KGroupedTable(Generic[K, V]):
     def __init__(self, entries: GroupedEntries) -> None:
         self._entries = entries
 
-    def count(self, *, store: StoreArgument[K, int] = None) -> KTable[K, int]:
+    def count(self, *, store: StoreArgument[K, int] = None, name: str | None = None) -> KTable[K, int]:
         """Count the entries of each group. A group that has lost its last entry stays, with a count of 0, as
         in Kafka Streams.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
-        :raises TopologyError: a serde is missing, the store's name is taken, or it has no changelog.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: a serde is missing, a name is taken, or the store has no changelog.
         """
         spec = self._entries.spec(store, builtin_serdes.int64(), "count")
-        return KTable(self._entries.folded(counting(), lambda key, value, count: count - 1, spec))
+        return KTable(self._entries.folded(counting(), lambda key, value, count: count - 1, spec, name))
 
     def reduce(
         self,
@@ -659,6 +667,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         store: StoreArgument[K, V] = None,
         value_serde: Serde[V] | None = None,
+        name: str | None = None,
     ) -> KTable[K, V]:
         """Fold the values of each group by ``adder(aggregate, value)``, starting from the first value, and
         take values out by ``subtractor(aggregate, value)``.
@@ -667,7 +676,9 @@ class KGroupedTable(Generic[K, V]):
         :param subtractor: likewise; None deletes the group.
         :param store: name of the store, or its spec.
         :param value_serde: of the aggregate; that of the group's values unless given.
-        :raises TopologyError: one is no function, a serde is missing, or the store does not fit.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: one is no function, a serde is missing, the store does not fit, or the name is
+            taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
         >>> accounts = builder.table("accounts")
@@ -686,7 +697,7 @@ class KGroupedTable(Generic[K, V]):
         spec = self._entries.spec(store, value_serde, "reduce")
         return KTable(
             self._entries.folded(
-                reducing(adder), lambda key, value, reduced: subtractor(reduced, value), spec
+                reducing(adder), lambda key, value, reduced: subtractor(reduced, value), spec, name
             )
         )
 
@@ -698,6 +709,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         store: StoreArgument[K, VR] = None,
         value_serde: Serde[VR] | None = None,
+        name: str | None = None,
     ) -> KTable[K, VR]:
         """Fold the values of each group by ``adder(key, value, aggregate)``, starting from ``initializer()``,
         and take values out by ``subtractor(key, value, aggregate)``.
@@ -707,7 +719,9 @@ class KGroupedTable(Generic[K, V]):
         :param subtractor: likewise.
         :param store: name of the store, or its spec.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :raises TopologyError: one is no function, a serde is missing, or the store does not fit.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: one is no function, a serde is missing, the store does not fit, or the name is
+            taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
         >>> crews = builder.table("crews").group_by(lambda person, flight: (flight, person))
@@ -723,11 +737,16 @@ class KGroupedTable(Generic[K, V]):
         ...     dict(driver.store("members").all())
         {'UA2': ['ann', 'bob']}
         """
-        functions = {"initializer": initializer, "adder": adder, "subtractor": subtractor}
-        check_functions("aggregate", fix=TABLE_FUNCTIONS, **functions)
+        check_functions(
+            "aggregate",
+            fix=TABLE_FUNCTIONS,
+            initializer=initializer,
+            adder=adder,
+            subtractor=subtractor,
+        )
         spec = self._entries.spec(store, value_serde, "aggregate")
         fold = aggregating(initializer, adder, lambda key, left, right: None)
-        return KTable(self._entries.folded(fold, subtractor, spec))
+        return KTable(self._entries.folded(fold, subtractor, spec, name))
 
 
 @answers_java_names
@@ -968,14 +987,18 @@ class KTable(Generic[K, V]):
             raise no_store_error("spec")
         return self._known.spec
 
-    def filter(self, predicate: Predicate[K, V], *, store: StoreArgument[K, V] = None) -> KTable[K, V]:
+    def filter(
+        self, predicate: Predicate[K, V], *, store: StoreArgument[K, V] = None, name: str | None = None
+    ) -> KTable[K, V]:
         """Keep the entries for which ``predicate(key, value)`` holds.
 
         An entry whose new value fails the predicate is deleted, if its old value passed. What is deleted does
         not ask the predicate.
 
         :param store: name or spec of a store to keep the result in; none unless given.
-        :raises TopologyError: it is no function, the store does not fit, or the table's has no changelog.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: it is no function, the store does not fit, the table's has no changelog, or the
+            name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> stock = builder.table("stock")
@@ -987,12 +1010,14 @@ class KTable(Generic[K, V]):
         [('a', 5), ('a', None)]
         """
         check_functions("filter", predicate=predicate)
-        return KTable(filtered(self._entries("filter"), predicate, store, passing=True))
+        return KTable(filtered(self._entries("filter"), predicate, store, name, passing=True))
 
-    def filter_not(self, predicate: Predicate[K, V], *, store: StoreArgument[K, V] = None) -> KTable[K, V]:
+    def filter_not(
+        self, predicate: Predicate[K, V], *, store: StoreArgument[K, V] = None, name: str | None = None
+    ) -> KTable[K, V]:
         """Keep the entries for which ``predicate(key, value)`` does not hold; otherwise as :meth:`filter`."""
         check_functions("filter_not", predicate=predicate)
-        return KTable(filtered(self._entries("filter_not"), predicate, store, passing=False))
+        return KTable(filtered(self._entries("filter_not"), predicate, store, name, passing=False))
 
     def map_values(
         self,
@@ -1000,6 +1025,7 @@ class KTable(Generic[K, V]):
         *,
         store: StoreArgument[K, VR] = None,
         value_serde: Serde[VR] | None = None,
+        name: str | None = None,
     ) -> KTable[K, VR]:
         """Replace each value by ``mapper(value)``; a deleted key stays deleted.
 
@@ -1008,8 +1034,9 @@ class KTable(Generic[K, V]):
         :param store: name or spec of a store to keep the result in; none unless given.
         :param value_serde: of the new values; needed where they are written or kept, unless the builder has a
             default.
-        :raises TopologyError: it is no function, the store does not fit or a serde is missing, or the table's
-            store has no changelog.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: it is no function, the store does not fit or a serde is missing, the table's
+            store has no changelog, or the name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> airlines = builder.table("airlines")
@@ -1021,7 +1048,7 @@ class KTable(Generic[K, V]):
         [('UA', 'UNITED'), ('UA', None)]
         """
         check_functions("map_values", mapper=mapper)
-        return KTable(with_values_mapped(self._entries("map_values"), mapper, store, value_serde))
+        return KTable(with_values_mapped(self._entries("map_values"), mapper, store, value_serde, name))
 
     def transform_values(
         self,
@@ -1029,6 +1056,7 @@ class KTable(Generic[K, V]):
         *stores: str | StoreSpec,
         store: StoreArgument[K, VR] = None,
         value_serde: Serde[VR] | None = None,
+        name: str | None = None,
     ) -> KTable[K, VR]:
         """Replace each value by what a :class:`ValueTransformer` makes of key and value; it may use stores
         and the time, and sees deletions.
@@ -1040,7 +1068,8 @@ class KTable(Generic[K, V]):
         :param stores: the stores it may use, by name, or by spec to add them here.
         :param store: name or spec of a store to keep the result in; none unless given.
         :param value_serde: as in :meth:`map_values`.
-        :raises TopologyError: the definition cannot be called, a store does not fit or its name is taken, a
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: the definition cannot be called, a store does not fit or a name is taken, a
             serde is missing, or the table's store has no changelog.
 
         >>> class Named(ValueTransformer):
@@ -1054,7 +1083,7 @@ class KTable(Generic[K, V]):
         ['UA: United']
         """
         table = self._entries("transform_values")
-        return KTable(with_values_transformed(table, definition, stores, store, value_serde))
+        return KTable(with_values_transformed(table, definition, stores, store, value_serde, name))
 
     @overload
     def to_stream(self, selector: None = None, *, name: str | None = None) -> KStream[K, V]: ...
@@ -1118,26 +1147,57 @@ class KTable(Generic[K, V]):
             grouped_entries(self._entries("group_by"), selector, key_serde, value_serde, name)
         )
 
+    @overload
     def join(
         self,
         other: KTable[K, VO],
         joiner: TablesJoiner[V, VO, VR],
         *,
+        foreign_key: None = None,
         store: StoreArgument[K, VR] = None,
         value_serde: Serde[VR] | None = None,
-    ) -> KTable[K, VR]:
-        """Join each entry with the other table's of the same key: ``joiner(value, other_value)``.
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: KTable[KR, VO],
+        joiner: TablesJoiner[V, VO, VR],
+        *,
+        foreign_key: ForeignKey[K, V, KR],
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
+    def join(
+        self,
+        other: KTable,
+        joiner: TablesJoiner,
+        *,
+        foreign_key: ForeignKey | None = None,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """Join each entry with the other table's of the same key, or of its foreign key:
+        ``joiner(value, other_value)``.
 
         A change on either side changes the result, and a key that one side deletes leaves it. The result's
-        timestamp is the later one of both entries'. Both tables need keys of one serde and equal partition
-        counts.
+        timestamp is the later one of both entries'. Without a foreign key both tables need keys of one serde
+        and equal partition counts. With one, any number of entries may name one entry of the other table; the
+        join has internal topics and stores of its own, and the result keeps this table's keys.
 
         :param joiner: returns a new value and changes neither argument; None deletes the key.
+        :param foreign_key: ``foreign_key(key, value)`` gives the other table's key of each entry, None for an
+            entry that has no result. It must depend on its arguments alone.
         :param store: name or spec of a store to keep the result in; none unless given.
         :param value_serde: of the results; needed where they are written or kept, unless the builder has a
             default.
+        :param name: of the node whose results the table is, for messages, counts and pictures; numbered
+            unless given. The nodes that read the tables are called ``<name>-join-this`` and
+            ``<name>-join-other``; of a join by foreign key, it begins the names of topics and stores.
         :raises TopologyError: it is no function, the other is no table of this builder or has other keys, the
-            store does not fit or a serde is missing, or a table's store has no changelog.
+            store does not fit or a serde is missing, a table's store has no changelog, or a name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> names, places = builder.table("names"), builder.table("places")
@@ -1149,19 +1209,65 @@ class KTable(Generic[K, V]):
         ...         driver.pipe_input("places", key="1", value=place, timestamp_ms=1)
         ...     [record.value for record in driver.read_output("both")]
         ['Ann in Rome', 'Ann in Oslo', None]
-        """
-        return self._join("join", other, joiner, store, value_serde)
 
+        Flights, whose value is the code of an airline, with the names of airlines:
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> flights, airlines = builder.table("flights"), builder.table("airlines")
+        >>> named = flights.join(airlines, lambda code, name: name, foreign_key=lambda key, code: code)
+        >>> named.to_stream().send_to("named")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for flight in ("1", "2"):
+        ...         driver.pipe_input("flights", key=flight, value="UA", timestamp_ms=0)
+        ...     for name in ("United", "United Airlines"):
+        ...         driver.pipe_input("airlines", key="UA", value=name, timestamp_ms=1)
+        ...     driver.pipe_input("flights", key="1", value=None, timestamp_ms=2)
+        ...     for record in driver.read_output("named"):
+        ...         print(record.key, record.value)
+        1 United
+        2 United
+        1 United Airlines
+        2 United Airlines
+        1 None
+        """
+        return self._join("join", other, joiner, foreign_key, store, value_serde, name)
+
+    @overload
     def left_join(
         self,
         other: KTable[K, VO],
         joiner: TablesJoiner[V, VO | None, VR],
         *,
+        foreign_key: None = None,
         store: StoreArgument[K, VR] = None,
         value_serde: Serde[VR] | None = None,
-    ) -> KTable[K, VR]:
-        """Join as :meth:`join` does, and a key that the other table does not hold with None."""
-        return self._join("left_join", other, joiner, store, value_serde)
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: KTable[KR, VO],
+        joiner: TablesJoiner[V, VO | None, VR],
+        *,
+        foreign_key: ForeignKey[K, V, KR],
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
+    def left_join(
+        self,
+        other: KTable,
+        joiner: TablesJoiner,
+        *,
+        foreign_key: ForeignKey | None = None,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
+        """Join as :meth:`join` does, and a key that the other table does not hold with None; with a foreign
+        key also an entry that has none.
+        """
+        return self._join("left_join", other, joiner, foreign_key, store, value_serde, name)
 
     def outer_join(
         self,
@@ -1170,9 +1276,10 @@ class KTable(Generic[K, V]):
         *,
         store: StoreArgument[K, VR] = None,
         value_serde: Serde[VR] | None = None,
+        name: str | None = None,
     ) -> KTable[K, VR]:
         """Join as :meth:`join` does, and a key that only one of the tables holds with None for the other."""
-        return self._join("outer_join", other, joiner, store, value_serde)
+        return self._join("outer_join", other, joiner, None, store, value_serde, name)
 
     def suppress(self, *, name: str | None = None) -> KTable[K, V]:
         """Hold back results until they are final; for tables of windows only.
@@ -1191,6 +1298,15 @@ class KTable(Generic[K, V]):
 
         :param call: the method that is about to use them.
         """
+        return self._known if call == "to_stream" else self._kept(call)
+
+    def _kept(self, call: str) -> KnownTable:
+        """Return what is known of the table, whose entries may be asked for from now on.
+
+        :param call: the method that is about to ask.
+        """
+        if self._known.passing:
+            self._known = kept_by_itself(self._known, call)
         return self._known
 
     def _join(
@@ -1198,13 +1314,20 @@ class KTable(Generic[K, V]):
         call: TablesJoinKind,
         other: KTable,
         joiner: TablesJoiner,
+        foreign_key: ForeignKey | None,
         store: StoreArgument,
         value_serde: Serde | None,
+        name: str | None,
     ) -> KTable:
         check_functions(call, joiner=joiner)
         check_partner(other, KTable, self._known.graph, call)
         sides = self._entries(call), other._entries(call)
-        return KTable(join_tables(call, *sides, joiner, store, value_serde))
+        if foreign_key is not None and call != "outer_join":
+            options = JoinByForeignKey(
+                foreign_key=foreign_key, store=store, value_serde=value_serde, name=name
+            )
+            return KTable(join_by_foreign_key(call, *sides, joiner, options))
+        return KTable(join_tables(call, *sides, joiner, store, value_serde, name))
 
 
 class WindowedKTable(KTable[Windowed[K], V], Generic[K, V]):

@@ -502,7 +502,7 @@ class RecordStream(ProcessingStream[K, V]):
         {'negative': [-2], 'even': [2], 'odd': [1, 3]}
         """
         for branch, predicate in predicates.items():
-            check_functions(f"split({branch}=)", predicate=predicate)
+            check_functions(f"split({branch}=)", predicates=predicate)
         if callable(name) or type(with_context) is not bool:
             raise TopologyError(
                 f"split at {call_site()} has name={name!r} and with_context={with_context!r}",

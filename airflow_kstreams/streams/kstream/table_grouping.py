@@ -74,10 +74,13 @@ class GroupedEntries:
             value_serde=self.graph.serde("value", value_serde, inherited, call),
         )
 
-    def folded(self, fold: Fold, subtract: Aggregator, spec: StoreSpec) -> KnownTable:
+    def folded(
+        self, fold: Fold, subtract: Aggregator, spec: StoreSpec, name: str | None = None
+    ) -> KnownTable:
         """Add a fold's node and store behind the repartition topic, and return its table.
 
-        :raises TopologyError: a serde is missing, or the store's name is taken.
+        :param name: of the node, None for a numbered one.
+        :raises TopologyError: a serde is missing, or a name is taken.
         """
         graph = self.graph
         check_logged([spec], fold.kind)
@@ -86,7 +89,7 @@ class GroupedEntries:
         parent = graph.repartition(self.name or spec.name, self.node, keys, values)
         kind = "KTABLE-REDUCE" if fold.kind == "reduce" else "KTABLE-AGGREGATE"
         operator = TableFold(fold=fold, subtract=subtract, store=spec)
-        return kept_table(graph, graph.operator(kind, operator, parent, (spec.name,)), spec)
+        return kept_table(graph, graph.operator(kind, operator, parent, (spec.name,), name=name), spec)
 
 
 def grouped_entries(

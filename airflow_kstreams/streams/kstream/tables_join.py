@@ -31,13 +31,16 @@ def join_tables(
     joiner: TablesJoiner,
     store: StoreArgument,
     value_serde: Serde | None,
+    name: str | None,
 ) -> KnownTable:
     """Add the join, and return the table of its results.
 
     :param store: where the result is kept, what the user gave.
     :param value_serde: of the results, what the user gave.
+    :param name: of the node that gives the results; those of the sides are called after it, as in Kafka
+        Streams. None for numbered ones.
     :raises TopologyError: the tables' keys have different serdes or windows, a table's store has no
-        changelog, or the store for the result does not fit.
+        changelog, the store for the result does not fit, or the name is taken.
     """
     graph = left.graph
     _check_keys(left, right, call)
@@ -45,7 +48,8 @@ def join_tables(
         check_source_of_tables(table, call)
     serdes = left.serdes.with_new_value(call).given(call, None, value_serde)
     spec = derived_spec(left, serdes, store, value_serde, call)
-    left_node, right_node = graph.name("KTABLE-JOINTHIS"), graph.name("KTABLE-JOINOTHER")
+    left_node = graph.node_name("KTABLE-JOINTHIS", name and f"{name}-join-this")
+    right_node = graph.node_name("KTABLE-JOINOTHER", name and f"{name}-join-other")
     join = TablesJoin(
         kind=call,
         joiner=joiner,
@@ -58,7 +62,7 @@ def join_tables(
     add_operator = graph.topology.add_operator
     add_operator(left_node, TablesJoinSide(join=join, is_left=True), left.node, stores=stores)
     add_operator(right_node, TablesJoinSide(join=join, is_left=False), right.node, stores=stores)
-    node = graph.name("KTABLE-MERGE")
+    node = graph.node_name("KTABLE-MERGE", name)
     add_operator(node, JoinedTable(join=join, store=spec), left_node, right_node)
     redated = left.redated or right.redated
     if spec is not None:

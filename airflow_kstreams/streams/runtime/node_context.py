@@ -43,7 +43,7 @@ class NodeOwner(Protocol):
     def wall_clock_of(self, node: str) -> TaskWallClock: ...
     def send_target(self, topic: str, node: str) -> SendTarget: ...
     def send(
-        self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
+        self, node: str, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
     ) -> None: ...
     def calls(
         self,
@@ -140,7 +140,7 @@ class BoundNodeContext:
         self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
     ) -> None:
         """Produce a record to a topic, its real name, with the timestamp and headers of the moment."""
-        self._owner.send(topic, key, value, placed_by)
+        self._owner.send(self.node, topic, key, value, placed_by)
 
     def calls(
         self,

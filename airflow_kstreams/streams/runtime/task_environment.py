@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 from airflow_kstreams.streams.ports import TopicPartition
@@ -37,6 +38,8 @@ class TaskEnvironment:
     :param latest_allowed: how far ahead the records of a topic may be dated, real name; see
         ``max.timestamp.ahead.ms``.
     :param dead_letter_bytes: the largest record that the dead-letter topic takes.
+    :param refused: results that the broker refused in earlier attempts, by their content; see
+        ``production.exception.handler``.
     :param pause: waits for some seconds, when there is nothing else to do.
     :param grown: topics that have gained partitions, real names; their keys are looked at.
     :param processors: how keys find their task, where there are more tasks than there were partitions.
@@ -49,6 +52,7 @@ class TaskEnvironment:
     partition_count: Callable[[str], int] = _one_partition
     latest_allowed: Callable[[str], LatestAllowed] = _unbounded
     dead_letter_bytes: int = BROKER_MAX_BYTES
+    refused: Mapping[str, RecordError] = field(default_factory=dict)
     pause: Callable[[float], None] = time.sleep
     grown: Mapping[str, GrownTopic] = field(default_factory=dict)
     looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)

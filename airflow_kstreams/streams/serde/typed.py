@@ -1,8 +1,8 @@
 """The serde of a class of the user's: JSON, checked against the class when it is read and when it is written.
 
 Rule: an object has one form in bytes. Fields stand in the order of the class, those of a pydantic model by
-name; keys of dicts and items of sets are sorted; there are no spaces. Others may write the same object otherwise, so a key that was read is not
-always written as it was (``topology/entry_keys.py``).
+name; keys of dicts and items of sets are sorted; there are no spaces. Others may write the same object
+otherwise, so a key that was read is not always written as it was (``topology/entry_keys.py``).
 """
 
 from __future__ import annotations

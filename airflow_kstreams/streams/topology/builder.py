@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Self
 
@@ -47,6 +48,7 @@ from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.streams.topic_patterns import pattern_topic
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.topology.validation import validate
 
@@ -91,19 +93,25 @@ class TopologyBuilder:
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
         timestamps: TimestampExtractor | None = None,
+        pattern: str = "",
     ) -> Self:
         """Add a node that reads topics.
 
         :param name: unique in the topology.
-        :param topics: one or more.
+        :param topics: one or more; none if there is a pattern.
+        :param pattern: a regular expression that the whole names of the topics match, as they are when a run
+            begins; see :meth:`KStreamBuilder.stream`.
         :param key_serde: of keys; bytes unless given.
         :param value_serde: of values; bytes unless given.
         :param timestamps: where the records' timestamps come from; their own unless given.
-        :raises TopologyError: the name is taken, or a topic's name is illegal or given twice.
+        :raises TopologyError: the name is taken, a topic's name is illegal or given twice, or the pattern is
+            no regular expression, or stands beside names.
         """
         site = call_site()
         check_serdes(f"source {name!r}", key_serde=key_serde, value_serde=value_serde)
-        if not topics:
+        if pattern:
+            _check_pattern(pattern, topics, f"source {name!r} at {site}")
+        elif not topics:
             raise TopologyError(f"source {name!r} at {site} names no topic", fix="name at least one")
         for topic in topics:
             _check_topic(topic, f"source {name!r}", site)
@@ -112,10 +120,11 @@ class TopologyBuilder:
         return self._add(
             SourceNode(
                 name=name,
-                topics=topics,
+                topics=(pattern_topic(pattern),) if pattern else topics,
                 key_serde=key_serde or serdes.bytes(),
                 value_serde=value_serde or serdes.bytes(),
                 timestamps=timestamps,
+                pattern=pattern,
                 site=site,
             )
         )
@@ -391,6 +400,26 @@ def _retry_spec(name: str, retry: RetryPolicy, *, keys_changed: bool) -> StoreSp
             fix=f"give RetryPolicy({missing}=...): what the node gets is kept in it",
         )
     return retry_spec(name, retry.key_serde, retry.value_serde, keys_changed=keys_changed)
+
+
+def _check_pattern(pattern: object, topics: tuple[str, ...], what: str) -> None:
+    if topics:
+        raise TopologyError(
+            f"{what} is given topics, {', '.join(map(repr, topics))}, and a pattern",
+            fix="name topics, or give a pattern that matches all of them",
+        )
+    if not isinstance(pattern, str):
+        raise TopologyError(
+            f"{what} has the pattern {pattern!r}, expected a regular expression as text",
+            fix="write it as text, e.g. r'flights-\\d{4}'",
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise TopologyError(
+            f"{what} has the pattern {pattern!r}, which is no regular expression: {error}",
+            fix="write one as Python's module re takes them, e.g. r'flights-\\d{4}'",
+        ) from None
 
 
 def _check_topic(name: str, what: str, site: CallSite) -> None:

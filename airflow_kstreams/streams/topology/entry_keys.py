@@ -11,6 +11,7 @@ from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.foreign_keys import PREFIXED
 
 _TIME = struct.calcsize(">q")
 #: Kind of store -> how many bytes its entries have behind the key's.
@@ -45,6 +46,8 @@ def _of_serde(
     serde: Serde, behind: int, sub: Subtopology, internal: frozenset[str], *, parked: bool = False
 ) -> EntryKeys:
     name = serde.id
+    if name.startswith(PREFIXED):
+        return EntryKeys(prefixed=True)
     for prefix, size in _WINDOWS.items():
         if name.startswith(prefix):
             name, behind = name.removeprefix(prefix), behind + size

@@ -5,8 +5,8 @@ another.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -34,6 +34,7 @@ from airflow_kstreams.streams.picture.svg import to_svg
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import check_application_id
+from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
 from airflow_kstreams.streams.topology.entry_keys import entry_keys
 
 __all__ = ["Subtopology", "Topology"]
@@ -82,6 +83,37 @@ class Topology:
         :raises TopologyError: there is a cycle; a built topology has none.
         """
         return components.in_running_order(self.subtopologies())
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What stands for the patterns of sources among the names of topics."""
+        sources = (node for node in self.nodes if isinstance(node, SourceNode))
+        return tuple(pattern_topic(node.pattern) for node in sources if node.pattern)
+
+    def matched(self, names: Collection[str]) -> Topology:
+        r"""Return the topology with the topics that match its patterns, in their places. Its hash stays.
+
+        :param names: of the topics that there are.
+        :raises TopologyError: no topic matches a pattern, or two match one topic.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream(pattern=r"flights-\d+").send_to("flights")
+        >>> topology = builder.build()
+        >>> topology.plan("app").inputs
+        ('/flights-\\d+/',)
+        >>> topology.matched(["flights-2013", "flights-2014", "flights-old"]).plan("app").inputs
+        ('flights-2013', 'flights-2014')
+        """
+        if not self.patterns:
+            return self
+        matches = match_all(self.patterns, names)
+
+        def with_matches(node: Node) -> Node:
+            if not isinstance(node, SourceNode) or not node.pattern:
+                return node
+            return replace(node, topics=matches[pattern_topic(node.pattern)])
+
+        return replace(self, nodes=tuple(map(with_matches, self.nodes)))
 
     def real_topic(self, topic: str, application_id: str) -> str:
         """Return the name a topic has in Kafka: internal ones are prefixed with the application id.
@@ -144,8 +176,16 @@ class Topology:
             },
             partition_grouper=self._own_grouper,
             gives_up=any(map(_gives_up, self.nodes)),
+            patterns={
+                pattern_topic(node.pattern): tuple(
+                    topic for topic in node.topics if pattern_of(topic) is None
+                )
+                for node in self.nodes
+                if isinstance(node, SourceNode) and node.pattern
+            },
         )
         _check_engine_topics(plan, self._user_topics())
+        _check_patterns(plan)
         return plan
 
     def partition_groups(self, application_id: str, counts: Mapping[str, int]) -> dict[int, Groups]:
@@ -163,7 +203,7 @@ class Topology:
             return names.get(topic, topic)
 
         found: dict[int, Groups] = {}
-        for sub in self.plan(application_id).subtopologies:
+        for sub in self.matched(counts).plan(application_id).subtopologies:
             request = GroupingRequest(
                 subtopology=sub.id,
                 counts={logical(topic): counts[topic] for topic in sub.sources},
@@ -291,7 +331,8 @@ class Topology:
 def _node_facts(node: Node) -> list[Any]:
     match node:
         case SourceNode():
-            facts = ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+            topics = [pattern_topic(node.pattern)] if node.pattern else list(node.topics)
+            facts = ["source", node.name, topics, node.key_serde.id, node.value_serde.id]
             if node.timestamps is not None:
                 facts.append(f"{node.timestamps.id}/{node.timestamps.invalid}")
             return facts
@@ -330,6 +371,15 @@ def _store_facts(store: StoreSpec) -> list[Any]:
         store.cached,
         getattr(store, "retention_ms", None),
     ]
+
+
+def _check_patterns(plan: TopologyPlan) -> None:
+    """Refuse a pattern that matches a topic that the engine makes, or that is written by another name."""
+    own = ProtocolTopics(plan.application_id)
+    engines = (*own.protocol, own.dead_letters, *plan.repartition_topics, *plan.changelogs)
+    others = dict.fromkeys(plan.outputs, "which the topology writes")
+    others |= dict.fromkeys(engines, "which is the engine's")
+    refuse_overlaps(plan.patterns, others, plan.application_id)
 
 
 def _check_engine_topics(plan: TopologyPlan, user_topics: set[str]) -> None:

@@ -13,6 +13,7 @@ from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
+from airflow_kstreams.streams.topic_patterns import refuse_overlaps
 from airflow_kstreams.streams.topology.topology import Topology
 
 
@@ -29,6 +30,7 @@ def validate(
     _check_stores(topology, store_sites)
     _check_one_source_per_topic(topology)
     _check_internal_topics(topology, internal_owners)
+    _check_patterns(topology)
     _check_partitioners(topology)
     for subtopology in topology.subtopologies():
         stages_of(subtopology.nodes)
@@ -101,6 +103,19 @@ def _check_one_source_per_topic(topology: Topology) -> None:
             if topic in readers:
                 raise two_sources_error(topic, readers[topic], node)
             readers[topic] = node
+
+
+def _check_patterns(topology: Topology) -> None:
+    """Refuse a pattern that matches a topic that the topology writes, or another source reads by name."""
+    others: dict[str, str] = {}
+    for node in topology.nodes:
+        if isinstance(node, SinkNode):
+            others.setdefault(node.topic, f"which {node.name!r} ({node.site}) writes")
+        elif isinstance(node, SourceNode) and not node.pattern:
+            others |= dict.fromkeys(node.topics, f"which {node.name!r} ({node.site}) reads")
+    for topic in topology.internal_topics:  # whose name in Kafka is another one
+        others.pop(topic.name, None)
+    refuse_overlaps(topology.patterns, others)
 
 
 def _check_partitioners(topology: Topology) -> None:

@@ -128,7 +128,9 @@ def topology_of(
     )
     extractor = None if dated is None else timestamps.extract(_valued_time, invalid=dated)
     a = builder.stream("a", timestamps=extractor)
-    b, table = builder.stream("b"), builder.table("t", store="t")
+    cached = any(part.cached for part in drawn)
+    kept = StoreSpec(name="t", key_serde=serdes.string(), value_serde=serdes.json(), cached=cached)
+    b, table = builder.stream("b"), builder.table("t", store=kept)
     merged = a.merge(b)
     for number, part in enumerate(drawn):
         _Building(number, part, {"a": a, "b": b, "merged": merged}, table).add()

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from airflow_kstreams.streams import KStream
 from tests.typing.cases.shop import orders
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import assert_type
 
 from airflow_kstreams.streams import KStream, KTable, SlidingWindow, WindowedKStream, serdes
-from tests.typing.cases.shop import Customer, Order, builder, by_number, customers, orders
+from tests.typing.cases.shop import Order, builder, by_number, customers, orders
 
 assert_type(
     orders.join(customers, lambda order, customer: (order.cents, customer.city)),

@@ -68,12 +68,11 @@ class StoredState:
     >>> from airflow_kstreams.testing import InMemoryKafka
     >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     >>> orders = builder.table("orders", store="newest")
-    >>> with StoredState(InMemoryKafka(), builder.build(), "shop", "newst"):
-    ...     pass
+    >>> StoredState(InMemoryKafka(), builder.build(), "shop", "newst")
     Traceback (most recent call last):
         ...
     airflow_kstreams.streams.errors.ConfigError: the topology has no store 'newst'
-      what to do: name one of its stores: newest
+    What to do: name one of its stores: newest
     """
 
     def __init__(
@@ -112,11 +111,6 @@ class StoredState:
     def close(self) -> None:
         """Close the clients. Iterators end."""
         self._clients.close()
-
-    @property
-    def form(self) -> EntryForm:
-        """How its entries are written."""
-        return self._form
 
     def as_of(self) -> AsOf:
         """Return as of which moment everything is that was read so far.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,8 +14,9 @@ from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.record_context import RecordContext
 from airflow_kstreams.streams.type_variables import K, V
 
-HeadersFunction = Callable[[K, V], Headers]
-ContextHeadersFunction = Callable[[RecordContext, K, V], Headers]
+#: Gives a list of (name, bytes or None).
+HeadersFunction = Callable[[K, V], Sequence[tuple[str, bytes | None]]]
+ContextHeadersFunction = Callable[[RecordContext, K, V], Sequence[tuple[str, bytes | None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

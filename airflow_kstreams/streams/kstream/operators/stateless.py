@@ -397,7 +397,7 @@ class DropNulls:
     def type(self) -> str:
         """Kind of node."""
         if self.keep_null_values:
-            return "drop_null_keys"
+            return "keep_nulls" if self.keep_null_keys else "drop_null_keys"
         return "drop_null_values" if self.keep_null_keys else "drop_nulls"
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
@@ -406,6 +406,9 @@ class DropNulls:
 
         def write(code: LoopCode, key: str, value: str) -> None:
             needed = [value] * (not self.keep_null_values) + [key] * (not self.keep_null_keys)
+            if not needed:
+                code.forward(key, value)
+                return
             with code.block(f"if {' or '.join(f'{held} is None' for held in needed)}"):
                 code.line(f"{code.name(count_null, 'count_null')}()")
             with code.block("else"):

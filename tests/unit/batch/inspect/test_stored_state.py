@@ -284,13 +284,14 @@ def test_entry_is_not_lost_when_compaction_runs_ahead_of_the_reading() -> None:
             self.left -= 1
             send(self.app, [("a", 2 + self.left, 0), ("b", 2 + self.left, 0)])
             self.app.run(f"meanwhile {self.left}")
-            kafka.compact(CHANGELOG.topic)
+            compact(CHANGELOG.topic)
             # What was fetched of the keys that the cleaner has met is gone, as if it had been faster.
             return fetched._replace(records={})
 
     app = application(table())
     kafka = app.on
     assert isinstance(kafka, InMemoryKafka)
+    compact = kafka.compact
     send(app, [("a", 1, 0), ("b", 1, 0), ("c", 1, 0)])
     app.run("one")
     with opened(app, "newest", FaultyCluster(kafka, Compacting(app))) as state:

@@ -15,6 +15,7 @@ from airflow_kstreams.streams import (
     SessionWindow,
     TopologyError,
     TumblingWindow,
+    ValueTransformer,
     serdes,
 )
 
@@ -22,6 +23,11 @@ from airflow_kstreams.streams import (
 class Idle(Processor):
     def process(self, record: ProcessorRecord) -> None:
         """Do nothing."""
+
+
+class Same(ValueTransformer):
+    def transform(self, key: Any, value: Any) -> Any:
+        return value
 
 
 def taken(*arguments: Any) -> Any:
@@ -67,6 +73,16 @@ OPERATORS: dict[str, Callable[[KStream, KStream], Any]] = {
     "to_stream": lambda s, o: s.group_by_key().count().to_stream(name="mine"),
     "windowed to_stream": lambda s, o: windowed(s).count().to_stream(name="mine"),
     "suppress": lambda s, o: windowed(s).count().suppress(name="mine"),
+    "table filter": lambda s, o: s.to_table().filter(taken, name="mine"),
+    "table filter_not": lambda s, o: s.to_table().filter_not(taken, name="mine"),
+    "table map_values": lambda s, o: s.to_table().map_values(taken, name="mine"),
+    "table transform_values": lambda s, o: s.to_table().transform_values(Same, name="mine"),
+    "table join": lambda s, o: s.to_table().join(o.to_table(), taken, name="mine"),
+    "table left_join": lambda s, o: s.to_table().left_join(o.to_table(), taken, name="mine"),
+    "table outer_join": lambda s, o: s.to_table().outer_join(o.to_table(), taken, name="mine"),
+    "table count": lambda s, o: s.to_table().group_by(taken).count(name="mine"),
+    "table reduce": lambda s, o: s.to_table().group_by(taken).reduce(max, max, name="mine"),
+    "table aggregate": lambda s, o: s.to_table().group_by(taken).aggregate(int, taken, taken, name="mine"),
 }
 
 
@@ -98,6 +114,10 @@ def test_sources_and_tables_have_the_names_that_they_were_given() -> None:
 def test_branches_are_called_after_their_node() -> None:
     assert "mine-1" in built("branch")
     assert "mine-some" in built("split")
+
+
+def test_sides_of_a_join_of_tables_are_called_after_it() -> None:
+    assert {"mine-join-this", "mine-join-other"} <= {*built("table join")}
 
 
 def test_numbers_of_other_nodes_do_not_depend_on_one_that_has_a_name() -> None:

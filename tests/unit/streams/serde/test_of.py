@@ -62,7 +62,11 @@ def test_object_is_read_as_it_was_written(order: Any) -> None:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     ("data", "named"),
-    [(b'{"customer": "ann", "cents": "many"}', "cents"), (b'{"cents": 1}', "customer"), (b"{", "truncated|EOF")],
+    [
+        (b'{"customer": "ann", "cents": "many"}', "cents"),
+        (b'{"cents": 1}', "customer"),
+        (b"{", "truncated|EOF"),
+    ],
 )
 def test_error_names_the_field_when_bytes_do_not_fit(order: Any, data: bytes, named: str) -> None:
     with pytest.raises(ValueError, match=named):
