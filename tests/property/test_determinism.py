@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import (
     HoppingWindow,
+    KStream,
     KStreamBuilder,
     Processor,
     ProcessorContext,
