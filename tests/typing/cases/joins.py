@@ -65,3 +65,14 @@ orders.join(builder.stream("payments"), lambda order, payment: order)  # error: 
 orders.join_prior(paid, lambda order, cents: cents)  # error: Never
 ordered.join(orders, lambda order, other: other)  # error
 orders.with_window(3_600_000)  # error: SlidingWindow
+
+# By a foreign key the other table may have keys of another type.
+numbered = customers.join(
+    by_number, lambda customer, order: order.cents, foreign_key=lambda name, customer: len(name)
+)
+assert_type(numbered, KTable[str, int])
+maybe = customers.left_join(by_number, lambda customer, order: order, foreign_key=lambda name, customer: None)
+assert_type(maybe, KTable[str, Order])
+customers.join(by_number, lambda c, order: order, foreign_key=lambda name, c: name)  # error
+customers.join(by_number, lambda c, order: order, foreign_key=lambda name, c: c.number)  # error: number
+customers.left_join(by_number, lambda c, order: order.cents, foreign_key=lambda n, c: 1)  # error: cents

@@ -18,10 +18,14 @@ from airflow_kstreams.streams import (
 )
 from tests.typing.cases.shop import Customer, Order, builder, customers, orders
 
+by_cents = orders.group_by(lambda key, order: order.cents)
+numbers = StoreSpec(name="numbers", key_serde=serdes.string(), value_serde=serdes.int64())
+text = serdes.string()
+
 
 class Named(ValueTransformer[str, Customer, int]):
     def transform(self, key: str, value: Customer | None) -> int | None:
-        return value and len(value.name)
+        return len(value.name) if value else None
 
 
 class OfNumbers(ValueTransformer[int, Customer, int]):
@@ -44,7 +48,7 @@ assert_type(in_city.reduce(lambda total, n: total + n, lambda total, n: total - 
 
 grouped = orders.group_by_key()
 assert_type(grouped, KGroupedStream[str, Order])
-assert_type(orders.group_by(lambda key, order: order.cents), KGroupedStream[int, Order])
+assert_type(by_cents, KGroupedStream[int, Order])
 assert_type(grouped.count(store="counts"), KTable[str, int])
 assert_type(grouped.reduce(lambda newest, order: order), KTable[str, Order])
 assert_type(grouped.aggregate(int, lambda key, order, total: total + order.cents), KTable[str, int])
@@ -60,9 +64,8 @@ assert_type(
     KTable[Windowed[str], Order],
 )
 visits = grouped.windowed_by(SessionWindow(gap_ms=1))
-assert_type(
-    visits.aggregate(int, lambda k, order, n: n + 1, lambda k, one, two: one + two), WindowedKTable[str, int]
-)
+clicks = visits.aggregate(int, lambda k, o, n: n + 1, lambda k, a, b: a + b, value_serde=serdes.int64())
+assert_type(clicks, WindowedKTable[str, int])
 
 payments = builder.stream("payments", value_serde=serdes.int64()).group_by_key()
 
@@ -82,10 +85,7 @@ assert_type(both.windowed_by(TumblingWindow(size_ms=1)).aggregate(int), Windowed
 
 customers.filter(lambda name, customer: customer.town == "Oslo")  # error: town
 customers.map_values(lambda customer: customer.town)  # error: town
-customers.map_values(
-    lambda customer: customer.city,
-    store=StoreSpec(name="a", key_serde=serdes.string(), value_serde=serdes.int64()),
-)  # error
+customers.map_values(lambda customer: customer.city, store=numbers)  # error
 customers.map_values(lambda customer: customer.city, value_serde=serdes.int64())  # error
 customers.transform_values(OfNumbers)  # error
 customers.group_by(lambda name, customer: customer.city)  # error: tuple
@@ -93,16 +93,12 @@ customers.to_stream(lambda name, customer: customer.town)  # error: town
 customers.suppressed()  # error: suppressed
 grouped.reduce(lambda total, order: total.cents + order.cents)  # error
 grouped.aggregate(int, lambda key, order, total: total + order.total)  # error: total
-grouped.aggregate(
-    int, lambda key, order, total: total + order.cents, value_serde=serdes.string()
-)  # error: str
+grouped.aggregate(int, lambda key, order, total: total + order.cents, value_serde=text)  # error: str
 grouped.aggregate(int, lambda key, order, total: total.upper())  # error[pyright]: upper
 grouped.aggregate(int, lambda order, total: total)  # error
 grouped.aggregate(int)  # error: aggregator
 grouped.count(store=StoreSpec(name="a", key_serde=serdes.int64(), value_serde=serdes.int64()))  # error
 grouped.cogroup(add).cogroup(payments, add)  # error
-grouped.cogroup(add).cogroup(
-    orders.group_by(lambda key, order: order.cents), lambda k, order, owed: owed
-)  # error: int
+grouped.cogroup(add).cogroup(by_cents, lambda key, order, owed: owed)  # error: int
 grouped.windowed_by(86_400_000)  # error
 daily.count().to_stream(lambda windowed, count: windowed.keys)  # error: keys
