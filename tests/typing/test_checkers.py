@@ -72,7 +72,8 @@ def _mypy() -> Iterator[tuple[str, int, str]]:
 
 
 def _pyright() -> Iterator[tuple[str, int, str]]:
-    output = _run("basedpyright", "--project", str(Path(__file__).parent), "--outputjson")
+    folder = str(Path(__file__).parent)
+    output = _run("basedpyright", "--project", folder, "--pythonpath", sys.executable, "--outputjson")
     for each in json.loads(output)["generalDiagnostics"]:
         if each["severity"] == "error":
             yield each["file"], each["range"]["start"]["line"] + 1, each["message"]
