@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypedDict, Unpack, overload
+
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
@@ -18,10 +20,24 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topic_patterns import pattern_topic
 from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
+
+
+class TableOptions(TypedDict, total=False):
+    """Options of ``table``, for type checkers."""
+
+    timestamps: TimestampExtractor | None
+    name: str | None
+
+
+class SourceOptions(TableOptions, total=False):
+    """Options of ``stream``, for type checkers."""
+
+    pattern: str
 
 
 @answers_java_names
-class KStreamBuilder:
+class KStreamBuilder(Generic[K, V]):
     """Makes streams of topics, and the topology of all that was done with them.
 
     :param default_key_serde: used wherever a key serde is neither given nor known from upstream.
@@ -49,8 +65,8 @@ class KStreamBuilder:
     def __init__(
         self,
         *,
-        default_key_serde: Serde | None = None,
-        default_value_serde: Serde | None = None,
+        default_key_serde: Serde[K] | None = None,
+        default_value_serde: Serde[V] | None = None,
         partition_grouper: PartitionGrouper | None = None,
     ) -> None:
         self._graph = StreamGraph(
@@ -59,6 +75,32 @@ class KStreamBuilder:
             partition_grouper=partition_grouper,
         )
 
+    @overload
+    def stream(
+        self, *topics: str | list[str] | tuple[str, ...], **options: Unpack[SourceOptions]
+    ) -> KStream[K, V]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        key_serde: Serde[KR],
+        **options: Unpack[SourceOptions],
+    ) -> KStream[KR, V]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        value_serde: Serde[VR],
+        **options: Unpack[SourceOptions],
+    ) -> KStream[K, VR]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        key_serde: Serde[KR],
+        value_serde: Serde[VR],
+        **options: Unpack[SourceOptions],
+    ) -> KStream[KR, VR]: ...
     def stream(
         self,
         *topics: str | list[str] | tuple[str, ...],
@@ -114,6 +156,38 @@ class KStreamBuilder:
         serdes = Serdes(key=key, value=value)
         return KStream(KnownStream(graph=self._graph, node=source, serdes=serdes))
 
+    @overload
+    def table(
+        self, topic: str, *, store: str | None = None, **options: Unpack[TableOptions]
+    ) -> KTable[K, V]: ...
+    @overload
+    def table(
+        self, topic: str, *, key_serde: Serde[KR], store: str | None = None, **options: Unpack[TableOptions]
+    ) -> KTable[KR, V]: ...
+    @overload
+    def table(
+        self, topic: str, *, value_serde: Serde[VR], store: str | None = None, **options: Unpack[TableOptions]
+    ) -> KTable[K, VR]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[KR],
+        value_serde: Serde[VR],
+        store: str | None = None,
+        **options: Unpack[TableOptions],
+    ) -> KTable[KR, VR]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[KR] | None = None,
+        value_serde: Serde[VR] | None = None,
+        store: StoreSpec[KR, VR],
+        **options: Unpack[TableOptions],
+    ) -> KTable[KR, VR]: ...
     def table(
         self,
         topic: str,

@@ -149,7 +149,7 @@ class _Building:
         part, number = self.part, self.number
         match part.kind:
             case "plain":
-                stream = self._stream().map_values(lambda value: [value])
+                stream: KStream = self._stream().map_values(lambda value: [value])
             case "changed":
                 split = self._stream().split(odd=_odd, default="even", with_context=True)
                 stream = split["odd"].set_headers(lambda key, value: [("number", b"%d" % _number(value))])

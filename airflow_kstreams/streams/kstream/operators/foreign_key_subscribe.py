@@ -20,9 +20,10 @@ from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.table_changes import OldValues
 from airflow_kstreams.streams.serde.foreign_keys import LeftCopy, Subscription
+from airflow_kstreams.streams.type_variables import KR, K, V
 
 #: ``foreign_key(key, value)`` gives the key of an entry of the other table, None for no entry.
-ForeignKey = Callable[[Any, Any], Any]
+ForeignKey = Callable[[K, V], KR | None]
 
 _HASH_BYTES = 16
 

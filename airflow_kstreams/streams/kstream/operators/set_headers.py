@@ -12,10 +12,11 @@ from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.kstream.operators.stateless import written_call
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.type_variables import K, V
 
 #: Gives a list of (name, bytes or None).
-HeadersFunction = Callable[[Any, Any], Sequence[tuple[str, bytes | None]]]
-ContextHeadersFunction = Callable[[RecordContext, Any, Any], Sequence[tuple[str, bytes | None]]]
+HeadersFunction = Callable[[K, V], Sequence[tuple[str, bytes | None]]]
+ContextHeadersFunction = Callable[[RecordContext, K, V], Sequence[tuple[str, bytes | None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
