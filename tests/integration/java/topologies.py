@@ -201,8 +201,8 @@ class Topologies:
 
     def tables_of_one_table(self) -> None:
         table = self._table("in")
-        mapped = table.map_values(lambda v: v + "!")
-        table.filter(lambda k, v: odd(v)).join(mapped, pair).to_stream().send_to("out")
+        filtered, mapped = table.filter(lambda k, v: odd(v)), table.map_values(lambda v: v + "!")
+        filtered.join(mapped, pair).to_stream().send_to("out")
 
     def foreign_key_join(self) -> None:
         self._by_foreign_key("join").to_stream().send_to("out")
