@@ -61,6 +61,10 @@ class _Task:
         return lambda: None
 
 
+def _task() -> Any:
+    return _Task()
+
+
 class _Join:
     def __init__(self, *, left: bool) -> None:
         self.lefts: dict[str, str | None] = {}
@@ -71,7 +75,8 @@ class _Join:
         self.answers: dict[tuple[bytes, str], deque[Any]] = defaultdict(deque)
         self.changes: dict[str, deque[Any]] = defaultdict(deque)
         self.results: dict[str, str | None] = {}
-        self.task = _Task()
+        self.task = _task()
+        self.answering = {key: _task() for key in FOREIGN_KEYS}
         subscribe = ForeignKeySubscribe(
             foreign_key=lambda key, value: None if value == "-" else value[0],
             left=left,
@@ -83,7 +88,7 @@ class _Join:
         )
         self.subscribe = subscribe.bind(
             _nowhere,
-            _Task(),
+            _task(),
             {
                 "copies": lambda key, value: self.copies[key].append(value),
                 "subscriptions": lambda key, value: self.subscriptions[key].append(value),
@@ -102,7 +107,7 @@ class _Join:
 
     def _answering(self, foreign_key: str) -> Callable[[Any, Any], None]:
         """Bind the right table's node of the task that has one foreign key."""
-        task = _Task()
+        task = self.answering[foreign_key]
         task.tables["r"] = SimpleNamespace(get=self._right)
         operator = ForeignKeyAnswer(table="r", store=SUBSCRIPTIONS, right_keys=INSIDE, right_values=INSIDE)
         return operator.bind(lambda key, value: self.answers[key, foreign_key].append(value), task, {})
@@ -163,3 +168,17 @@ def test_newest_pairs_are_the_result_in_whatever_order_topics_are_read(
             key for key, value in join.lefts.items() if value is not None and (left or value != "-")
         }
         event(f"{len(expected)} results")
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=st.lists(LEFT, max_size=20), left=st.booleans())
+def test_subscriptions_are_those_of_the_newest_entries(
+    rows: list[tuple[str, str, str | None]], left: bool
+) -> None:
+    join = _Join(left=left)
+    join.pipe(rows, lambda count: 0)
+    for foreign_key in FOREIGN_KEYS:
+        subscribed = {key[5:].decode() for key, _ in join.answering[foreign_key].store("s").all()}
+        assert subscribed == {
+            key for key, value in join.lefts.items() if value is not None and value[0] == foreign_key
+        }

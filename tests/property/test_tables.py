@@ -188,7 +188,8 @@ class _Building:
             case JoinedByForeignKey(kind, left, right, kept, salt):
                 call = getattr(self.make(left), kind)
                 others = self.make(right)
-                return call(others, _pair, foreign_key=_foreign_key(salt), store=self._store(kept))
+                by_key: KTable = call(others, _pair, foreign_key=_foreign_key(salt), store=self._store(kept))
+                return by_key
 
     def _derived(self, kind: str, of: KTable, kept: Kept, salt: int) -> KTable:
         match kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 
 from airflow_kstreams.streams.entry_keys import EntryKeys
@@ -19,9 +20,11 @@ _BEHIND_KEY = {"key_value": 0, "window": _TIME, "session": 2 * _TIME, "join": 2 
 #: Windowed formats -> how many bytes the window takes, behind those that decide the key's partition.
 _WINDOWS = {"time_windowed(": _TIME, "session_windowed(": 2 * _TIME}
 #: Formats in which every key has one form only.
-_EXACT = ("bytes", "string", "int32", "int64", "double")
+_EXACT = frozenset({"bytes", "string", "int32", "int64", "double"})
 #: Formats that write what they have read themselves as it was, and may write what others wrote otherwise.
-_STEADY = ("json", "msgpack", "of(")
+_STEADY = frozenset({"json", "msgpack", "of"})
+#: Where the name of a format ends, and its parameters begin.
+_PARAMETERS = re.compile(r"[(),]")
 
 
 def entry_keys(store: StoreSpec, sub: Subtopology, internal: frozenset[str]) -> EntryKeys:
@@ -52,7 +55,8 @@ def _of_serde(
         if name.startswith(prefix):
             name, behind = name.removeprefix(prefix), behind + size
     written_by_us = internal.issuperset(sub.source_topics)
-    if name.startswith(_EXACT) or (written_by_us and name.startswith(_STEADY)):
+    kind = _PARAMETERS.split(name, maxsplit=1)[0]
+    if kind in _EXACT or (written_by_us and kind in _STEADY):
         return EntryKeys(suffix=behind, parked=parked)
     return EntryKeys(
         unfit=f"its keys are in the format {serde.id}, which may write a key that was read in other bytes, "

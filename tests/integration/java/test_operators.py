@@ -35,6 +35,9 @@ TABLES_OF_TABLES += ["table_map_values_filter", "table_to_stream_by_value", "tab
 TABLES_OF_TABLES += ["table_group_reduce", "table_group_aggregate", "tables_join", "tables_left_join"]
 TABLES_OF_TABLES += ["tables_outer_join", "tables_outer_join_kept", "tables_join_filter"]
 TABLES_OF_TABLES += ["tables_join_group"]
+#: Kafka Streams deletes keys that the result does not hold.
+FOREIGN_KEY_JOINS = ["foreign_key_join", "foreign_key_left_join", "foreign_key_join_kept"]
+FOREIGN_KEY_JOINS += ["foreign_key_join_group"]
 TABLE_JOINS = ["table_join", "table_left_join", "rekeyed_table_join", "rekeyed_table_left_join"]
 #: Of records with key and value.
 TIME_WINDOWS = ["tumbling_count", "tumbling_reduce", "tumbling_aggregate", "hopping_count"]
@@ -53,7 +56,7 @@ ALONE = ["filtered_tumbling_count", "cogroup_tumbling", "sliding_suppress", "dea
 ALONE += ["tables_of_one_table"]
 
 _TWO_TOPICS = {"merge", "cogroup", "cogroup_tumbling", *TABLE_JOINS, "join", "rekeyed_join", "join_count"}
-_TWO_TOPICS |= {*OUTER_JOINS, *(name for name in TABLES_OF_TABLES if "join" in name)}
+_TWO_TOPICS |= {*OUTER_JOINS, *FOREIGN_KEY_JOINS, *(name for name in TABLES_OF_TABLES if "join" in name)}
 _EXAMPLES = settings(max_examples=40, deadline=None)
 
 #: (topic, key, has a value, how much further than the last record, how much older than that).
@@ -100,7 +103,7 @@ def _assert_equal(case: Case, java: list[Result], python: list[Result]) -> None:
 
 def test_every_topology_is_compared() -> None:
     tested = [ONE_BY_ONE, TABLES, TABLES_OF_TABLES, TABLE_JOINS, TIME_WINDOWS, SLIDING_WINDOWS, SESSIONS]
-    tested += [STREAM_JOINS, OUTER_JOINS, ALONE]
+    tested += [STREAM_JOINS, OUTER_JOINS, FOREIGN_KEY_JOINS, ALONE]
     assert Counter(name for names in tested for name in names) == Counter(NAMES)
 
 
@@ -167,6 +170,19 @@ def test_tables_of_tables_are_those_of_kafka_streams_when_no_deletion_is_in_vain
         records = _without_vain_deletions(data.draw(_records(topology)))
         case = Case(topology=topology, records=records, parameters={"deletes": deletes})
         _assert_equal(case, case.in_java(kafka_streams), case.in_python())
+
+    compare()
+
+
+@pytest.mark.parametrize("topology", FOREIGN_KEY_JOINS)
+def test_foreign_key_joins_are_those_of_kafka_streams_but_for_vain_deletions(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    @_EXAMPLES
+    @given(st.data())
+    def compare(data: st.DataObject) -> None:
+        case = Case(topology=topology, records=_without_vain_deletions(data.draw(_records(topology))))
+        _assert_equal(case, without_vain_deletions(case.in_java(kafka_streams)), case.in_python())
 
     compare()
 

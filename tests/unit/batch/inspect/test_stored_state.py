@@ -356,6 +356,16 @@ def test_changelog_that_is_not_whole_is_refused() -> None:
         list(state.all())
 
 
+def test_changelog_that_was_truncated_is_refused() -> None:
+    app = application(table())
+    send(app, [("a", 1, 0), ("b", 1, 0)])
+    app.run("one")
+    assert isinstance(app.on, InMemoryKafka)
+    app.on.truncate(CHANGELOG, 1)
+    with opened(app, "newest") as state, pytest.raises(DataLossError, match="ends at 1, but the ledger says"):
+        state.get("a")
+
+
 def test_key_that_does_not_fit_is_refused_with_what_is_asked_for() -> None:
     app = application(table())
     send(app, [("a", 1, 0)])
