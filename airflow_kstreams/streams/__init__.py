@@ -182,8 +182,15 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of this package."""
+    """Import a name of this package.
+
+    :raises ImportError: Kafka Streams has a class of the name; says what stands for it here. An import
+        statement would hide what an AttributeError says.
+    """
     if name not in _HOMES:
+        ours = import_module(f"{__name__}.java_classes").java_class(name)
+        if ours:
+            raise ImportError(f"Kafka Streams' {name} is not here: write {ours}", name=__name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = import_module(f"{__name__}.{_HOMES[name]}")
     found = home if home.__name__.endswith(f".{name}") else getattr(home, name)
