@@ -1278,7 +1278,10 @@ class KTable(Generic[K, V]):
         value_serde: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KTable[K, VR]:
-        """Join as :meth:`join` does, and a key that only one of the tables holds with None for the other."""
+        """Join as :meth:`join` does, and a key that only one of the tables holds with None for the other.
+
+        :param joiner: is given None for the value of the table that does not hold the key.
+        """
         return self._join("outer_join", other, joiner, None, store, value_serde, name)
 
     def suppress(self, *, name: str | None = None) -> KTable[K, V]:
