@@ -49,6 +49,22 @@ class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         return TopicPartition(self.topic, self.partition)
 
 
+class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Records that lie behind the cut of a data interval and are dated before it: they are the next run's.
+
+    :param records: topic -> how many lay there when the run began; topics without such are absent.
+    :param whole: whether the logs were looked at to their ends; else there may be more.
+    """
+
+    records: dict[str, int] = {}
+    whole: bool = True
+
+    @property
+    def total(self) -> int:
+        """How many there are in all topics, at least."""
+        return sum(self.records.values())
+
+
 class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the ledger was when a run began.
 
@@ -95,6 +111,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
         what may be looked at meanwhile, ``topic-partition`` -> offset.
     :param processors: subtopology id as text -> how keys find their task, where there are more tasks than
         there were partitions at first.
+    :param behind_cut: what lies behind the cut and is dated before it; None where none was made, and in plans
+        of earlier versions.
     """
 
     topology: TopologyPlan
@@ -119,6 +137,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     placements: dict[str, tuple[int, int]] = {}
     waiting: dict[str, int] = {}
     processors: dict[str, Processors] = {}
+    behind_cut: BehindCut | None = None
 
     @property
     def task_ids(self) -> tuple[str, ...]:
