@@ -13,10 +13,11 @@ them open, and lets later records emit a replacement. Both keep the window's con
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.type_variables import K
 
 #: A day, in milliseconds; Kafka Streams waited as long before it asked users to choose.
 DEFAULT_GRACE_MS = 86_400_000
@@ -24,7 +25,7 @@ DEFAULT_GRACE_MS = 86_400_000
 RunEnd = Literal["hold", "flush"]
 
 
-class Windowed(NamedTuple):
+class Windowed(NamedTuple, Generic[K]):
     """A key with the window it was folded in.
 
     :param key: of the records.
@@ -33,7 +34,7 @@ class Windowed(NamedTuple):
         session, the time of its last record.
     """
 
-    key: Any
+    key: K
     start_ms: int
     end_ms: int
 

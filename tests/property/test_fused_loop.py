@@ -90,7 +90,7 @@ def shown(stream: Any, n: int) -> Any:
     return stream
 
 
-def written() -> dict[str, Serde]:
+def written() -> dict[str, Any]:
     return {"key_serde": serdes.string(), "value_serde": serdes.json()}
 
 

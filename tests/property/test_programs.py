@@ -14,7 +14,7 @@ import pytest
 from airflow_kstreams.streams import Topology, serdes
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
-from tests.support.programs.comparing import APPLICATION, BYTES, Running
+from tests.support.programs.comparing import APPLICATION, BYTES, Running, without_arrival
 from tests.support.programs.drawing import draw_program
 from tests.support.programs.operators import DEEP, build
 from tests.support.programs.program import Input
@@ -61,7 +61,7 @@ def _by_driver(topology: Topology, slices: Sequence[Sequence[Input]]) -> dict[st
                     driver.pipe_input(topic, key=key, value=value, timestamp_ms=max(1, timestamp_ms))
         return {
             topic: [
-                (record.key, record.value, record.timestamp_ms, list(record.headers))
+                (_key(topic, record.key), record.value, record.timestamp_ms, list(record.headers))
                 for record in driver.read_output(topic, key_serde=BYTES, value_serde=BYTES)
             ]
             for topic in _written(topology)
@@ -88,7 +88,7 @@ def _by_runs(topology: Topology, slices: Sequence[Sequence[Input]]) -> dict[str,
     found: dict[str, Written] = defaultdict(list)
     for topic in _written(topology):
         found[topic] = [
-            (record.key(), record.value(), record.timestamp()[1], record.headers() or [])
+            (_key(topic, record.key()), record.value(), record.timestamp()[1], record.headers() or [])
             for record in kafka.records(topic)
         ]
     return dict(found)
@@ -97,6 +97,10 @@ def _by_runs(topology: Topology, slices: Sequence[Sequence[Input]]) -> dict[str,
 def _written(topology: Topology) -> list[str]:
     plan = topology.plan(APPLICATION)
     return sorted({*plan.outputs, *plan.changelogs})
+
+
+def _key(topic: str, key: bytes | None) -> bytes | None:
+    return key if key is None else without_arrival(topic, key)
 
 
 def _data(part: str | int | None) -> bytes | None:

@@ -69,7 +69,16 @@ class Joined:
     kept: Kept
 
 
-Table = Input | Derived | Grouped | Joined
+@dataclass(frozen=True, slots=True)
+class JoinedByForeignKey:
+    kind: Literal["join", "left_join"]
+    left: Table
+    right: Table
+    kept: Kept
+    salt: int
+
+
+Table = Input | Derived | Grouped | Joined | JoinedByForeignKey
 
 KEPT = st.sampled_from(["derived", "cached", "uncached"])
 SALT = st.integers(0, 3)
@@ -81,6 +90,7 @@ def _larger(tables: st.SearchStrategy[Table]) -> st.SearchStrategy[Table]:
         st.builds(Derived, kinds, tables, KEPT, SALT)
         | st.builds(Grouped, st.sampled_from(["reduce", "aggregate"]), tables, KEPT, SALT)
         | st.builds(Joined, st.sampled_from(["join", "left_join", "outer_join"]), tables, tables, KEPT)
+        | st.builds(JoinedByForeignKey, st.sampled_from(["join", "left_join"]), tables, tables, KEPT, SALT)
     )
 
 
@@ -120,6 +130,10 @@ def _selector(salt: int) -> Callable[[str, Any], tuple[str | None, int]]:
         return (None if place == len(KEYS) else KEYS[place]), _weight(value)
 
     return select
+
+
+def _foreign_key(salt: int) -> Callable[[str, Any], str | None]:
+    return lambda key, value: _selector(salt)(key, value)[0]
 
 
 def _pair(left: Any, right: Any) -> list[Any]:
@@ -171,6 +185,11 @@ class _Building:
                 call = getattr(self.make(left), kind)
                 joined: KTable = call(self.make(right), _pair, store=self._store(kept))
                 return joined
+            case JoinedByForeignKey(kind, left, right, kept, salt):
+                call = getattr(self.make(left), kind)
+                others = self.make(right)
+                by_key: KTable = call(others, _pair, foreign_key=_foreign_key(salt), store=self._store(kept))
+                return by_key
 
     def _derived(self, kind: str, of: KTable, kept: Kept, salt: int) -> KTable:
         match kind:
@@ -239,6 +258,10 @@ def _evaluated(table: Table, inputs: Mapping[str, Entries]) -> Entries:
                 kind, ours.keys() | theirs.keys()
             )
             return {key: _pair(ours.get(key), theirs.get(key)) for key in keys}
+        case JoinedByForeignKey(kind, left, right, _, salt):
+            ours, theirs = _evaluated(left, inputs), _evaluated(right, inputs)
+            pairs = {k: _pair(v, theirs.get(_foreign_key(salt)(k, v) or "")) for k, v in ours.items()}
+            return {k: pair for k, pair in pairs.items() if pair[1] is not None or kind == "left_join"}
 
 
 def _present(entries: Entries) -> Entries:
@@ -292,6 +315,52 @@ def test_tables_hold_what_a_query_over_the_newest_values_gives(
         event(f"{len(expected)} entries")
 
 
+FOREIGN_KEY_JOINS = st.builds(
+    JoinedByForeignKey,
+    st.sampled_from(["join", "left_join"]),
+    st.sampled_from([Input("a"), Derived("map_values", Input("a"), "derived", 1)]),
+    st.sampled_from([Input("b"), Derived("filter", Input("b"), "derived", 1)]),
+    KEPT,
+    SALT,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    drawn=FOREIGN_KEY_JOINS,
+    slices=st.lists(ROWS, min_size=1, max_size=4),
+    times_ms=st.lists(st.integers(0, 30), min_size=100, max_size=100),
+    cached=st.booleans(),
+    every=st.sampled_from([0, 1, 2, 5]),
+    buffered=st.integers(1, 6),
+)
+def test_foreign_key_joins_hold_the_newest_pairs_when_records_come_out_of_order(
+    drawn: JoinedByForeignKey,
+    slices: list[list[Row]],
+    times_ms: list[int],
+    cached: bool,
+    every: int,
+    buffered: int,
+) -> None:
+    topology = _topology([drawn], cached=cached)
+    times, written = iter(times_ms), list[tuple[str, Any]]()
+    driver = TopologyTestDriver(
+        topology,
+        application_id="app",
+        partitions=dict.fromkeys(topology.plan("app").inputs, PARTITIONS),
+        settings={"commit.every.records": every, "buffered.records.per.partition": buffered},
+    )
+    with driver:
+        for number, rows in enumerate(slices):
+            with driver.run():
+                for topic, key, value in rows:
+                    driver.pipe_input(topic, key=key, value=value, timestamp_ms=next(times), partition=None)
+            expected = _evaluated(drawn, _newest(slices[: number + 1]))
+            written += [(record.key, record.value) for record in driver.read_output("out-0")]
+            assert _folded(written) == expected
+            event(f"{len(expected)} entries")
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     drawn=TABLES,
@@ -316,10 +385,12 @@ def test_whole_runs_give_the_same(drawn: Table, slices: list[list[Row]], cached:
             partition = partition_of_key(key.encode(), PARTITIONS, PARTITIONS)
             kafka.append(topic, data, key.encode(), partition=partition, timestamp_ms=time_ms)
         app.run(f"run-{number}", (0, number))
-    written = [
-        (record.key().decode(), None if record.value() is None else serdes.json().deserialize(record.value()))
-        for record in kafka.records("out-0")
-    ]
+    key_serde, value_serde = serdes.string(), serdes.json()
+    written = []
+    for record in kafka.records("out-0"):
+        data = record.value()
+        key = key_serde.deserialize(record.key() or b"")
+        written.append((key, None if data is None else value_serde.deserialize(data)))
     assert _folded(written) == _evaluated(drawn, _newest(slices))
 
 

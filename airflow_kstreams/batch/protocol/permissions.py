@@ -91,12 +91,6 @@ def state_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         _topic(own.metadata, "whether a run is under way", Operation.READ),
         _topic(own.ledger, "the run that finished last, and which task has which keys", Operation.READ),
         *(_topic(topic, "the entries of a store", Operation.READ) for topic in sorted(plan.changelogs)),
-        Permission(
-            operation=Operation.DESCRIBE,
-            resource=Resource.GROUP,
-            name=plan.application_id,
-            reason="the client asks for its coordinator",
-        ),
     )
 
 

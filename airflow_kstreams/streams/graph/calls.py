@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
@@ -27,6 +27,17 @@ HandedOn = frozenset[Literal["key", "value"]]
 
 #: Makes a context manager, asynchronous or not, whose object calls share.
 ResourceFactory = Callable[[], Any]
+
+
+class CallArguments(TypedDict, total=False):
+    """The options of asynchronous methods, for type checkers; see :class:`CallOptions`."""
+
+    max_in_flight: int
+    order: CallOrder
+    timeout_ms: int
+    retry: RetryPolicy | None
+    resource: ResourceFactory | None
+    name: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,14 @@ from typing import Any, Protocol
 from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.streams.type_variables import K, V
 
 #: How a node hands a key and a value to its children (a leaf has none).
 Forward = Callable[[Any, Any], None]
 
 #: ``partitioner(topic, key, value, partitions)`` gives the partition of a result among so many, from 0 on;
 #: None leaves it to the key.
-Partitioner = Callable[[str, Any, Any, int], int | None]
+Partitioner = Callable[[str, K, V, int], int | None]
 
 
 class Operator(Protocol):

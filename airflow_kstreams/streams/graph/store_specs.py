@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Generic, Literal, get_args
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.changelog_configs import check_changelog_configs
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
+from airflow_kstreams.streams.type_variables import K, V
 
 #: Where a store keeps its entries.
 Storage = Literal["memory", "rocksdb"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSpec:
+class StoreSpec(Generic[K, V]):
     """A state store to make, one instance per task.
 
     :param name: unique in the topology; names the changelog ``<application id>-<name>-changelog``.
@@ -57,8 +58,8 @@ class StoreSpec:
     """
 
     name: str
-    key_serde: Serde
-    value_serde: Serde
+    key_serde: Serde[K]
+    value_serde: Serde[V]
     logged: bool = True
     cached: bool = True
     storage: Storage = "memory"
@@ -66,6 +67,10 @@ class StoreSpec:
 
     #: Kind of store; part of the topology hash.
     type: ClassVar[str] = "key_value"
+
+    def __class_getitem__(cls, types: Any) -> Any:
+        # As Serde's: StoreSpec[str, int](name=...) makes a StoreSpec.
+        return cls
 
     def __post_init__(self) -> None:
         check_serdes(type(self).__name__, key_serde=self.key_serde, value_serde=self.value_serde)
@@ -81,7 +86,7 @@ class StoreSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowStoreSpec(StoreSpec):
+class WindowStoreSpec(StoreSpec[K, V]):
     """A store of one value per key and window start.
 
     :param retention_ms: how long an entry is kept after its window's start, in stream time.
@@ -94,7 +99,7 @@ class WindowStoreSpec(StoreSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStoreSpec(StoreSpec):
+class SessionStoreSpec(StoreSpec[K, V]):
     """A store of one value per key and session.
 
     :param retention_ms: how long an entry is kept after its session's end, in stream time.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypedDict, Unpack, overload
+
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
@@ -12,15 +14,30 @@ from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream, KTable
 from airflow_kstreams.streams.kstream.operators.table_source import TableSource
+from airflow_kstreams.streams.kstream.records_without_key import kept_ahead
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topic_patterns import pattern_topic
 from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
+
+
+class TableOptions(TypedDict, total=False):
+    """Options of ``table``, for type checkers."""
+
+    timestamps: TimestampExtractor | None
+    name: str | None
+
+
+class SourceOptions(TableOptions, total=False):
+    """Options of ``stream``, for type checkers."""
+
+    pattern: str
 
 
 @answers_java_names
-class KStreamBuilder:
+class KStreamBuilder(Generic[K, V]):
     """Makes streams of topics, and the topology of all that was done with them.
 
     :param default_key_serde: used wherever a key serde is neither given nor known from upstream.
@@ -48,8 +65,8 @@ class KStreamBuilder:
     def __init__(
         self,
         *,
-        default_key_serde: Serde | None = None,
-        default_value_serde: Serde | None = None,
+        default_key_serde: Serde[K] | None = None,
+        default_value_serde: Serde[V] | None = None,
         partition_grouper: PartitionGrouper | None = None,
     ) -> None:
         self._graph = StreamGraph(
@@ -58,6 +75,32 @@ class KStreamBuilder:
             partition_grouper=partition_grouper,
         )
 
+    @overload
+    def stream(
+        self, *topics: str | list[str] | tuple[str, ...], **options: Unpack[SourceOptions]
+    ) -> KStream[K, V]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        key_serde: Serde[KR],
+        **options: Unpack[SourceOptions],
+    ) -> KStream[KR, V]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        value_serde: Serde[VR],
+        **options: Unpack[SourceOptions],
+    ) -> KStream[K, VR]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        key_serde: Serde[KR],
+        value_serde: Serde[VR],
+        **options: Unpack[SourceOptions],
+    ) -> KStream[KR, VR]: ...
     def stream(
         self,
         *topics: str | list[str] | tuple[str, ...],
@@ -113,6 +156,38 @@ class KStreamBuilder:
         serdes = Serdes(key=key, value=value)
         return KStream(KnownStream(graph=self._graph, node=source, serdes=serdes))
 
+    @overload
+    def table(
+        self, topic: str, *, store: str | None = None, **options: Unpack[TableOptions]
+    ) -> KTable[K, V]: ...
+    @overload
+    def table(
+        self, topic: str, *, key_serde: Serde[KR], store: str | None = None, **options: Unpack[TableOptions]
+    ) -> KTable[KR, V]: ...
+    @overload
+    def table(
+        self, topic: str, *, value_serde: Serde[VR], store: str | None = None, **options: Unpack[TableOptions]
+    ) -> KTable[K, VR]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[KR],
+        value_serde: Serde[VR],
+        store: str | None = None,
+        **options: Unpack[TableOptions],
+    ) -> KTable[KR, VR]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[KR] | None = None,
+        value_serde: Serde[VR] | None = None,
+        store: StoreSpec[KR, VR],
+        **options: Unpack[TableOptions],
+    ) -> KTable[KR, VR]: ...
     def table(
         self,
         topic: str,
@@ -199,7 +274,7 @@ class KStreamBuilder:
 
         :raises TopologyError: it cannot run; the user's file and line are named.
         """
-        return self._graph.topology.build()
+        return kept_ahead(self._graph.topology.build(), self._graph.without_key)
 
 
 def _named_or_pattern(

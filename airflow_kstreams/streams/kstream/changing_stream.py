@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Self
+from typing import Literal, Self, overload
 
 from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.kstream.calling_stream import CallingStream
@@ -17,14 +17,27 @@ from airflow_kstreams.streams.kstream.operators.set_timestamp import (
     SetTimestamp,
     TimestampFunction,
 )
+from airflow_kstreams.streams.type_variables import K, V
 
 
-class ChangingStream(CallingStream):
+class ChangingStream(CallingStream[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that changes headers and timestamps.
 
     :param known: what is known of it.
     """
 
+    @overload
+    def set_headers(
+        self,
+        function: HeadersFunction[K, V],
+        *,
+        with_context: Literal[False] = False,
+        name: str | None = None,
+    ) -> Self: ...
+    @overload
+    def set_headers(
+        self, function: ContextHeadersFunction[K, V], *, with_context: Literal[True], name: str | None = None
+    ) -> Self: ...
     def set_headers(
         self,
         function: HeadersFunction | ContextHeadersFunction,
@@ -55,6 +68,22 @@ class ChangingStream(CallingStream):
             "KSTREAM-SETHEADERS", SetHeaders(function=function, with_context=with_context), name
         )
 
+    @overload
+    def set_timestamp(
+        self,
+        function: TimestampFunction[K, V],
+        *,
+        with_context: Literal[False] = False,
+        name: str | None = None,
+    ) -> Self: ...
+    @overload
+    def set_timestamp(
+        self,
+        function: ContextTimestampFunction[K, V],
+        *,
+        with_context: Literal[True],
+        name: str | None = None,
+    ) -> Self: ...
     def set_timestamp(
         self,
         function: TimestampFunction | ContextTimestampFunction,

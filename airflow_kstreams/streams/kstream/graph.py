@@ -82,6 +82,8 @@ class StreamGraph:
         )
         self.topology = TopologyBuilder(partition_grouper=partition_grouper)
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
+        #: Joins that take records without key, by their nodes.
+        self.without_key: list[str] = []
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
         self._tables: dict[str, str] = {}

@@ -12,9 +12,10 @@ from airflow_kstreams.streams.kstream.arguments import check_store, check_store_
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
+from airflow_kstreams.streams.type_variables import K, V
 
 #: A store's name, a whole spec (to switch caching or logging off), or None for a numbered name.
-StoreArgument = str | StoreSpec | None
+StoreArgument = str | StoreSpec[K, V] | None
 
 #: What to pass instead of what is no function.
 FUNCTIONS = "pass functions: aggregate(initializer, aggregator), reduce(reducer)"

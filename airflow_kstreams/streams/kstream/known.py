@@ -139,6 +139,7 @@ class KnownTable:
         records were partitioned.
     :param repeatable: whether its entries can be made again, where it is kept in no store.
     :param redated: whether its changes may have other times than those that stream time goes by.
+    :param passing: whether its node hands values on and keeps nothing that they can be made of again.
     """
 
     graph: StreamGraph
@@ -149,6 +150,7 @@ class KnownTable:
     windowed: bool = False
     repeatable: bool = True
     redated: bool = False
+    passing: bool = False
 
     @property
     def stores(self) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ those of a stream alone in ``record_stream.py``, joins in ``table_join.py``, ``s
 
 from __future__ import annotations
 
+from typing import Any, Generic, Never, overload
+
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
@@ -28,8 +30,14 @@ from airflow_kstreams.streams.kstream.derived_tables import (
     with_values_mapped,
     with_values_transformed,
 )
+from airflow_kstreams.streams.kstream.foreign_key_join import (
+    JoinByForeignKey,
+    join_by_foreign_key,
+    kept_by_itself,
+)
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
+from airflow_kstreams.streams.kstream.keeps_window import KeepsWindow
 from airflow_kstreams.streams.kstream.known import (
     KnownStream,
     KnownTable,
@@ -45,6 +53,7 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
     Reduce,
     Reducer,
 )
+from airflow_kstreams.streams.kstream.operators.foreign_key_subscribe import ForeignKey
 from airflow_kstreams.streams.kstream.operators.stateless import KeySelector, Predicate, ValueMapper
 from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.table_select import EntrySelector
@@ -83,10 +92,11 @@ from airflow_kstreams.streams.kstream.window_tables import (
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformerDef
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.windows import SlidingWindow
+from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V
+from airflow_kstreams.streams.windows import SlidingWindow, Windowed
 
 
-class KStream(RecordStream):
+class KStream(RecordStream[K, V]):
     """A stream of (key, value); every method adds to the topology and leaves this stream as it is.
 
     Functions are called positionally and run once per record, so they must depend on their arguments alone.
@@ -96,7 +106,7 @@ class KStream(RecordStream):
     :param known: what is known of it.
     """
 
-    def merge(self, *others: KStream, name: str | None = None) -> KStream:
+    def merge(self, *others: KStream[K, V], name: str | None = None) -> KStream[K, V]:
         """Return the stream of this stream's and the others' records, in the order the task reads them.
 
         A serde that all streams share stays known; one that an operator of any of them lost is unknown.
@@ -119,8 +129,13 @@ class KStream(RecordStream):
         return KStream(merged([stream._known for stream in (self, *others)], name))
 
     def join(
-        self, other: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
-    ) -> KStream:
+        self,
+        other: KTable[K, VO],
+        joiner: ValueJoiner[V, VO, VR],
+        *,
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
         """Join each record with the table's value of its key: ``joiner(value, table_value)``.
 
         A record whose key the table does not hold gives nothing, nor does a change of the table. Results have
@@ -149,12 +164,17 @@ class KStream(RecordStream):
         return self._join("join", other, joiner, value_serde, name)
 
     def left_join(
-        self, other: KTable, joiner: ValueJoiner, *, value_serde: Serde | None = None, name: str | None = None
-    ) -> KStream:
+        self,
+        other: KTable[K, VO],
+        joiner: ValueJoiner[V, VO | None, VR],
+        *,
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
         """Join as :meth:`join` does, and a record whose key the table does not hold with None."""
         return self._join("left_join", other, joiner, value_serde, name)
 
-    def with_window(self, window: SlidingWindow, *, storage: Storage = "memory") -> WindowedKStream:
+    def with_window(self, window: SlidingWindow, *, storage: Storage = "memory") -> WindowedKStream[K, V]:
         """Return the stream with a window, for joins with other windowed streams; it is a stream as before,
         and so is what operators make of it.
 
@@ -166,7 +186,7 @@ class KStream(RecordStream):
         check_join_window(window)
         return WindowedKStream(WindowedStream(stream=self._known, window=window, storage=storage))
 
-    def join_prior(self, other: WindowedKStream, joiner: ValueJoiner) -> KStream:
+    def join_prior(self, other: Never, joiner: Never) -> KStream:
         """Refuse: only a stream with a window has this join, see :meth:`with_window`.
 
         :param other: a stream with a window.
@@ -175,7 +195,7 @@ class KStream(RecordStream):
         """
         raise no_window_error("it is called on", "join_prior")
 
-    def outer_join(self, other: WindowedKStream, joiner: ValueJoiner) -> KStream:
+    def outer_join(self, other: Never, joiner: Never) -> KStream:
         """Refuse: only a stream with a window has this join, see :meth:`with_window`.
 
         :param other: a stream with a window.
@@ -188,11 +208,11 @@ class KStream(RecordStream):
         self,
         topic: str,
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
-        partitioner: Partitioner | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        partitioner: Partitioner[K, V] | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> KStream[K, V]:
         """Write the stream to a topic of yours and go on with what is read from it, partitioned anew.
 
         :param topic: must exist when a run begins.
@@ -223,15 +243,16 @@ class KStream(RecordStream):
         partitions: int,
         *,
         name: str | None = None,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
-    ) -> KStream:
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+    ) -> KStream[K, V]:
         """Write the stream to a topic of the engine's with a number of partitions of its own, and go on with
         what is read from it.
 
         What follows, with its state, then has that many tasks, however many partitions the input has or
         gains. Keys lie where their new bytes put them, so a group or join of the result repartitions nothing
-        more. Records without key are dropped and counted, as in Kafka Streams; :meth:`through` keeps them.
+        more. Records without key are dropped and counted, as in Kafka Streams, unless a left or outer join
+        lies behind, which takes them; :meth:`through` keeps them.
 
         :param partitions: of the topic. A run that finds the topic with another number is refused: to change
             it takes a reset.
@@ -254,11 +275,11 @@ class KStream(RecordStream):
     def to_table(
         self,
         *,
-        store: StoreArgument = None,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, V] = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, V]:
         """Return the stream as a table: the value of each key's newest record; a null value deletes the key.
 
         Records without key are dropped and counted. If an operator may have changed the key, the stream goes
@@ -283,8 +304,12 @@ class KStream(RecordStream):
         return KTable(table_of(self._known, store, key_serde, value_serde, name))
 
     def group_by_key(
-        self, *, key_serde: Serde | None = None, value_serde: Serde | None = None, name: str | None = None
-    ) -> KGroupedStream:
+        self,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KGroupedStream[K, V]:
         """Group the records by their key, through a repartition topic if an operator may have changed it.
 
         :param key_serde: needed after an operator that changed the key, unless the builder has a default.
@@ -307,12 +332,12 @@ class KStream(RecordStream):
 
     def group_by(
         self,
-        selector: KeySelector,
+        selector: KeySelector[K, V, KR],
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[KR] | None = None,
+        value_serde: Serde[V] | None = None,
         name: str | None = None,
-    ) -> KGroupedStream:
+    ) -> KGroupedStream[KR, V]:
         """Group the records by ``selector(key, value)``, through a repartition topic.
 
         :param key_serde: of the new key; may be left out if the builder has a default.
@@ -346,10 +371,10 @@ class KStream(RecordStream):
             raise no_window_error("it is called on", call)
         check_partner(table, KTable, self._known.graph, call)
         stream = self._known.given(call, None, value_serde)
-        return KStream(join_table(call, stream, table._known, joiner, name))
+        return KStream(join_table(call, stream, table._kept(call), joiner, name))
 
 
-class WindowedKStream(KStream):
+class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
     """A stream that can be joined with another one; made by ``KStream.with_window``.
 
     Every operator of a stream works; what ``filter``, ``map``, ``branch`` and their like make of it has the
@@ -378,14 +403,14 @@ class WindowedKStream(KStream):
 
     def join(
         self,
-        other: KTable | WindowedKStream,
-        joiner: StreamJoiner,
+        other: KTable[K, VO] | WindowedKStream[K, VO],
+        joiner: StreamJoiner[V, VO, VR],
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
-        other_value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[VO] | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> KStream[K, VR]:
         """Join each element of either stream with those of the other that lie in its window and arrived
         before it: ``joiner(value, other_value)``, whichever arrived last.
 
@@ -410,14 +435,14 @@ class WindowedKStream(KStream):
 
     def left_join(
         self,
-        other: KTable | WindowedKStream,
-        joiner: StreamJoiner,
+        other: KTable[K, VO] | WindowedKStream[K, VO],
+        joiner: StreamJoiner[V, VO | None, VR],
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
-        other_value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[VO] | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> KStream[K, VR]:
         """Join as :meth:`join` does, and each element of this stream that found no partner with None:
         ``joiner(value, None)``, with its own time, once its window is closed, so that none can come any more.
 
@@ -430,14 +455,14 @@ class WindowedKStream(KStream):
 
     def outer_join(
         self,
-        other: WindowedKStream,
-        joiner: StreamJoiner,
+        other: WindowedKStream[K, VO],
+        joiner: StreamJoiner[V | None, VO | None, VR],
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
-        other_value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[VO] | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> KStream[K, VR]:
         """Join as :meth:`left_join` does, and the other stream's elements likewise: ``joiner(None, value)``;
         those without key at once.
 
@@ -448,14 +473,14 @@ class WindowedKStream(KStream):
 
     def join_prior(
         self,
-        other: WindowedKStream,
-        joiner: StreamJoiner,
+        other: WindowedKStream[K, VO],
+        joiner: StreamJoiner[V, VO, VR],
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
-        other_value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[VO] | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> KStream[K, VR]:
         """Join as :meth:`join` does, but only with elements whose time lies before that of the arriving one.
 
         Elements that arrive out of order therefore miss partners that :meth:`join` finds: the older one of
@@ -496,7 +521,7 @@ class WindowedKStream(KStream):
 
 
 @answers_java_names
-class KGroupedStream:
+class KGroupedStream(Generic[K, V]):
     """Records grouped by key; records without key or value are dropped and counted.
 
     :param records: what is known of them.
@@ -505,7 +530,7 @@ class KGroupedStream:
     def __init__(self, records: GroupedRecords) -> None:
         self._records = records
 
-    def windowed_by(self, window: FoldWindow) -> WindowedKGroupedStream:
+    def windowed_by(self, window: FoldWindow) -> WindowedKGroupedStream[K, V]:
         """Group the records of each key further, by windows of time.
 
         :param window: a ``TumblingWindow``, ``HoppingWindow``, ``SlidingWindow`` or ``SessionWindow``.
@@ -514,7 +539,7 @@ class KGroupedStream:
         check_fold_window(window)
         return WindowedKGroupedStream(self._records, window)
 
-    def cogroup(self, aggregator: Aggregator) -> CogroupedKStream:
+    def cogroup(self, aggregator: Aggregator[K, V, VR]) -> CogroupedKStream[K, VR]:
         """Begin a fold of several grouped streams into one table: ``cogroup(...)`` of what is returned adds
         the others, and ``aggregate(initializer)`` makes the table.
 
@@ -524,7 +549,7 @@ class KGroupedStream:
         """
         return CogroupedKStream(Cogroup().joined_by(self._records, aggregator))
 
-    def count(self, *, store: StoreArgument = None, name: str | None = None) -> KTable:
+    def count(self, *, store: StoreArgument[K, int] = None, name: str | None = None) -> KTable[K, int]:
         """Count the records of each key.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``).
@@ -545,12 +570,12 @@ class KGroupedStream:
 
     def reduce(
         self,
-        reducer: Reducer,
+        reducer: Reducer[V],
         *,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, V] = None,
+        value_serde: Serde[V] | None = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, V]:
         """Fold the values of each key by ``reducer(aggregate, value)``, starting from the first value.
 
         :param reducer: returns the new aggregate and changes neither argument, since the first aggregate is a
@@ -574,13 +599,13 @@ class KGroupedStream:
 
     def aggregate(
         self,
-        initializer: Initializer,
-        aggregator: Aggregator,
+        initializer: Initializer[VR],
+        aggregator: Aggregator[K, V, VR],
         *,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, VR]:
         """Fold the values of each key by ``aggregator(key, value, aggregate)``, starting from
         ``initializer()``.
 
@@ -612,7 +637,7 @@ class KGroupedStream:
 
 
 @answers_java_names
-class KGroupedTable:
+class KGroupedTable(Generic[K, V]):
     """Entries of a table grouped by a key of their own; made by :meth:`KTable.group_by`.
 
     A fold adds the values of a group, and subtracts one when its entry changes, is deleted, or moves to
@@ -624,7 +649,7 @@ class KGroupedTable:
     def __init__(self, entries: GroupedEntries) -> None:
         self._entries = entries
 
-    def count(self, *, store: StoreArgument = None, name: str | None = None) -> KTable:
+    def count(self, *, store: StoreArgument[K, int] = None, name: str | None = None) -> KTable[K, int]:
         """Count the entries of each group. A group that has lost its last entry stays, with a count of 0, as
         in Kafka Streams.
 
@@ -637,13 +662,13 @@ class KGroupedTable:
 
     def reduce(
         self,
-        adder: Reducer,
-        subtractor: Reducer,
+        adder: Reducer[V],
+        subtractor: Reducer[V],
         *,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, V] = None,
+        value_serde: Serde[V] | None = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, V]:
         """Fold the values of each group by ``adder(aggregate, value)``, starting from the first value, and
         take values out by ``subtractor(aggregate, value)``.
 
@@ -678,14 +703,14 @@ class KGroupedTable:
 
     def aggregate(
         self,
-        initializer: Initializer,
-        adder: Aggregator,
-        subtractor: Aggregator,
+        initializer: Initializer[VR],
+        adder: Aggregator[K, V, VR],
+        subtractor: Aggregator[K, V, VR],
         *,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, VR]:
         """Fold the values of each group by ``adder(key, value, aggregate)``, starting from ``initializer()``,
         and take values out by ``subtractor(key, value, aggregate)``.
 
@@ -712,15 +737,20 @@ class KGroupedTable:
         ...     dict(driver.store("members").all())
         {'UA2': ['ann', 'bob']}
         """
-        functions = {"initializer": initializer, "adder": adder, "subtractor": subtractor}
-        check_functions("aggregate", fix=TABLE_FUNCTIONS, **functions)
+        check_functions(
+            "aggregate",
+            fix=TABLE_FUNCTIONS,
+            initializer=initializer,
+            adder=adder,
+            subtractor=subtractor,
+        )
         spec = self._entries.spec(store, value_serde, "aggregate")
         fold = aggregating(initializer, adder, lambda key, left, right: None)
         return KTable(self._entries.folded(fold, subtractor, spec, name))
 
 
 @answers_java_names
-class WindowedKGroupedStream:
+class WindowedKGroupedStream(Generic[K, V]):
     """Records grouped by key and window; made by :meth:`KGroupedStream.windowed_by`.
 
     Records without key or value, with a negative timestamp, or too late for every window they lie in, are
@@ -735,7 +765,9 @@ class WindowedKGroupedStream:
         self._records = records
         self._window = window
 
-    def count(self, *, store: StoreArgument = None, name: str | None = None) -> WindowedKTable:
+    def count(
+        self, *, store: StoreArgument[K, int] = None, name: str | None = None
+    ) -> WindowedKTable[K, int]:
         """Count the records of each key per window.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
@@ -756,12 +788,12 @@ class WindowedKGroupedStream:
 
     def reduce(
         self,
-        reducer: Reducer,
+        reducer: Reducer[V],
         *,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, V] = None,
+        value_serde: Serde[V] | None = None,
         name: str | None = None,
-    ) -> WindowedKTable:
+    ) -> WindowedKTable[K, V]:
         """Fold the values of each key and window by ``reducer(aggregate, value)``, starting from the first
         value. Two sessions become one by ``reducer(earlier, later)``.
 
@@ -776,14 +808,14 @@ class WindowedKGroupedStream:
 
     def aggregate(
         self,
-        initializer: Initializer,
-        aggregator: Aggregator,
-        merger: Merger | None = None,
+        initializer: Initializer[VR],
+        aggregator: Aggregator[K, V, VR],
+        merger: Merger[K, VR] | None = None,
         *,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> WindowedKTable:
+    ) -> WindowedKTable[K, VR]:
         """Fold the values of each key and window by ``aggregator(key, value, aggregate)``, starting from
         ``initializer()``.
 
@@ -807,7 +839,7 @@ class WindowedKGroupedStream:
 
 
 @answers_java_names
-class CogroupedKStream:
+class CogroupedKStream(Generic[K, VR]):
     """Records of several streams, grouped by one kind of key; each stream has an aggregator of its own.
 
     :param cogroup: what is known of them.
@@ -830,7 +862,9 @@ class CogroupedKStream:
     def __init__(self, cogroup: Cogroup) -> None:
         self._cogroup = cogroup
 
-    def cogroup(self, grouped: KGroupedStream, aggregator: Aggregator) -> CogroupedKStream:
+    def cogroup(
+        self, grouped: KGroupedStream[K, V], aggregator: Aggregator[K, V, VR]
+    ) -> CogroupedKStream[K, VR]:
         """Add the records of one more stream.
 
         :param grouped: of the same builder, grouped by keys of the same serde.
@@ -845,7 +879,7 @@ class CogroupedKStream:
             )
         return CogroupedKStream(self._cogroup.joined_by(grouped._records, aggregator))
 
-    def windowed_by(self, window: FoldWindow) -> WindowedCogroupedKStream:
+    def windowed_by(self, window: FoldWindow) -> WindowedCogroupedKStream[K, VR]:
         """Group the records of each key further, by windows of time.
 
         :param window: as for :meth:`KGroupedStream.windowed_by`.
@@ -856,12 +890,12 @@ class CogroupedKStream:
 
     def aggregate(
         self,
-        initializer: Initializer,
+        initializer: Initializer[VR],
         *,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, VR]:
         """Fold all records of each key, starting from ``initializer()``.
 
         Records come in the order in which the task processes them, as :meth:`KStream.merge` gives them. Those
@@ -879,7 +913,7 @@ class CogroupedKStream:
 
 
 @answers_java_names
-class WindowedCogroupedKStream:
+class WindowedCogroupedKStream(Generic[K, VR]):
     """Records of several streams, grouped by key and window; made by :meth:`CogroupedKStream.windowed_by`.
 
     :param cogroup: what is known of them.
@@ -892,13 +926,13 @@ class WindowedCogroupedKStream:
 
     def aggregate(
         self,
-        initializer: Initializer,
-        merger: Merger | None = None,
+        initializer: Initializer[VR],
+        merger: Merger[K, VR] | None = None,
         *,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> WindowedKTable:
+    ) -> WindowedKTable[K, VR]:
         """Fold all records of each key and window, starting from ``initializer()``.
 
         :param initializer: makes a new, empty aggregate.
@@ -915,7 +949,7 @@ class WindowedCogroupedKStream:
 
 
 @answers_java_names
-class KTable:
+class KTable(Generic[K, V]):
     """The newest value of each key: of a topic or a stream, of a fold, or made of other tables.
 
     A table of a topic, a stream or a fold is kept in a store. One that is made of other tables is kept in
@@ -944,7 +978,7 @@ class KTable:
         return self._known.spec.name
 
     @property
-    def spec(self) -> StoreSpec:
+    def spec(self) -> StoreSpec[Any, V]:
         """The table's store: its name, and the serdes of keys and values.
 
         :raises TopologyError: the table is made of others and kept in no store.
@@ -953,7 +987,9 @@ class KTable:
             raise no_store_error("spec")
         return self._known.spec
 
-    def filter(self, predicate: Predicate, *, store: StoreArgument = None, name: str | None = None) -> KTable:
+    def filter(
+        self, predicate: Predicate[K, V], *, store: StoreArgument[K, V] = None, name: str | None = None
+    ) -> KTable[K, V]:
         """Keep the entries for which ``predicate(key, value)`` holds.
 
         An entry whose new value fails the predicate is deleted, if its old value passed. What is deleted does
@@ -977,20 +1013,20 @@ class KTable:
         return KTable(filtered(self._entries("filter"), predicate, store, name, passing=True))
 
     def filter_not(
-        self, predicate: Predicate, *, store: StoreArgument = None, name: str | None = None
-    ) -> KTable:
+        self, predicate: Predicate[K, V], *, store: StoreArgument[K, V] = None, name: str | None = None
+    ) -> KTable[K, V]:
         """Keep the entries for which ``predicate(key, value)`` does not hold; otherwise as :meth:`filter`."""
         check_functions("filter_not", predicate=predicate)
         return KTable(filtered(self._entries("filter_not"), predicate, store, name, passing=False))
 
     def map_values(
         self,
-        mapper: ValueMapper,
+        mapper: ValueMapper[V, VR | None],
         *,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, VR]:
         """Replace each value by ``mapper(value)``; a deleted key stays deleted.
 
         :param mapper: returns a new value and leaves its argument, which belongs to the table, as it is; None
@@ -1016,12 +1052,12 @@ class KTable:
 
     def transform_values(
         self,
-        definition: ValueTransformerDef,
+        definition: ValueTransformerDef[K, V, VR],
         *stores: str | StoreSpec,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, VR]:
         """Replace each value by what a :class:`ValueTransformer` makes of key and value; it may use stores
         and the time, and sees deletions.
 
@@ -1049,6 +1085,10 @@ class KTable:
         table = self._entries("transform_values")
         return KTable(with_values_transformed(table, definition, stores, store, value_serde, name))
 
+    @overload
+    def to_stream(self, selector: None = None, *, name: str | None = None) -> KStream[K, V]: ...
+    @overload
+    def to_stream(self, selector: KeySelector[K, V, KR], *, name: str | None = None) -> KStream[KR, V]: ...
     def to_stream(self, selector: KeySelector | None = None, *, name: str | None = None) -> KStream:
         """Return the stream of the table's changes: (key, newest value), or (key, None) for a deleted key.
 
@@ -1074,12 +1114,12 @@ class KTable:
 
     def group_by(
         self,
-        selector: EntrySelector,
+        selector: EntrySelector[K, V, KR, VR],
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[KR] | None = None,
+        value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> KGroupedTable:
+    ) -> KGroupedTable[KR, VR]:
         """Group the entries by ``selector(key, value)``, a pair of group and value, through a repartition
         topic that carries old and new values.
 
@@ -1107,28 +1147,55 @@ class KTable:
             grouped_entries(self._entries("group_by"), selector, key_serde, value_serde, name)
         )
 
+    @overload
+    def join(
+        self,
+        other: KTable[K, VO],
+        joiner: TablesJoiner[V, VO, VR],
+        *,
+        foreign_key: None = None,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: KTable[KR, VO],
+        joiner: TablesJoiner[V, VO, VR],
+        *,
+        foreign_key: ForeignKey[K, V, KR],
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
     def join(
         self,
         other: KTable,
         joiner: TablesJoiner,
         *,
+        foreign_key: ForeignKey | None = None,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """Join each entry with the other table's of the same key: ``joiner(value, other_value)``.
+        """Join each entry with the other table's of the same key, or of its foreign key:
+        ``joiner(value, other_value)``.
 
         A change on either side changes the result, and a key that one side deletes leaves it. The result's
-        timestamp is the later one of both entries'. Both tables need keys of one serde and equal partition
-        counts.
+        timestamp is the later one of both entries'. Without a foreign key both tables need keys of one serde
+        and equal partition counts. With one, any number of entries may name one entry of the other table; the
+        join has internal topics and stores of its own, and the result keeps this table's keys.
 
         :param joiner: returns a new value and changes neither argument; None deletes the key.
+        :param foreign_key: ``foreign_key(key, value)`` gives the other table's key of each entry, None for an
+            entry that has no result. It must depend on its arguments alone.
         :param store: name or spec of a store to keep the result in; none unless given.
         :param value_serde: of the results; needed where they are written or kept, unless the builder has a
             default.
         :param name: of the node whose results the table is, for messages, counts and pictures; numbered
             unless given. The nodes that read the tables are called ``<name>-join-this`` and
-            ``<name>-join-other``.
+            ``<name>-join-other``; of a join by foreign key, it begins the names of topics and stores.
         :raises TopologyError: it is no function, the other is no table of this builder or has other keys, the
             store does not fit or a serde is missing, a table's store has no changelog, or a name is taken.
 
@@ -1142,34 +1209,82 @@ class KTable:
         ...         driver.pipe_input("places", key="1", value=place, timestamp_ms=1)
         ...     [record.value for record in driver.read_output("both")]
         ['Ann in Rome', 'Ann in Oslo', None]
-        """
-        return self._join("join", other, joiner, store, value_serde, name)
 
+        Flights, whose value is the code of an airline, with the names of airlines:
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> flights, airlines = builder.table("flights"), builder.table("airlines")
+        >>> named = flights.join(airlines, lambda code, name: name, foreign_key=lambda key, code: code)
+        >>> named.to_stream().send_to("named")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     for flight in ("1", "2"):
+        ...         driver.pipe_input("flights", key=flight, value="UA", timestamp_ms=0)
+        ...     for name in ("United", "United Airlines"):
+        ...         driver.pipe_input("airlines", key="UA", value=name, timestamp_ms=1)
+        ...     driver.pipe_input("flights", key="1", value=None, timestamp_ms=2)
+        ...     for record in driver.read_output("named"):
+        ...         print(record.key, record.value)
+        1 United
+        2 United
+        1 United Airlines
+        2 United Airlines
+        1 None
+        """
+        return self._join("join", other, joiner, foreign_key, store, value_serde, name)
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: TablesJoiner[V, VO | None, VR],
+        *,
+        foreign_key: None = None,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: KTable[KR, VO],
+        joiner: TablesJoiner[V, VO | None, VR],
+        *,
+        foreign_key: ForeignKey[K, V, KR],
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
     def left_join(
         self,
         other: KTable,
         joiner: TablesJoiner,
         *,
+        foreign_key: ForeignKey | None = None,
         store: StoreArgument = None,
         value_serde: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """Join as :meth:`join` does, and a key that the other table does not hold with None."""
-        return self._join("left_join", other, joiner, store, value_serde, name)
+        """Join as :meth:`join` does, and a key that the other table does not hold with None; with a foreign
+        key also an entry that has none.
+        """
+        return self._join("left_join", other, joiner, foreign_key, store, value_serde, name)
 
     def outer_join(
         self,
-        other: KTable,
-        joiner: TablesJoiner,
+        other: KTable[K, VO],
+        joiner: TablesJoiner[V | None, VO | None, VR],
         *,
-        store: StoreArgument = None,
-        value_serde: Serde | None = None,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> KTable:
-        """Join as :meth:`join` does, and a key that only one of the tables holds with None for the other."""
-        return self._join("outer_join", other, joiner, store, value_serde, name)
+    ) -> KTable[K, VR]:
+        """Join as :meth:`join` does, and a key that only one of the tables holds with None for the other.
 
-    def suppress(self, *, name: str | None = None) -> KTable:
+        :param joiner: is given None for the value of the table that does not hold the key.
+        """
+        return self._join("outer_join", other, joiner, None, store, value_serde, name)
+
+    def suppress(self, *, name: str | None = None) -> KTable[K, V]:
         """Hold back results until they are final; for tables of windows only.
 
         :param name: of the node.
@@ -1186,6 +1301,15 @@ class KTable:
 
         :param call: the method that is about to use them.
         """
+        return self._known if call == "to_stream" else self._kept(call)
+
+    def _kept(self, call: str) -> KnownTable:
+        """Return what is known of the table, whose entries may be asked for from now on.
+
+        :param call: the method that is about to ask.
+        """
+        if self._known.passing:
+            self._known = kept_by_itself(self._known, call)
         return self._known
 
     def _join(
@@ -1193,6 +1317,7 @@ class KTable:
         call: TablesJoinKind,
         other: KTable,
         joiner: TablesJoiner,
+        foreign_key: ForeignKey | None,
         store: StoreArgument,
         value_serde: Serde | None,
         name: str | None,
@@ -1200,10 +1325,15 @@ class KTable:
         check_functions(call, joiner=joiner)
         check_partner(other, KTable, self._known.graph, call)
         sides = self._entries(call), other._entries(call)
+        if foreign_key is not None and call != "outer_join":
+            options = JoinByForeignKey(
+                foreign_key=foreign_key, store=store, value_serde=value_serde, name=name
+            )
+            return KTable(join_by_foreign_key(call, *sides, joiner, options))
         return KTable(join_tables(call, *sides, joiner, store, value_serde, name))
 
 
-class WindowedKTable(KTable):
+class WindowedKTable(KTable[Windowed[K], V], Generic[K, V]):
     """The result of a fold per key and window; its keys are :class:`Windowed`.
 
     A window leaves the table's store when it is closed for good, at the end of the store's retention; that
@@ -1222,6 +1352,12 @@ class WindowedKTable(KTable):
         """What the table was folded by."""
         return self._windows.window
 
+    @overload
+    def to_stream(self, selector: None = None, *, name: str | None = None) -> KStream[Windowed[K], V]: ...
+    @overload
+    def to_stream(
+        self, selector: KeySelector[Windowed[K], V, KR], *, name: str | None = None
+    ) -> KStream[KR, V]: ...
     def to_stream(self, selector: KeySelector | None = None, *, name: str | None = None) -> KStream:
         """Return the stream of the table's changes: (``Windowed``, newest value); (``Windowed``, None) for
         a window that was deleted, and for a session that grew or was merged and now has other bounds.
@@ -1235,7 +1371,7 @@ class WindowedKTable(KTable):
         """
         return super().to_stream(selector, name=name)
 
-    def suppress(self, *, name: str | None = None) -> WindowedKTable:
+    def suppress(self, *, name: str | None = None) -> WindowedKTable[K, V]:
         """Hold each window back until it is closed, then emit its final value, once.
 
         A tumbling or hopping window is closed when stream time has reached its end plus the grace; a sliding

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
@@ -11,15 +11,21 @@ from airflow_kstreams.streams.kstream.known import KnownStream
 from airflow_kstreams.streams.processor.definitions import check_processor_def
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.processor.processor import ProcessorDef
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
+
+if TYPE_CHECKING:
+    from airflow_kstreams.streams.kstream.kstream import KStream
 
 
-class ProcessingStream(ChangingStream):
+class ProcessingStream(ChangingStream[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that runs processors.
 
     :param known: what is known of it.
     """
 
-    def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec, name: str | None = None) -> Self:
+    def process(
+        self, processor_def: ProcessorDef[K, V, KR, VR], *stores: str | StoreSpec, name: str | None = None
+    ) -> KStream[KR, VR]:
         """Run a processor on each record; what it forwards is the resulting stream.
 
         With ``num.threads.per.task`` above 1, a processor whose class says ``threads = True`` runs on those
@@ -47,11 +53,11 @@ class ProcessingStream(ChangingStream):
         [[None, 1], [1, 5]]
         """
         known = self._processed("KSTREAM-PROCESSOR", "process", processor_def, stores, name)
-        return self._new(known.with_new_key("process").with_new_value("process"))
+        return self._retyped(known.with_new_key("process").with_new_value("process"))
 
     def process_values(
-        self, processor_def: ProcessorDef, *stores: str | StoreSpec, name: str | None = None
-    ) -> Self:
+        self, processor_def: ProcessorDef[K, V, K, VR], *stores: str | StoreSpec, name: str | None = None
+    ) -> KStream[K, VR]:
         """Run a processor that keeps keys: what groups or joins its results repartitions nothing for it.
 
         All that :meth:`process` says holds, but what it forwards must have the key of the record that it
@@ -88,7 +94,7 @@ class ProcessingStream(ChangingStream):
         known = self._processed(
             "KSTREAM-PROCESSVALUES", "process_values", processor_def, stores, name, keeps_keys=True
         )
-        return self._new(known.with_new_value("process_values"))
+        return self._retyped(known.with_new_value("process_values"))
 
     def _processed(
         self,

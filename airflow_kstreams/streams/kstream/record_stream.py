@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self, overload
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
@@ -40,18 +40,28 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
 )
 from airflow_kstreams.streams.kstream.processing_stream import ProcessingStream
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 if TYPE_CHECKING:
+    from airflow_kstreams.streams.kstream.kstream import KStream
     from airflow_kstreams.streams.kstream.operators.map_batches import BatchSchema
 
 
 @answers_java_names
-class RecordStream(ProcessingStream):
+class RecordStream(ProcessingStream[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that meets no other stream, group or table.
 
     :param known: what is known of it.
     """
 
+    @overload
+    def filter(
+        self, predicate: Predicate[K, V], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> Self: ...
+    @overload
+    def filter(
+        self, predicate: ContextPredicate[K, V], *, with_context: Literal[True], name: str | None = None
+    ) -> Self: ...
     def filter(
         self, predicate: Predicate | ContextPredicate, *, with_context: bool = False, name: str | None = None
     ) -> Self:
@@ -71,6 +81,14 @@ class RecordStream(ProcessingStream):
         check_functions("filter", predicate=predicate)
         return self._behind("KSTREAM-FILTER", Filter(predicate=predicate, with_context=with_context), name)
 
+    @overload
+    def filter_not(
+        self, predicate: Predicate[K, V], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> Self: ...
+    @overload
+    def filter_not(
+        self, predicate: ContextPredicate[K, V], *, with_context: Literal[True], name: str | None = None
+    ) -> Self: ...
     def filter_not(
         self, predicate: Predicate | ContextPredicate, *, with_context: bool = False, name: str | None = None
     ) -> Self:
@@ -90,6 +108,14 @@ class RecordStream(ProcessingStream):
         check_functions("filter_not", predicate=predicate)
         return self._behind("KSTREAM-FILTER", FilterNot(predicate=predicate, with_context=with_context), name)
 
+    @overload
+    def peek(
+        self, action: Action[K, V], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> Self: ...
+    @overload
+    def peek(
+        self, action: ContextAction[K, V], *, with_context: Literal[True], name: str | None = None
+    ) -> Self: ...
     def peek(
         self, action: Action | ContextAction, *, with_context: bool = False, name: str | None = None
     ) -> Self:
@@ -113,6 +139,14 @@ class RecordStream(ProcessingStream):
         check_functions("peek", action=action)
         return self._behind("KSTREAM-PEEK", Peek(action=action, with_context=with_context), name)
 
+    @overload
+    def foreach(
+        self, action: Action[K, V], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> None: ...
+    @overload
+    def foreach(
+        self, action: ContextAction[K, V], *, with_context: Literal[True], name: str | None = None
+    ) -> None: ...
     def foreach(
         self, action: Action | ContextAction, *, with_context: bool = False, name: str | None = None
     ) -> None:
@@ -139,13 +173,25 @@ class RecordStream(ProcessingStream):
         check_functions("foreach", action=action)
         self._known.behind("KSTREAM-FOREACH", Foreach(action=action, with_context=with_context), name)
 
+    @overload
+    def select_key(
+        self,
+        selector: KeySelector[K, V, KR],
+        *,
+        with_context: Literal[False] = False,
+        name: str | None = None,
+    ) -> KStream[KR, V]: ...
+    @overload
+    def select_key(
+        self, selector: ContextKeySelector[K, V, KR], *, with_context: Literal[True], name: str | None = None
+    ) -> KStream[KR, V]: ...
     def select_key(
         self,
         selector: KeySelector | ContextKeySelector,
         *,
         with_context: bool = False,
         name: str | None = None,
-    ) -> Self:
+    ) -> KStream:
         """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
 
         :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
@@ -161,15 +207,33 @@ class RecordStream(ProcessingStream):
         """
         check_functions("select_key", selector=selector)
         operator = SelectKey(selector=selector, with_context=with_context)
-        return self._new(self._known.behind("KSTREAM-KEY-SELECT", operator, name).with_new_key("select_key"))
+        return self._retyped(
+            self._known.behind("KSTREAM-KEY-SELECT", operator, name).with_new_key("select_key")
+        )
 
+    @overload
+    def map(
+        self,
+        mapper: KeyValueMapper[K, V, KR, VR],
+        *,
+        with_context: Literal[False] = False,
+        name: str | None = None,
+    ) -> KStream[KR, VR]: ...
+    @overload
+    def map(
+        self,
+        mapper: ContextKeyValueMapper[K, V, KR, VR],
+        *,
+        with_context: Literal[True],
+        name: str | None = None,
+    ) -> KStream[KR, VR]: ...
     def map(
         self,
         mapper: KeyValueMapper | ContextKeyValueMapper,
         *,
         with_context: bool = False,
         name: str | None = None,
-    ) -> Self:
+    ) -> KStream:
         """Replace each record by ``mapper(key, value)``, a pair of key and value.
 
         :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
@@ -185,9 +249,17 @@ class RecordStream(ProcessingStream):
         check_functions("map", mapper=mapper)
         return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper, with_context=with_context), "map", name)
 
+    @overload
+    def map_values(
+        self, mapper: ValueMapper[V, VR], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, VR]: ...
+    @overload
+    def map_values(
+        self, mapper: ContextValueMapper[V, VR], *, with_context: Literal[True], name: str | None = None
+    ) -> KStream[K, VR]: ...
     def map_values(
         self, mapper: ValueMapper | ContextValueMapper, *, with_context: bool = False, name: str | None = None
-    ) -> Self:
+    ) -> KStream:
         """Replace each value by ``mapper(value)``.
 
         :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
@@ -206,9 +278,21 @@ class RecordStream(ProcessingStream):
             "KSTREAM-MAPVALUES", MapValues(mapper=mapper, with_context=with_context), "map_values", name
         )
 
+    @overload
+    def flat_map(
+        self,
+        mapper: FlatMapper[K, V, KR, VR],
+        *,
+        with_context: Literal[False] = False,
+        name: str | None = None,
+    ) -> KStream[KR, VR]: ...
+    @overload
+    def flat_map(
+        self, mapper: ContextFlatMapper[K, V, KR, VR], *, with_context: Literal[True], name: str | None = None
+    ) -> KStream[KR, VR]: ...
     def flat_map(
         self, mapper: FlatMapper | ContextFlatMapper, *, with_context: bool = False, name: str | None = None
-    ) -> Self:
+    ) -> KStream:
         """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields.
 
         :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
@@ -228,13 +312,21 @@ class RecordStream(ProcessingStream):
             "KSTREAM-FLATMAP", FlatMap(mapper=mapper, with_context=with_context), "flat_map", name
         )
 
+    @overload
+    def flat_map_values(
+        self, mapper: FlatValueMapper[V, VR], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, VR]: ...
+    @overload
+    def flat_map_values(
+        self, mapper: ContextFlatValueMapper[V, VR], *, with_context: Literal[True], name: str | None = None
+    ) -> KStream[K, VR]: ...
     def flat_map_values(
         self,
         mapper: FlatValueMapper | ContextFlatValueMapper,
         *,
         with_context: bool = False,
         name: str | None = None,
-    ) -> Self:
+    ) -> KStream:
         """Replace each value by the values that ``mapper(value)`` yields, each under the same key.
 
         :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
@@ -263,7 +355,7 @@ class RecordStream(ProcessingStream):
         schema: BatchSchema | None = None,
         changes_key: bool = True,
         name: str | None = None,
-    ) -> Self:
+    ) -> KStream[KR, VR]:
         """Replace batches of records by ``function(batch)``, vectorised: a ``pyarrow.RecordBatch`` for a
         ``pyarrow.RecordBatch``.
 
@@ -314,8 +406,16 @@ class RecordStream(ProcessingStream):
         mapped = self._known.at(kept.behind("KSTREAM-MAPBATCHES", operator, name).node).with_new_value(
             "map_batches"
         )
-        return self._new(mapped.with_new_key("map_batches") if changes_key else mapped)
+        return self._retyped(mapped.with_new_key("map_batches") if changes_key else mapped)
 
+    @overload
+    def branch(
+        self, *predicates: Predicate[K, V], with_context: Literal[False] = False, name: str | None = None
+    ) -> list[Self]: ...
+    @overload
+    def branch(
+        self, *predicates: ContextPredicate[K, V], with_context: Literal[True], name: str | None = None
+    ) -> list[Self]: ...
     def branch(
         self, *predicates: Predicate | ContextPredicate, with_context: bool = False, name: str | None = None
     ) -> list[Self]:
@@ -348,6 +448,26 @@ class RecordStream(ProcessingStream):
         operator = Branch(predicates=predicates, children=named, with_context=with_context)
         return self._branches("branch", operator, name)
 
+    @overload
+    def split(
+        self,
+        /,
+        *,
+        default: str | None = None,
+        with_context: Literal[False] = False,
+        name: str | None = None,
+        **predicates: Predicate[K, V],
+    ) -> dict[str, Self]: ...
+    @overload
+    def split(
+        self,
+        /,
+        *,
+        default: str | None = None,
+        with_context: Literal[True],
+        name: str | None = None,
+        **predicates: ContextPredicate[K, V],
+    ) -> dict[str, Self]: ...
     def split(
         self,
         /,
@@ -382,7 +502,7 @@ class RecordStream(ProcessingStream):
         {'negative': [-2], 'even': [2], 'odd': [1, 3]}
         """
         for branch, predicate in predicates.items():
-            check_functions(f"split({branch}=)", predicate=predicate)
+            check_functions(f"split({branch}=)", predicates=predicate)
         if callable(name) or type(with_context) is not bool:
             raise TopologyError(
                 f"split at {call_site()} has name={name!r} and with_context={with_context!r}",
@@ -404,9 +524,9 @@ class RecordStream(ProcessingStream):
         self,
         topic: str,
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
-        partitioner: Partitioner | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        partitioner: Partitioner[K, V] | None = None,
         name: str | None = None,
     ) -> None:
         """Write the stream to a topic, which must exist when a run begins.

@@ -100,6 +100,8 @@ def join_streams(
     add_operator(right_node, JoinArrivals(join=join, is_left=False), right_parent)
     close_node = graph.name("KSTREAM-MERGE")
     add_operator(close_node, WindowClose(join=join), left_node, right_node)
+    if call in ("left_join", "outer_join"):
+        graph.without_key.append(close_node)
     for side in (left_side, right_side):
         graph.add_join_store(side.store, (left_node, right_node, close_node))
     known = Serdes(key=key_serde, value=None).with_new_value(call)

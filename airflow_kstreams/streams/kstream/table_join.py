@@ -51,6 +51,8 @@ def join_table(
     operator = TableJoin(joiner=joiner, table=table.node, store=table.spec, left=call == "left_join")
     kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
     node = graph.operator(kind, operator, parent, table.stores)
+    if operator.left:
+        graph.without_key.append(node)
     known = Serdes(key=key_serde, value=None).with_new_value(call)
     # What the joiner returns may hold the table's own object.
     return KnownStream(graph=graph, node=node, serdes=known, table_values=True, redated=redated)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Generic
 
 from airflow_kstreams.streams.processor.context import ProcessorContext
+from airflow_kstreams.streams.type_variables import VR, K, V
 
 
-class ValueTransformer(ABC):
+class ValueTransformer(ABC, Generic[K, V, VR]):
     """Replaces the values of a table in one task; a new instance is made for each.
 
     ``init`` comes before the first record, when the task's stores are restored; ``close`` comes after the
@@ -35,19 +36,19 @@ class ValueTransformer(ABC):
     [3, 5, 5]
     """
 
-    def init(self, context: ProcessorContext) -> None:  # noqa: B027  (overriding is optional)
+    def init(self, context: ProcessorContext) -> None:
         """Keep the context and look up the stores."""
 
     @abstractmethod
-    def transform(self, key: Any, value: Any) -> Any:
+    def transform(self, key: K, value: V | None) -> VR | None:
         """Return the new value of a key; None deletes it.
 
         :param value: of the table; None if the key was deleted.
         """
 
-    def close(self) -> None:  # noqa: B027  (overriding is optional)
+    def close(self) -> None:
         """Release what ``init`` acquired."""
 
 
 #: Makes a new transformer for each task: a class, or a function without arguments.
-ValueTransformerDef = Callable[[], ValueTransformer]
+ValueTransformerDef = Callable[[], ValueTransformer[K, V, VR]]

@@ -410,7 +410,11 @@ class ProcessorTopology:
         # A node may bind to what is below it: where that is one child, its own lines are known already.
         self.inlining.codes.setdefault(forward, NodeCode(node.name, below, forward_only))
         if isinstance(node, ProcessorNode):
-            operator = bound_operator(node.operator, self._specs)
+            operator = bound_operator(
+                node.operator,
+                self._specs,
+                lambda topic: self._topology.real_topic(topic, self._application_id),
+            )
             bound = operator.bind(forward, BoundNodeContext(self, node), below)
             # A node that binds to its children, or to nothing, does nothing of its own that could fail.
             quiet = bound is forward or bound is ignore_updates

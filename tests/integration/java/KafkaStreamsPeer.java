@@ -448,6 +448,14 @@ public final class KafkaStreamsPeer {
                     KTable<String, String> table = table("in");
                     sendTable(table.filter((k, v) -> odd(v)).join(table.mapValues(v -> v + "!"), this::pair));
                 }
+                case "foreign_key_join" -> sendTable(byForeignKey());
+                case "foreign_key_left_join" ->
+                        sendTable(table("in").leftJoin(table("other"), v -> foreign(v), this::pair));
+                case "foreign_key_join_kept" ->
+                        sendTable(table("in").leftJoin(table("other"), v -> foreign(v), this::pair, texts("kept")));
+                case "foreign_key_join_group" -> sendTable(byForeignKey()
+                        .groupBy((k, v) -> KeyValue.pair("g" + v.length() % 3, v), Grouped.with(TEXT, TEXT))
+                        .reduce(this::put, this::taken, texts("total")));
                 case "count_join" -> {
                     KStream<String, String> in = in();
                     send(in.join(in.groupByKey().count(counts()), (v, count) -> v + "+" + count));
@@ -502,6 +510,10 @@ public final class KafkaStreamsPeer {
 
         private KTable<String, String> table(String topic) {
             return builder.table(topic, texts(topic + "-table"));
+        }
+
+        private KTable<String, String> byForeignKey() {
+            return table("in").join(table("other"), v -> foreign(v), this::pair);
         }
 
         private KGroupedTable<String, String> byGroup(KTable<String, String> table) {
@@ -640,6 +652,10 @@ public final class KafkaStreamsPeer {
 
         private static String group(String value) {
             return value == null || number(value) % 7 == 0 ? null : "g" + number(value) % 3;
+        }
+
+        private static String foreign(String value) {
+            return new String[] {"a", "b", "g0", null}[number(value) % 4];
         }
 
         private static List<KeyValue<String, String>> copies(String key, String value) {

@@ -8,15 +8,17 @@ page.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.java.cases import Case, Input, Result, without_headers, written
+from tests.integration.java.cases import Case, Input, without_headers, written
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES
+from tests.support.programs.comparing import Result
 
 _PAGE = Path(__file__).parents[3] / "docs" / "kafka-streams.md"
 
@@ -30,12 +32,12 @@ class Difference:
     """A case with the results of both engines."""
 
     case: Case
-    java: list[Row]
-    python: list[Row]
+    java: Sequence[Row]
+    python: Sequence[Row]
 
 
 def _difference(
-    topology: str, records: list[Input], java: list[Row], python: list[Row], **parameters: Any
+    topology: str, records: list[Input], java: Sequence[Row], python: Sequence[Row], **parameters: Any
 ) -> Difference:
     return Difference(
         case=Case(topology=topology, records=records, parameters=parameters), java=java, python=python
@@ -58,7 +60,12 @@ DIFFERENCES = {
     "tables-of-one-table": _difference(
         "tables_of_one_table",
         [("in", "a", "v1", 5), ("in", "a", "v3", 6)],
-        java=[(0, "a", "v1+v1!", 5)] * 2 + [(1, "a", "v3+v3!", 6)] * 2,
+        java=[
+            (0, "a", "v1+v1!", 5),
+            (0, "a", "v1+v1!", 5),
+            (1, "a", "v3+v3!", 6),
+            (1, "a", "v3+v3!", 6),
+        ],
         python=[(0, "a", "v1+v1!", 5), (1, "a", "v3+v1!", 6), (1, "a", "v3+v3!", 6)],
     ),
     "window-null-value": _difference(
@@ -116,6 +123,14 @@ DIFFERENCES = {
         gap=5,
         grace=0,
     ),
+    "sliding-late": _difference(
+        "sliding_aggregate",
+        [("in", "a", "v0", 4), ("in", "b", "v1", 6), ("in", "a", "v2", 5)],
+        java=[(0, ("a", 3), ",v0", 4), (1, ("b", 5), ",v1", 6)],
+        python=[(0, ("a", 3), ",v0", 4), (1, ("b", 5), ",v1", 6), (2, ("a", 5), ",v2", 5)],
+        size=1,
+        grace=0,
+    ),
     "sliding-last-moment": _difference(
         "sliding_suppress",
         [("in", "a", "v0", 20), ("in", "b", "v1", 22), ("in", "a", "v2", 20), ("in", "c", "v3", 99)],
@@ -131,7 +146,7 @@ DIFFERENCES = {
     "cogroup-stream-time": _difference(
         "cogroup_tumbling",
         [("in", "a", "v0", 1), ("other", "a", "v1", 20), ("in", "a", "v2", 2)],
-        java=[(0, ("a", 0), ",v0", 1), (1, ("a", 20), ",v1'", 20), (2, ("a", 0), ",v0,v2", 2)],
+        java=[(0, ("a", 0), ",v0", 1), (1, ("a", 20), ",v1'", 20), (2, ("a", 0), ",v2", 2)],
         python=[(0, ("a", 0), ",v0", 1), (1, ("a", 20), ",v1'", 20)],
         size=5,
         grace=0,
@@ -256,7 +271,7 @@ def test_page_has_a_line_for_every_case_and_a_case_for_every_line() -> None:
     same, _, different = page.partition("\n## What differs")
     rows = [line.split("|") for line in same.splitlines() if line.startswith("| ")]
     listed = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row[2])]
-    assert sorted(listed) == sorted({*NAMES} - {"punctuated"})
+    assert sorted(listed) == sorted({*NAMES} - {"punctuated", "tables_of_one_table"})
     assert sorted(re.findall(r"\| `([a-z-]+)` \|$", different, re.MULTILINE)) == sorted(
         [*DIFFERENCES, "headers"]
     )

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from tests.integration.java.cases import (
     Case,
     Input,
-    Result,
     without_headers,
     without_passing_deletions,
     without_vain_deletions,
 )
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES, Topologies
+from tests.support.programs.comparing import Result
 
 #: Whatever the input is: without value, without key, late.
 ONE_BY_ONE = ["filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"]
@@ -35,11 +35,16 @@ TABLES_OF_TABLES += ["table_map_values_filter", "table_to_stream_by_value", "tab
 TABLES_OF_TABLES += ["table_group_reduce", "table_group_aggregate", "tables_join", "tables_left_join"]
 TABLES_OF_TABLES += ["tables_outer_join", "tables_outer_join_kept", "tables_join_filter"]
 TABLES_OF_TABLES += ["tables_join_group"]
+#: Kafka Streams deletes keys that the result does not hold.
+FOREIGN_KEY_JOINS = ["foreign_key_join", "foreign_key_left_join", "foreign_key_join_kept"]
+FOREIGN_KEY_JOINS += ["foreign_key_join_group"]
 TABLE_JOINS = ["table_join", "table_left_join", "rekeyed_table_join", "rekeyed_table_left_join"]
 #: Of records with key and value.
 TIME_WINDOWS = ["tumbling_count", "tumbling_reduce", "tumbling_aggregate", "hopping_count"]
 TIME_WINDOWS += ["hopping_aggregate", "tumbling_suppress", "hopping_suppress"]
-TIME_WINDOWS += ["redated_tumbling_count", "sliding_count", "sliding_reduce", "sliding_aggregate"]
+TIME_WINDOWS += ["redated_tumbling_count"]
+#: Of records less late than the grace.
+SLIDING_WINDOWS = ["sliding_count", "sliding_reduce", "sliding_aggregate"]
 #: The same, unless a session closes at the very moment that a record brings.
 SESSIONS = ["session_count", "session_reduce", "session_aggregate", "session_suppress"]
 #: Of records not later than the grace.
@@ -51,7 +56,7 @@ ALONE = ["filtered_tumbling_count", "cogroup_tumbling", "sliding_suppress", "dea
 ALONE += ["tables_of_one_table"]
 
 _TWO_TOPICS = {"merge", "cogroup", "cogroup_tumbling", *TABLE_JOINS, "join", "rekeyed_join", "join_count"}
-_TWO_TOPICS |= {*OUTER_JOINS, *(name for name in TABLES_OF_TABLES if "join" in name)}
+_TWO_TOPICS |= {*OUTER_JOINS, *FOREIGN_KEY_JOINS, *(name for name in TABLES_OF_TABLES if "join" in name)}
 _EXAMPLES = settings(max_examples=40, deadline=None)
 
 #: (topic, key, has a value, how much further than the last record, how much older than that).
@@ -97,8 +102,8 @@ def _assert_equal(case: Case, java: list[Result], python: list[Result]) -> None:
 
 
 def test_every_topology_is_compared() -> None:
-    tested = [ONE_BY_ONE, TABLES, TABLES_OF_TABLES, TABLE_JOINS, TIME_WINDOWS, SESSIONS]
-    tested += [STREAM_JOINS, OUTER_JOINS, ALONE]
+    tested = [ONE_BY_ONE, TABLES, TABLES_OF_TABLES, TABLE_JOINS, TIME_WINDOWS, SLIDING_WINDOWS, SESSIONS]
+    tested += [STREAM_JOINS, OUTER_JOINS, FOREIGN_KEY_JOINS, ALONE]
     assert Counter(name for names in tested for name in names) == Counter(NAMES)
 
 
@@ -169,6 +174,19 @@ def test_tables_of_tables_are_those_of_kafka_streams_when_no_deletion_is_in_vain
     compare()
 
 
+@pytest.mark.parametrize("topology", FOREIGN_KEY_JOINS)
+def test_foreign_key_joins_are_those_of_kafka_streams_but_for_vain_deletions(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    @_EXAMPLES
+    @given(st.data())
+    def compare(data: st.DataObject) -> None:
+        case = Case(topology=topology, records=_without_vain_deletions(data.draw(_records(topology))))
+        _assert_equal(case, without_vain_deletions(case.in_java(kafka_streams)), case.in_python())
+
+    compare()
+
+
 def _without_vain_deletions(records: list[Input]) -> list[Input]:
     held: set[tuple[str, str | None]] = set()
     kept = []
@@ -229,6 +247,22 @@ def test_windows_of_cogrouped_streams_are_those_of_kafka_streams_when_no_record_
     compare()
 
 
+@pytest.mark.parametrize("topology", SLIDING_WINDOWS)
+def test_sliding_windows_are_those_of_kafka_streams_when_records_are_less_late_than_the_grace(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    @_EXAMPLES
+    @given(st.data(), st.sampled_from([1, 5, 10]), st.sampled_from([1, 3, 10, 100]), st.booleans())
+    def compare(data: st.DataObject, size: int, grace: int, deletes: bool) -> None:
+        # Java's store forgets a window that a later record needs: "sliding-late".
+        records = data.draw(_records(topology, late_ms=grace - 1, nulls=False))
+        parameters = {"size": size, "grace": grace, "deletes": deletes}
+        case = Case(topology=topology, records=records, parameters=parameters)
+        _assert_equal(case, without_vain_deletions(case.in_java(kafka_streams)), case.in_python())
+
+    compare()
+
+
 def test_final_sliding_windows_are_those_of_kafka_streams_when_none_closes_at_a_records_moment(
     kafka_streams: KafkaStreamsPeer,
 ) -> None:
@@ -236,7 +270,7 @@ def test_final_sliding_windows_are_those_of_kafka_streams_when_none_closes_at_a_
     @given(st.data(), st.sampled_from([1, 5, 9]), st.sampled_from([1, 3, 21]))
     def compare(data: st.DataObject, size: int, grace: int) -> None:
         # Times are even, size and grace are odd, so no record comes at the very moment a window closes.
-        drawn = data.draw(_records("sliding_suppress", nulls=False, unit_ms=2))
+        drawn = data.draw(_records("sliding_suppress", late_ms=grace - 1, nulls=False, unit_ms=2))
         records = [(topic, key, value, 100 + time_ms) for topic, key, value, time_ms in drawn]
         case = Case(topology="sliding_suppress", records=records, parameters={"size": size, "grace": grace})
         java = without_headers(case.in_java(kafka_streams))

@@ -201,8 +201,21 @@ class Topologies:
 
     def tables_of_one_table(self) -> None:
         table = self._table("in")
-        mapped = table.map_values(lambda v: v + "!")
-        table.filter(lambda k, v: odd(v)).join(mapped, pair).to_stream().send_to("out")
+        filtered, mapped = table.filter(lambda k, v: odd(v)), table.map_values(lambda v: v + "!")
+        filtered.join(mapped, pair).to_stream().send_to("out")
+
+    def foreign_key_join(self) -> None:
+        self._by_foreign_key("join").to_stream().send_to("out")
+
+    def foreign_key_left_join(self) -> None:
+        self._by_foreign_key("left_join").to_stream().send_to("out")
+
+    def foreign_key_join_kept(self) -> None:
+        self._by_foreign_key("left_join", store=texts("kept")).to_stream().send_to("out")
+
+    def foreign_key_join_group(self) -> None:
+        grouped = self._by_foreign_key("join").group_by(lambda k, v: (f"g{len(v) % 3}", v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
 
     def count_join(self) -> None:
         source = self._in()
@@ -315,6 +328,11 @@ class Topologies:
 
     def _other(self) -> Any:
         return self.builder.stream("other")
+
+    def _by_foreign_key(self, call: str, **options: Any) -> KTable:
+        join = getattr(self._table("in"), call)
+        joined: KTable = join(self._table("other"), pair, foreign_key=lambda k, v: foreign(v), **options)
+        return joined
 
     def _table(self, topic: str) -> KTable:
         return self.builder.table(topic, store=texts(f"{topic}-table"))
@@ -429,6 +447,10 @@ def failing(value: str | None) -> str | None:
     if number(value) % 3 == 0:
         raise ValueError("no thirds")
     return value
+
+
+def foreign(value: str) -> str | None:
+    return ("a", "b", "g0", None)[number(value) % 4]
 
 
 def odd(value: str | None) -> bool:

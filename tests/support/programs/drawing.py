@@ -169,14 +169,14 @@ class World:
         """
         if not part.rekeyed:
             return part
-        nulls = {"null_keys": False, "null_values": False} if without_nulls else {}
-        return replace(part, topics=self.topic(topic, part), steady=True, rekeyed=False, **nulls)
+        arrived = replace(part, topics=self.topic(topic, part), steady=True, rekeyed=False)
+        return replace(arrived, null_keys=False, null_values=False) if without_nulls else arrived
 
     def grace_ms(self, steady: bool, *, least: int = 0) -> int:
         """Draw a grace: a short one only where stream time is the same in both engines."""
         if not steady:
             return LONG_MS
-        return max(least, self.pick(0, 4, 20, 60, LONG_MS - 1))
+        return max(least, self.random.choice((0, 4, 20, 60, LONG_MS - 1)))
 
 
 #: How late a record may be, milliseconds.

@@ -73,7 +73,9 @@ def value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any], str | in
 
     :param more: added to what is added.
     """
-    gives, add, null = (arguments[name] for name in ("gives", "add", "null"))
+    gives: str = arguments["gives"]
+    add: int = arguments["add"]
+    null: int = arguments["null"]
 
     def value_of(value: Any) -> str | int | None:
         if closes(value):
@@ -82,7 +84,8 @@ def value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any], str | in
             return None
         if gives == "text":
             return _short(f"{shown(value)}.{add + more}")
-        return (weight(value) * 7 + add + more) % _MODULUS
+        made: int = (weight(value) * 7 + add + more) % _MODULUS
+        return made
 
     return value_of
 

@@ -3,10 +3,13 @@
 A new operator is one entry here, and one in ``KafkaStreamsPeer.java``, ``Programs.made``. An entry says
 what it takes, extends a part of that kind by a step, and builds the step.
 
-Without caches, Kafka Streams emits the deletion of a key that is not in the table, and a session twice that
-takes a record without changing its bounds; with caches it emits once per key and commit, as this engine
-always does. Both are points of emission, so folds that delete, tables with deletions, and sessions are
-drawn with caches alone.
+Rules of emission, each with its reason:
+
+- Without caches, Kafka Streams emits the deletion of a key that is not in the table, and a session twice
+  that takes a record without changing its bounds; with caches it emits once per key and commit, as this
+  engine always does. So folds that delete, tables with deletions, and sessions are drawn with caches alone.
+- With a cache, Kafka Streams dates a deletion by the record that was last; without, by the latest record of
+  the key, as this engine always does. So folds delete where records come in the order of their times.
 """
 
 from __future__ import annotations
@@ -284,7 +287,17 @@ def _repartition(world: World, part: Part) -> bool:
         return False
     ref = world.step("repartition", part, key="text", value=part.value)
     topics = world.topic(f"repartition-{ref[0]}", part)
-    world.add(replace(part, ref=ref, topics=topics, null_keys=False, rekeyed=False, steady=True))
+    world.add(
+        replace(
+            part,
+            ref=ref,
+            topics=topics,
+            # They pass only ahead of a left or outer join.
+            null_keys=part.null_keys,
+            rekeyed=False,
+            steady=True,
+        )
+    )
     return True
 
 
@@ -346,7 +359,8 @@ def _folded(operator: str) -> Callable[[World, Part], bool]:
         if operator != "count":
             gives = part.value if operator == "reduce" else world.pick("text", "number")
             # Vain deletions: see above.
-            arguments = {"gives": gives, "deletes": world.pick(0, 0, 7) if world.cached else 0}
+            deleting = world.cached and not world.late and part.punctual
+            arguments = {"gives": gives, "deletes": world.pick(0, 7, 7) if deleting else 0}
         sessions = part.window == "sessions"
         ref = world.step(operator, part, **arguments, sessions=sessions)
         arrived = world.arrivals(part, f"s{ref[0]}-repartition", without_nulls=True)
@@ -406,10 +420,14 @@ def _table_join(operator: str) -> Callable[[World, Part], bool]:
         if part.key != "text":
             return False
         arrived = world.arrivals(part, f"table-join-{len(world.steps)}")
-        table = world.some("table", lambda table: world.may_meet(arrived, table))
+
+        def fits(table: Part) -> bool:
+            return world.may_meet(arrived, table)
+
+        table = world.some("table", fits)
         if table is None and "t" not in world.origins:
             OPERATORS["table"].draw(world)
-            table = world.some("table", lambda table: world.may_meet(arrived, table))
+            table = world.some("table", fits)
         if table is None:
             return False
         gives = world.pick("text", "text", "number")
@@ -436,7 +454,8 @@ def _stream_join(operator: str) -> Callable[[World, Part], bool]:
 
     def extend(world: World, part: Part) -> bool:
         def usable(side: Part) -> bool:
-            return side.key == "text" and not side.timed and not side.unordered and (side.closed or not outer)
+            inner = side.key == "text" and not side.timed and not side.unordered
+            return inner and (not outer or side.closed)
 
         if not usable(part):
             return False

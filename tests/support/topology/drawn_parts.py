@@ -47,6 +47,7 @@ Kind = Literal[
     "failing",
     "batches",
     "tables",
+    "foreign keys",
 ]
 Origin = Literal["a", "merged", "through", "rekeyed"]
 Call = Literal["join", "left_join", "outer_join", "join_prior"]
@@ -128,7 +129,9 @@ def topology_of(
     )
     extractor = None if dated is None else timestamps.extract(_valued_time, invalid=dated)
     a = builder.stream("a", timestamps=extractor)
-    b, table = builder.stream("b"), builder.table("t", store="t")
+    cached = any(part.cached for part in drawn)
+    kept = StoreSpec(name="t", key_serde=serdes.string(), value_serde=serdes.json(), cached=cached)
+    b, table = builder.stream("b"), builder.table("t", store=kept)
     merged = a.merge(b)
     for number, part in enumerate(drawn):
         _Building(number, part, {"a": a, "b": b, "merged": merged}, table).add()
@@ -146,7 +149,7 @@ class _Building:
         part, number = self.part, self.number
         match part.kind:
             case "plain":
-                stream = self._stream().map_values(lambda value: [value])
+                stream: KStream = self._stream().map_values(lambda value: [value])
             case "changed":
                 split = self._stream().split(odd=_odd, default="even", with_context=True)
                 stream = split["odd"].set_headers(lambda key, value: [("number", b"%d" % _number(value))])
@@ -177,8 +180,8 @@ class _Building:
             case "failing":
                 source = self.streams["a" if part.origin == "a" else "merged"]
                 stream = source.map_values(_inverse)
-            case "tables":
-                stream = self._tables()
+            case "tables" | "foreign keys":
+                stream = self._tables() if part.kind == "tables" else self._by_foreign_key()
             case "batches":
                 stream = self._stream().map_batches(lambda batch: batch.slice(0, 2), batch_size=3)
         stream.send_to(f"out-{number}")
@@ -202,6 +205,18 @@ class _Building:
         grouped = joined.group_by(_by_left, name=f"grouped-{self.number}")
         table = grouped.aggregate(list, _listed, _unlisted, store=self._spec("g", part.cached))
         return (table if part.suppressed else table.map_values(len)).to_stream()
+
+    def _by_foreign_key(self) -> KStream:
+        """Join a table of a stream with a copy of the table that all parts share, each behind a topic: no
+        table may be written by what the other one writes.
+        """
+        part, number = self.part, self.number
+        rekeyed = self.streams["a" if part.origin == "a" else "merged"].select_key(_other_key)
+        left = rekeyed.to_table(store=self._spec("l", part.cached))
+        right = self.table.to_stream(lambda key, value: key).to_table(store=self._spec("r", part.cached))
+        call = left.left_join if part.suppressed else left.join
+        joined = call(right, _pair, foreign_key=_named, name=f"named-{number}")
+        return joined.to_stream()
 
     def _folded_windows(self) -> KStream:
         part = self.part
@@ -246,6 +261,10 @@ def _listed(key: str, value: Any, seen: list[Any]) -> list[Any]:
 
 def _by_left(key: str, pair: list[Any]) -> tuple[str, Any]:
     return KEYS[_number(pair[0]) % len(KEYS)], pair
+
+
+def _named(key: str, value: Any) -> str | None:
+    return None if _number(value) % 3 == 0 else KEYS[_number(value) // 2]
 
 
 def _unlisted(key: str, value: Any, seen: list[Any]) -> list[Any] | None:

@@ -100,7 +100,6 @@ def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> No
         ("Read", "topic", "letters-metadata"),
         ("Read", "topic", "letters-runs"),
         ("Read", "topic", "letters-counts-changelog"),
-        ("Describe", "group", "letters"),
     }
     assert rows(acls(application, "--for", "replay")) == {
         ("Read", "topic", "letters-dead-letter"),

@@ -69,7 +69,7 @@ def test_import_of_a_class_of_java_is_answered(java: str) -> None:
 def test_other_names_stay_lacking() -> None:
     assert not hasattr(ours, "Nonsense")
     with pytest.raises(ImportError, match="cannot import name 'Nonsense'"):
-        from airflow_kstreams.streams import Nonsense  # type: ignore[attr-defined]  # noqa: F401
+        from airflow_kstreams.streams import Nonsense  # noqa: F401
 
 
 def test_method_that_no_class_has_is_not_answered() -> None:

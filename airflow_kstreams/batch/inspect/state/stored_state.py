@@ -27,7 +27,7 @@ from airflow_kstreams.batch.inspect.state.log_fold import LogFold
 from airflow_kstreams.batch.inspect.state.moment import AsOf, Look, as_of, look
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.moving.homes import Homes, placing_hash
-from airflow_kstreams.batch.protocol.data_loss import changelog_deleted, data_loss
+from airflow_kstreams.batch.protocol.data_loss import changelog_deleted, changelog_truncated, data_loss
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, StateStoreError
 from airflow_kstreams.streams.graph.serde_binding import bound_to
@@ -61,19 +61,18 @@ class StoredState:
     :param progress: called with how many offsets were read so far, and how many there are to read.
     :raises ConfigError: the topology has no such store, or no changelog of it; no run has made it yet.
     :raises StateStoreError: its runs have written it with other serdes, or as another kind of store.
-    :raises DataLossError: a part of the changelog was deleted.
+    :raises DataLossError: a part of the changelog was deleted or truncated; when it is read.
     :raises KafkaClientError: the broker does not answer, or does not let this user read what is needed.
 
     >>> from airflow_kstreams.streams import KStreamBuilder, serdes
     >>> from airflow_kstreams.testing import InMemoryKafka
     >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     >>> orders = builder.table("orders", store="newest")
-    >>> with StoredState(InMemoryKafka(), builder.build(), "shop", "newst"):
-    ...     pass
+    >>> StoredState(InMemoryKafka(), builder.build(), "shop", "newst")
     Traceback (most recent call last):
         ...
     airflow_kstreams.streams.errors.ConfigError: the topology has no store 'newst'
-      what to do: name one of its stores: newest
+    What to do: name one of its stores: newest
     """
 
     def __init__(
@@ -96,6 +95,7 @@ class StoredState:
         self._clock = clock or SystemClock()
         self._progress = progress or _unseen
         self._done = self._total = 0
+        self._topic_id = ""
         with ExitStack() as clients:
             self._admin = cluster.admin()
             clients.callback(self._admin.close)
@@ -112,11 +112,6 @@ class StoredState:
     def close(self) -> None:
         """Close the clients. Iterators end."""
         self._clients.close()
-
-    @property
-    def form(self) -> EntryForm:
-        """How its entries are written."""
-        return self._form
 
     def as_of(self) -> AsOf:
         """Return as of which moment everything is that was read so far.
@@ -217,6 +212,7 @@ class StoredState:
                 f"store {self.store!r} has no changelog: topic {self._changelog!r} does not exist",
                 fix="check the application id; the first run that has records makes the topic",
             )
+        self._topic_id = topic.topic_id
         recorded = self._recorded
         if recorded is None:
             return list(range(topic.partitions))
@@ -308,9 +304,7 @@ class StoredState:
 
     def _fold(self, partition: TopicPartition, fold: LogFold, wanted: bytes | None) -> None:
         position = self._admin.start_offsets([partition])[partition]
-        if position:
-            loss = changelog_deleted(self._plan, partition, log_start=position)
-            raise data_loss([loss], self._plan.application_id, run_id=self._first.run_id)
+        self._refuse_lost(partition, position)
         while (end := self._ends([partition])[partition]) > position:
             read = BoundedRead(self._reader, {partition: (position, end)}, clock=self._clock)
             for fetched in read:
@@ -318,6 +312,25 @@ class StoredState:
                 self._step(read.positions[partition] - position)
                 position = read.positions[partition]
             position = end
+
+    def _refuse_lost(self, partition: TopicPartition, log_start: int) -> None:
+        """Refuse a part of the changelog that does not hold all that runs have written.
+
+        :raises DataLossError: as a run would.
+        """
+        recorded = self._first.ledger.changelog_ends
+        state = None if recorded is None else recorded.changelogs.get(partition.topic)
+        ends = () if state is None or state.id != self._topic_id else state.ends
+        known = ends[partition.partition] if partition.partition < len(ends) else 0
+        log_end = self._admin.end_offsets([partition], isolation="read_uncommitted")[partition]
+        if log_start:
+            loss = changelog_deleted(self._plan, partition, log_start=log_start)
+        elif log_end < known:
+            why = "the ledger says that a finished run left it at"
+            loss = changelog_truncated(self._plan, partition, log_end=log_end, expected=known, why=why)
+        else:
+            return
+        raise data_loss([loss], self._plan.application_id, run_id=self._first.run_id)
 
     def _own(self, partition: TopicPartition, records: Sequence[Record]) -> Sequence[Record]:
         """Return the records of keys that the task still has."""

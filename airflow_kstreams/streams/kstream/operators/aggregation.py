@@ -29,10 +29,11 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
+from airflow_kstreams.streams.type_variables import VR, K, V
 
-Initializer = Callable[[], Any]
-Aggregator = Callable[[Any, Any, Any], Any]
-Reducer = Callable[[Any, Any], Any]
+Initializer = Callable[[], VR]
+Aggregator = Callable[[K, V, VR], VR | None]
+Reducer = Callable[[V, V], V | None]
 
 _ABSENT: tuple[None, int] = (None, -1)
 

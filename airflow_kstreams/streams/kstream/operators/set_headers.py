@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,9 +12,11 @@ from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.kstream.operators.stateless import written_call
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.type_variables import K, V
 
-HeadersFunction = Callable[[Any, Any], Headers]
-ContextHeadersFunction = Callable[[RecordContext, Any, Any], Headers]
+#: Gives a list of (name, bytes or None).
+HeadersFunction = Callable[[K, V], Sequence[tuple[str, bytes | None]]]
+ContextHeadersFunction = Callable[[RecordContext, K, V], Sequence[tuple[str, bytes | None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,10 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.kstream.operators.stateless import written_call
 from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.type_variables import K, V
 
-TimestampFunction = Callable[[Any, Any], int]
-ContextTimestampFunction = Callable[[RecordContext, Any, Any], int]
+TimestampFunction = Callable[[K, V], int]
+ContextTimestampFunction = Callable[[RecordContext, K, V], int]
 
 #: Timestamps are signed 64-bit numbers.
 _LATEST_MS = 2**63 - 1

@@ -30,22 +30,23 @@ from airflow_kstreams.streams.kstream.operators.asynchronous import (
     Asynchronous,
 )
 from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
-Predicate = Callable[[Any, Any], bool]
-KeyValueMapper = Callable[[Any, Any], tuple[Any, Any]]
-ValueMapper = Callable[[Any], Any]
-FlatMapper = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
-FlatValueMapper = Callable[[Any], Iterable[Any]]
-KeySelector = Callable[[Any, Any], Any]
-Action = Callable[[Any, Any], object]
+Predicate = Callable[[K, V], bool]
+KeyValueMapper = Callable[[K, V], tuple[KR, VR]]
+ValueMapper = Callable[[V], VR]
+FlatMapper = Callable[[K, V], Iterable[tuple[KR, VR]]]
+FlatValueMapper = Callable[[V], Iterable[VR]]
+KeySelector = Callable[[K, V], KR]
+Action = Callable[[K, V], object]
 #: The same with ``with_context=True``.
-ContextPredicate = Callable[[RecordContext, Any, Any], bool]
-ContextKeyValueMapper = Callable[[RecordContext, Any, Any], tuple[Any, Any]]
-ContextValueMapper = Callable[[RecordContext, Any], Any]
-ContextFlatMapper = Callable[[RecordContext, Any, Any], Iterable[tuple[Any, Any]]]
-ContextFlatValueMapper = Callable[[RecordContext, Any], Iterable[Any]]
-ContextKeySelector = Callable[[RecordContext, Any, Any], Any]
-ContextAction = Callable[[RecordContext, Any, Any], object]
+ContextPredicate = Callable[[RecordContext, K, V], bool]
+ContextKeyValueMapper = Callable[[RecordContext, K, V], tuple[KR, VR]]
+ContextValueMapper = Callable[[RecordContext, V], VR]
+ContextFlatMapper = Callable[[RecordContext, K, V], Iterable[tuple[KR, VR]]]
+ContextFlatValueMapper = Callable[[RecordContext, V], Iterable[VR]]
+ContextKeySelector = Callable[[RecordContext, K, V], KR]
+ContextAction = Callable[[RecordContext, K, V], object]
 
 
 class _Written(Protocol):
@@ -396,7 +397,7 @@ class DropNulls:
     def type(self) -> str:
         """Kind of node."""
         if self.keep_null_values:
-            return "drop_null_keys"
+            return "keep_nulls" if self.keep_null_keys else "drop_null_keys"
         return "drop_null_values" if self.keep_null_keys else "drop_nulls"
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
@@ -405,6 +406,9 @@ class DropNulls:
 
         def write(code: LoopCode, key: str, value: str) -> None:
             needed = [value] * (not self.keep_null_values) + [key] * (not self.keep_null_keys)
+            if not needed:
+                code.forward(key, value)
+                return
             with code.block(f"if {' or '.join(f'{held} is None' for held in needed)}"):
                 code.line(f"{code.name(count_null, 'count_null')}()")
             with code.block("else"):

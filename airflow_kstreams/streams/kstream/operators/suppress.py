@@ -64,18 +64,13 @@ class Suppress:
         windowed_key = self.windowed_keys.deserialize
         changelog_key = store.changelog_key
         record_context = context.record_context
-        give = forward
-        if not context.taking_changes.isdisjoint(children):
-            # Each window is emitted once, so there is no old value: with ``flush``, tables below are refused.
-            deliver = Deliveries(forward, context, children).give
-
-            def give(key: Any, value: Any) -> None:
-                deliver(key, Change(value, None))
+        # Each window is emitted once, so there is no old value: with ``flush``, tables below are refused.
+        give = Deliveries(forward, context, children).give
 
         def emit(key: bytes, entry: Entry) -> None:
             before = record_context.timestamp_ms
             record_context.timestamp_ms = entry[1]
-            give(windowed_key(key), entry[0])
+            give(windowed_key(key), Change(entry[0], None))
             record_context.timestamp_ms = before
 
         if self.marks is not None:

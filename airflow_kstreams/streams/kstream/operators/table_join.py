@@ -16,9 +16,10 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import Entry
+from airflow_kstreams.streams.type_variables import VO, VR, V
 
 #: ``joiner(stream_value, table_value)`` gives the result's value; in a left join the table's may be None.
-ValueJoiner = Callable[[Any, Any], Any]
+ValueJoiner = Callable[[V, VO], VR]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,10 @@ from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.table_changes import OldValues
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 #: ``selector(key, value)`` gives the key of the group, and the value that goes into it.
-EntrySelector = Callable[[Any, Any], tuple[Any, Any]]
+EntrySelector = Callable[[K, V], tuple[KR | None, VR | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

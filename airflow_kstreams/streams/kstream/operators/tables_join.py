@@ -24,11 +24,12 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.graph.table_changes import OldValues
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.table_changes import bind_kept
+from airflow_kstreams.streams.type_variables import VO, VR, V
 
 TablesJoinKind = Literal["join", "left_join", "outer_join"]
 
 #: ``joiner(left_value, right_value)``; one that is not needed may be None.
-TablesJoiner = Callable[[Any, Any], Any]
+TablesJoiner = Callable[[V, VO], VR | None]
 
 _ABSENT: tuple[None, int] = (None, -1)
 

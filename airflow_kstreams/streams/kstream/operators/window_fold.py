@@ -32,10 +32,11 @@ from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer, Reducer
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
+from airflow_kstreams.streams.type_variables import VR, K
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
 
 #: ``merger(key, left, right)`` makes one aggregate of those of two sessions, the earlier one first.
-Merger = Callable[[Any, Any, Any], Any]
+Merger = Callable[[K, VR, VR], VR | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

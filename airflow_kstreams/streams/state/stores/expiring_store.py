@@ -45,13 +45,13 @@ class ExpiringStore(ABC):
     :param kept_ms: an entry expires when stream time reaches the first part of its id plus this.
     """
 
-    #: How many times an id begins with.
+    # How many times an id begins with.
     times: ClassVar[int]
-    #: Bound to closures and C functions in the constructor: operators call them for every record.
+    # Bound to closures and C functions in the constructor: operators call them for every record.
     get_entry: Callable[[EntryId], Entry | None]
     put_entry: Callable[[EntryId, Entry | None], None]
     ids_of: Callable[..., list[EntryId]]
-    #: Of a store in RocksDB only.
+    # Of a store in RocksDB only.
     open: Callable[[Path], None]
     close: Callable[[], None]
     store_format: str
@@ -75,7 +75,7 @@ class ExpiringStore(ABC):
             entry_id=self.entry_id,
             on_earliest=lambda aging_ms: self.on_earliest(aging_ms + kept_ms),
         )
-        #: What keeps the entries.
+        # What keeps the entries.
         self.held: HeldEntries = (
             EntriesInRocksDB(form, record_context)
             if spec.storage == "rocksdb"

@@ -284,13 +284,14 @@ def test_entry_is_not_lost_when_compaction_runs_ahead_of_the_reading() -> None:
             self.left -= 1
             send(self.app, [("a", 2 + self.left, 0), ("b", 2 + self.left, 0)])
             self.app.run(f"meanwhile {self.left}")
-            kafka.compact(CHANGELOG.topic)
+            compact(CHANGELOG.topic)
             # What was fetched of the keys that the cleaner has met is gone, as if it had been faster.
             return fetched._replace(records={})
 
     app = application(table())
     kafka = app.on
     assert isinstance(kafka, InMemoryKafka)
+    compact = kafka.compact
     send(app, [("a", 1, 0), ("b", 1, 0), ("c", 1, 0)])
     app.run("one")
     with opened(app, "newest", FaultyCluster(kafka, Compacting(app))) as state:
@@ -353,6 +354,16 @@ def test_changelog_that_is_not_whole_is_refused() -> None:
     app.on.admin().delete_records({CHANGELOG: 1})
     with opened(app, "newest") as state, pytest.raises(DataLossError, match="before offset 1 were deleted"):
         list(state.all())
+
+
+def test_changelog_that_was_truncated_is_refused() -> None:
+    app = application(table())
+    send(app, [("a", 1, 0), ("b", 1, 0)])
+    app.run("one")
+    assert isinstance(app.on, InMemoryKafka)
+    app.on.truncate(CHANGELOG, 1)
+    with opened(app, "newest") as state, pytest.raises(DataLossError, match="ends at 1, but the ledger says"):
+        state.get("a")
 
 
 def test_key_that_does_not_fit_is_refused_with_what_is_asked_for() -> None:

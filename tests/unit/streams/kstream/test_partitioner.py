@@ -160,7 +160,7 @@ STATE: dict[str, Callable[[KStreamBuilder, KStream], Any]] = {
         Sending, StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.json())
     ),
     "a fold behind operators": lambda made, read: (
-        read.filter(bool).merge(made.stream("other")).group_by_key().count(store="n")
+        read.filter(lambda key, value: True).merge(made.stream("other")).group_by_key().count(store="n")
     ),
 }
 

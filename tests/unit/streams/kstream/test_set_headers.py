@@ -131,4 +131,4 @@ def test_record_is_dead_lettered_with_its_own_headers_when_the_policy_says_so() 
 
 def test_mistake_is_refused_with_the_users_line() -> None:
     with pytest.raises(TopologyError, match=f"set_headers at {__file__}:"):
-        builder().stream("in").set_headers([("a", b"")])  # type: ignore[arg-type]
+        builder().stream("in").set_headers([("a", b"")])  # type: ignore[call-overload]

@@ -176,4 +176,4 @@ def test_record_without_a_time_is_skipped_and_counted_when_the_policy_says_so() 
 
 def test_mistake_is_refused_with_the_users_line() -> None:
     with pytest.raises(TopologyError, match=f"set_timestamp at {__file__}:"):
-        builder().stream("in").set_timestamp(5)  # type: ignore[arg-type]
+        builder().stream("in").set_timestamp(5)  # type: ignore[call-overload]

@@ -91,7 +91,7 @@ def test_counts_add_up_when_runs_begin_anew_between_the_records() -> None:
         kafka.append("in", b"%d" % value, b"k")
         app.run(f"run-{number}")
     assert [*kafka.values("small")] == [b"1", b"2"]
-    assert [*map(serdes.int64().deserialize, kafka.values("large"))] == [1, 2]
+    assert [serdes.int64().deserialize(value or b"") for value in kafka.values("large")] == [1, 2]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -108,7 +108,8 @@ def test_branches_are_the_same_when_predicates_run_on_threads(threads: int) -> N
 
 
 def test_branch_may_have_the_name_of_any_parameter_but_the_options() -> None:
-    branches = builder().stream("in").split(**{"self": bool, "call": bool, "fix": bool, "two words": bool})
+    predicates: dict[str, Any] = dict.fromkeys(("self", "call", "fix", "two words"), bool)
+    branches = builder().stream("in").split(**predicates)
     assert [*branches] == ["self", "call", "fix", "two words"]
 
 

@@ -18,7 +18,7 @@ def _spec(name: str, *, cached: bool = True, logged: bool = True) -> StoreSpec:
     )
 
 
-def _large(key: str, value: int) -> bool:
+def _large(key: object, value: int) -> bool:
     return value > 10
 
 

@@ -21,7 +21,7 @@ def _spec(name: str, *, cached: bool = False, logged: bool = True) -> StoreSpec:
     )
 
 
-def _by_owner(key: str, account: list[Any]) -> tuple[Any, Any]:
+def _by_owner(key: str, account: Any) -> tuple[Any, Any]:
     owner, amount = account
     return owner, amount
 

@@ -118,4 +118,4 @@ def test_stream_of_changes_has_other_keys_when_a_selector_is_given() -> None:
     assert [(output.key, output.value) for output in bound.read("out")] == [("a1", 1), ("aNone", None)]
     assert [topic.name for topic in topology.internal_topics] == ["again-repartition"]
     with pytest.raises(TopologyError, match="to_stream"):
-        table.to_stream(3)  # type: ignore[arg-type]
+        table.to_stream(3)  # type: ignore[call-overload]

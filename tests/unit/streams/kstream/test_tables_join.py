@@ -193,9 +193,9 @@ def test_join_is_refused_when_the_tables_do_not_fit() -> None:
     with pytest.raises(TopologyError, match="expected a KTable of the same builder"):
         left.outer_join(_builder().table("r"), _pair)
     with pytest.raises(TopologyError, match="expected a KTable"):
-        left.left_join(builder.stream("s"), _pair)  # type: ignore[arg-type]
+        left.left_join(builder.stream("s"), _pair)  # type: ignore[call-overload]
     with pytest.raises(TopologyError, match=r"join at .*joiner"):
-        left.join(left, None)  # type: ignore[arg-type]
+        left.join(left, None)  # type: ignore[call-overload]
     with pytest.raises(TopologyError, match="needs the changelog of the store 'u'"):
         left.join(builder.table("u", store=_spec("u", logged=False)), _pair)
     window = TumblingWindow(size_ms=10, grace_ms=0)

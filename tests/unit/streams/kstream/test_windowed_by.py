@@ -156,7 +156,8 @@ def test_store_is_refused_when_it_drops_open_windows() -> None:
 
 def test_windows_live_in_rocksdb_when_their_store_says_so() -> None:
     table = _grouped().windowed_by(TUMBLING).count(store=StoreSpec(**_serdes(), storage="rocksdb"))
-    assert table._known.spec.storage == "rocksdb"
+    spec = table._known.spec
+    assert spec is not None and spec.storage == "rocksdb"
 
 
 def test_windowed_table_is_refused_when_a_stream_is_joined_with_it() -> None:

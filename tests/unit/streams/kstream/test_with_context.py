@@ -155,7 +155,8 @@ def test_contexts_are_the_same_when_runs_begin_anew_between_the_records() -> Non
 
 def test_node_and_record_are_named_when_the_function_takes_no_context() -> None:
     made = builder()
-    made.stream("in").map_values(lambda v: v, with_context=True, name="bare").send_to("out")
+    bare: Any = lambda v: v  # noqa: E731
+    made.stream("in").map_values(bare, with_context=True, name="bare").send_to("out")
     with (
         pytest.raises(Exception, match="in-0@0 at node 'bare'") as failed,
         TopologyTestDriver(made.build(), application_id="app") as driver,

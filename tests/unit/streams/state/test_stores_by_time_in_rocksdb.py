@@ -18,7 +18,7 @@ ENTRIES, KEPT, TOMBSTONES = 5_000, 100, 50
 KINDS: dict[str, type[StoreSpec]] = {"window": WindowStoreSpec, "session": SessionStoreSpec}
 
 
-def _spec(kind: type[StoreSpec], **options: Any) -> Any:
+def _spec(kind: Any, **options: Any) -> Any:
     return kind(
         name="s",
         key_serde=serdes.string(),

@@ -6,6 +6,7 @@ import pytest
 
 from airflow_kstreams.streams import StateStoreError, WindowStore, WindowStoreSpec, serdes
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.state.stores.entries_in_memory import EntriesInMemory
 
 
 @pytest.fixture
@@ -147,6 +148,7 @@ def test_deleted_ids_are_swept_when_they_outnumber_the_entries(store: WindowStor
         store.put("a", 1, start_ms)
         store.put("a", None, start_ms)
     store.put("a", 1, 3)
+    assert isinstance(store.held, EntriesInMemory)
     assert len(store.held._by_age) <= 1_003
     assert store.next_expiry_ms() == 103
 
