@@ -165,6 +165,8 @@ def scenario_of(seed: int) -> Scenario:
         settings["processing.exception.handler"] = "dead-letter"
     if random.random() < 0.15:
         settings["autostop.at"] = "interval_end"
+    # The oracles of what goes by time know none but that of records.
+    settings["stream.time.advance"] = "none" if application.timed else ""
     rocksdb = application.has_stores and random.random() < 0.5
     plan = plan_of(cell, random)
     if application.timed and random.random() < 0.6:

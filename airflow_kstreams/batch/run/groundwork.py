@@ -65,6 +65,7 @@ class Groundwork:
     :param parked: what earlier runs left parked.
     :param taken_over: subtopologies that have more processors from this start on.
     :param warnings: what a person should look at.
+    :param same_topology: whether the last run that finished was of this topology.
     """
 
     topics: SourceTopics
@@ -76,6 +77,7 @@ class Groundwork:
     parked: Parked
     taken_over: frozenset[int] = frozenset()
     warnings: tuple[str, ...] = ()
+    same_topology: bool = False
 
 
 def lay_groundwork(
@@ -143,6 +145,7 @@ def lay_groundwork(
         parked=parked,
         taken_over=frozenset(taken.expansions),
         warnings=(*gone_warnings(plan, ledger), *taken.warnings),
+        same_topology=(last := ledger.last()) is not None and last.topology_hash == plan.topology_hash,
     )
 
 
@@ -252,6 +255,7 @@ def start_offsets(
 
     :param stop_set: of the slice that starts; empty for a continuous run.
     """
+    known = known_due(ground)
     prior, ours = ground.prior, OffsetMetadata(run_id=request.run_id, stop_set=stop_set)
     grown = grown_topics(ground.topics.grouped.values())
     ends = ground.changelogs.beside_offsets(request.plan, ground.topics.grouped)
@@ -263,8 +267,23 @@ def start_offsets(
         metadata = ours.at_times(prior.times_of(tp)).behind(kept).with_changelogs_at(ends.get(tp, ()))
         if tp.topic in grown:
             metadata = metadata.with_ruled_out(prior.ruled_out(tp))
-        found[tp] = CommittedOffset(at, metadata.with_parked(parked[tp]).encode())
+        metadata = metadata.with_next_due(known.get(tp)).with_parked(parked[tp])
+        found[tp] = CommittedOffset(at, metadata.encode())
     return found
+
+
+def known_due(ground: Groundwork) -> dict[TopicPartition, int]:
+    """Return when the task of each partition has something to do next, where that is known: the last run was
+    of the same topology, and its tasks still have the state that they had.
+    """
+    if not ground.same_topology or ground.taken_over:
+        return {}
+    told = {tp: ground.prior.metadata_of(tp) for tp in ground.partitions}
+    return {
+        tp: metadata.next_due_ms
+        for tp, metadata in told.items()
+        if metadata is not None and metadata.next_due_ms is not None
+    }
 
 
 def _fence_last_tasks(

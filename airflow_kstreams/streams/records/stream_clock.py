@@ -8,6 +8,9 @@ business of ``partition_group.py``; they arrive here with each record.
 Timers fire after the record that brought their node's stream time to their moment: the earliest moment first,
 then in topological order of their nodes, until none is due. A callback may forward, and so let others become
 due. That order depends on the records alone.
+
+The end of a run may bring stream time further than records have (``runtime/end_of_run.py``), one moment at
+which a timer is due after the other, all topics together.
 """
 
 from __future__ import annotations
@@ -100,6 +103,21 @@ class StreamClock:
         """Bring a topic's stream time to at least a moment, e.g. the one an earlier run left."""
         clock = self.topics[topic]
         clock.time_ms = max(clock.time_ms, time_ms)
+
+    @property
+    def latest_ms(self) -> int:
+        """The largest stream time of a topic, -1 before the first record."""
+        return max((clock.time_ms for clock in self.topics.values()), default=-1)
+
+    @property
+    def next_due_ms(self) -> int:
+        """The first moment at which a timer is due."""
+        return min((timer.due_ms for timer in self._timers), default=NEVER)
+
+    def bring_to(self, time_ms: int) -> None:
+        """Bring every topic's stream time to at least a moment; timers wait until they are asked."""
+        for topic in self.topics:
+            self.advance(topic, time_ms)
 
     def node_time(self, topics: Iterable[str]) -> Callable[[], int]:
         """Return a function that gives the stream time of a node below these topics."""

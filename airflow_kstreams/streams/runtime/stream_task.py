@@ -34,6 +34,7 @@ from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
+from airflow_kstreams.streams.runtime.end_of_run import EndOfRun
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
 from airflow_kstreams.streams.runtime.lanes import Lanes
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
@@ -187,6 +188,40 @@ class StreamTask:
             )
 
     @property
+    def cached(self) -> bool:
+        """Whether a node emits at commit points."""
+        return self._bound.cached
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether user code has asked for a commit since the last one."""
+        return self._bound.commit_requested or (self._lanes is not None and self._lanes.commit_requested)
+
+    @property
+    def parked(self) -> Mapping[str, int]:
+        """Node -> how many records are parked in its retry topic; nodes without such are absent."""
+        return {} if self._lanes is None else {n: held for n, held in self._lanes.parked.items() if held}
+
+    def advance_time(self, to_ms: int) -> Iterator[None]:
+        """Bring stream time to a moment, once every record is processed; see
+        :class:`~airflow_kstreams.streams.runtime.end_of_run.EndOfRun`.
+
+        :return: yields where the task may be committed.
+        :raises RecordError: what timers brought about failed.
+        """
+        self.settle()
+        return self._end_of_run.advance(to_ms)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """Stream time at which the task has something to do next, though no record comes; None if at none."""
+        return self._end_of_run.next_due_ms
+
+    @property
+    def _end_of_run(self) -> EndOfRun:
+        return EndOfRun(self._bound.clocks, self._lanes, self._guarded)
+
+    @property
     def complete(self) -> bool:
         """Whether every record up to the stop offsets was processed, and nothing parked is to be called again
         before the task leaves.
@@ -218,7 +253,7 @@ class StreamTask:
                 for partition, (time_ms, latest_ms) in self.group.partition_times().items()
             },
             last_records=self.group.last_records(),
-            parked={} if self._lanes is None else {n: held for n, held in self._lanes.parked.items() if held},
+            parked=self.parked,
             parked_due_ms=None if self._lanes is None else self._lanes.parked_due_ms,
         )
 

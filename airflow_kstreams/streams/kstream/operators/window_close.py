@@ -43,6 +43,11 @@ class WindowClose:
         """Kind of node."""
         return f"{self.join.type}_close"
 
+    @property
+    def held_back_ms(self) -> int:
+        """How far behind stream time what it gives may be dated."""
+        return max(self.join.left.store.retention_ms, self.join.right.store.retention_ms)
+
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Return what is below; what time brings goes there too."""
         JoinClock(self.join, forward, context)
