@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
+    from airflow_kstreams.streams.kstream.global_table import GlobalKTable
     from airflow_kstreams.streams.kstream.kstream import (
         CogroupedKStream,
         KGroupedStream,
@@ -84,6 +85,7 @@ __all__ = [
     "ConfigError",
     "EqualIds",
     "FixedGroups",
+    "GlobalKTable",
     "HoppingWindow",
     "KGroupedStream",
     "KGroupedTable",
@@ -139,6 +141,7 @@ _HOMES = {
     "FixedGroups": "partitioning.partition_grouper",
     "HoppingWindow": "windows",
     "KGroupedStream": "kstream.kstream",
+    "GlobalKTable": "kstream.global_table",
     "KGroupedTable": "kstream.kstream",
     "KStream": "kstream.kstream",
     "KStreamBuilder": "kstream.builder",

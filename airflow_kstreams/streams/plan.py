@@ -29,6 +29,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param copartitioned: groups of source topics that must have equal partition counts.
     :param entry_keys: changelog topic -> what is known of its entries' keys; empty in plans of earlier
         versions.
+    :param globals: topics of the global tables that it uses, sorted.
     """
 
     id: int
@@ -41,6 +42,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     state_kinds: dict[str, str] = {}
     store_serdes: dict[str, str] = {}
     entry_keys: dict[str, EntryKeys] = {}
+    globals: tuple[str, ...] = ()
 
 
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +127,11 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Topics that the topology writes and does not read, sorted."""
         sources = set(self.sources)
         return tuple(sorted({t for sub in self.subtopologies for t in sub.sinks if t not in sources}))
+
+    @property
+    def globals(self) -> tuple[str, ...]:
+        """Topics of global tables, sorted: read whole by every task, outside the slice."""
+        return tuple(sorted({topic for sub in self.subtopologies for topic in sub.globals}))
 
     @property
     def stateful(self) -> bool:

@@ -73,6 +73,8 @@ class TasksInMemory:
         self._async_seed = async_seed
         self.failed: StreamTask | None = None
         self._changelogs = KeptChangelogs(plan.changelogs)
+        #: What global tables hold, by topic.
+        self._globals: dict[str, dict[bytes, bytes]] = {topic: {} for topic in plan.globals}
         self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
         read = {*plan.intermediates}
         #: Subtopologies that write what others read.
@@ -121,12 +123,17 @@ class TasksInMemory:
 
     def process(self, record: InMemoryRecord) -> None:
         """Process a record and all that follows from it, record by record."""
+        if not self._of_streams([record]):
+            return
         self.open()
         self._fed = True
         self._follow([record])
 
     def process_slice(self, records: Sequence[InMemoryRecord]) -> None:
         """Process records as one slice, in the midst of a run."""
+        records = self._of_streams(records)
+        if not records:
+            return
         self.open()
         self._fed = True
         self._slice(records, ends=False)
@@ -135,6 +142,7 @@ class TasksInMemory:
         """Process records as the slice of a run, to its end; the one that is under way ends first, if it had
         records. Without records, and with nothing parked, nothing happens: there is no such run.
         """
+        records = self._of_streams(records)
         if not records and not any(map(_has_parked, self._all())):
             return
         if self._fed:
@@ -199,6 +207,7 @@ class TasksInMemory:
                 now_ms=lambda: self.now_ms,
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
                 pause=self._pause,
+                global_entries=self._globals,
                 make_caller=lambda stations: SeededCaller(stations, seed=self._async_seed),
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
             ),
@@ -275,6 +284,19 @@ class TasksInMemory:
             if ends:
                 task.close()
             return written + self._commit(task)
+
+    def _of_streams(self, records: Sequence[InMemoryRecord]) -> list[InMemoryRecord]:
+        """Put the records of global tables where all tasks see them, and return the others."""
+        streams = []
+        for record in records:
+            entries = self._globals.get(record.at.topic)
+            if entries is None:
+                streams.append(record)
+            elif record.key_bytes is not None and record.value_bytes is not None:
+                entries[record.key_bytes] = record.value_bytes
+            elif record.key_bytes is not None:
+                entries.pop(record.key_bytes, None)
+        return streams
 
     def _waits(self, task: StreamTask) -> bool:
         """Let the time pass until a parked record is due, if a task chooses no more records before."""

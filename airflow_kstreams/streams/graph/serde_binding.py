@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import (
     Operator,
     SinkNode,
@@ -20,7 +21,7 @@ from airflow_kstreams.streams.graph.nodes import (
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.serde.base import Serde, Side
 
-_Holder = TypeVar("_Holder", bound=SourceNode | SinkNode | StoreSpec)
+_Holder = TypeVar("_Holder", bound=SourceNode | SinkNode | StoreSpec | GlobalTableDef)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,8 @@ def bound_operator(
         found = held
         if isinstance(held, StoreSpec):
             found = specs.get(held.name, held)
+        elif isinstance(held, GlobalTableDef):
+            found = bound_to(held.topic, held)
         elif isinstance(held, SerdeOfTopic):
             serde = held.serde.bound(real_topic(held.topic), held.side)
             found = held if serde is held.serde else dataclasses.replace(held, serde=serde)

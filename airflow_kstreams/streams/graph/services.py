@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.graph.calls import CallSpec
+from airflow_kstreams.streams.graph.global_tables import GlobalEntries
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.ports import Headers, Record
@@ -100,6 +101,10 @@ class NodeContext(Protocol):
 
     def store(self, name: str) -> Any:
         """Return the task's instance of a store that this node is connected to."""
+        ...
+
+    def global_entries(self, topic: str) -> GlobalEntries:
+        """Return what a global table holds."""
         ...
 
     def on_open(self, callback: Callable[[], None]) -> None:

@@ -6,9 +6,11 @@ from typing import Generic, TypedDict, Unpack, overload
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_store, check_store_kind, check_table_keys
+from airflow_kstreams.streams.kstream.global_table import GlobalKTable
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
@@ -242,6 +244,50 @@ class KStreamBuilder(Generic[K, V]):
             )
         node = graph.operator("KTABLE-SOURCE", TableSource(store=spec), source, (spec.name,), name=name)
         return KTable(kept_table(graph, node, spec))
+
+    @overload
+    def global_table(self, topic: str) -> GlobalKTable[K, V]: ...
+    @overload
+    def global_table(self, topic: str, *, key_serde: Serde[KR]) -> GlobalKTable[KR, V]: ...
+    @overload
+    def global_table(self, topic: str, *, value_serde: Serde[VR]) -> GlobalKTable[K, VR]: ...
+    @overload
+    def global_table(
+        self, topic: str, *, key_serde: Serde[KR], value_serde: Serde[VR]
+    ) -> GlobalKTable[KR, VR]: ...
+    def global_table(
+        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+    ) -> GlobalKTable:
+        """Return a topic as a table that every task sees whole, for joins of streams that name its entries.
+
+        A run sees the topic as it was when the run began, in every task and attempt; what comes later belongs
+        to the next run, and alone makes none start. Each executor process reads the whole topic and keeps it
+        in memory, as bytes: it is for small tables.
+
+        :param topic: of any partition count; the topology neither reads nor writes it otherwise.
+        :param key_serde: of keys; may be left out if the builder has a default.
+        :param value_serde: of values; likewise.
+        :raises TopologyError: a serde is missing; ``build`` refuses a topic that is read or written besides.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> airports = builder.global_table("airports")
+        >>> flights = builder.stream("flights")  # UA15, with the airport it goes to
+        >>> named = flights.join(airports, lambda to, name: name, key=lambda flight, to: to)
+        >>> named.send_to("destinations")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("airports", key="LAX", value="Los Angeles", timestamp_ms=0)
+        ...     driver.pipe_input("flights", key="UA15", value="LAX", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("destinations")]
+        [('UA15', 'Los Angeles')]
+        """
+        call = f"global_table({topic!r})"
+        definition = GlobalTableDef(
+            topic=topic,
+            key_serde=self._graph.serde("key", key_serde, None, call),
+            value_serde=self._graph.serde("value", value_serde, None, call),
+            site=call_site(),
+        )
+        return GlobalKTable(self._graph, definition)
 
     def add_state_store(self, spec: StoreSpec) -> None:
         """Add a store for processors, which name it in ``KStream.process``.

@@ -35,6 +35,7 @@ from airflow_kstreams.streams.kstream.foreign_key_join import (
     join_by_foreign_key,
     kept_by_itself,
 )
+from airflow_kstreams.streams.kstream.global_table import GlobalKTable, join_global_table, key_in_vain_error
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.keeps_window import KeepsWindow
@@ -54,6 +55,7 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
     Reducer,
 )
 from airflow_kstreams.streams.kstream.operators.foreign_key_subscribe import ForeignKey
+from airflow_kstreams.streams.kstream.operators.global_table_join import GlobalKeySelector
 from airflow_kstreams.streams.kstream.operators.stateless import KeySelector, Predicate, ValueMapper
 from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.table_select import EntrySelector
@@ -128,23 +130,47 @@ class KStream(RecordStream[K, V]):
             check_partner(stream, KStream, self._known.graph, "merge")
         return KStream(merged([stream._known for stream in (self, *others)], name))
 
+    @overload
     def join(
         self,
         other: KTable[K, VO],
         joiner: ValueJoiner[V, VO, VR],
         *,
+        key: None = None,
         value_serde: Serde[V] | None = None,
         name: str | None = None,
-    ) -> KStream[K, VR]:
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[KR, VO],
+        joiner: ValueJoiner[V, VO, VR],
+        *,
+        key: GlobalKeySelector[K, V, KR],
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def join(
+        self,
+        other: KTable | GlobalKTable,
+        joiner: ValueJoiner,
+        *,
+        key: GlobalKeySelector | None = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
         """Join each record with the table's value of its key: ``joiner(value, table_value)``.
 
         A record whose key the table does not hold gives nothing, nor does a change of the table. Results have
         the record's key and timestamp. Both sides need equal partition counts; a stream whose key may have
-        changed goes through a repartition topic.
+        changed goes through a repartition topic. With a global table, each record is joined with the entry
+        that it names; see :meth:`KStreamBuilder.global_table`.
 
         :param joiner: returns a new value and changes neither argument: the second belongs to the table.
+        :param key: ``key(key, value)`` gives a global table's key of each record, None for no entry.
         :param value_serde: of this stream, needed to repartition it after an operator that changed the value.
-        :param name: of the repartition topic, ``<application id>-<name>-repartition``.
+        :param name: of the repartition topic, ``<application id>-<name>-repartition``; of the node, where a
+            global table is joined.
         :raises TopologyError: the table is of another builder or key serde, or a serde is missing.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -161,18 +187,39 @@ class KStream(RecordStream[K, V]):
         ['UA15 of United']
         ['UA15 of United', 'XX1 of None']
         """
-        return self._join("join", other, joiner, value_serde, name)
+        return self._join("join", other, joiner, value_serde, name, key)
 
+    @overload
     def left_join(
         self,
         other: KTable[K, VO],
         joiner: ValueJoiner[V, VO | None, VR],
         *,
+        key: None = None,
         value_serde: Serde[V] | None = None,
         name: str | None = None,
-    ) -> KStream[K, VR]:
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[KR, VO],
+        joiner: ValueJoiner[V, VO | None, VR],
+        *,
+        key: GlobalKeySelector[K, V, KR],
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def left_join(
+        self,
+        other: KTable | GlobalKTable,
+        joiner: ValueJoiner,
+        *,
+        key: GlobalKeySelector | None = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
         """Join as :meth:`join` does, and a record whose key the table does not hold with None."""
-        return self._join("left_join", other, joiner, value_serde, name)
+        return self._join("left_join", other, joiner, value_serde, name, key)
 
     def with_window(self, window: SlidingWindow, *, storage: Storage = "memory") -> WindowedKStream[K, V]:
         """Return the stream with a window, for joins with other windowed streams; it is a stream as before,
@@ -362,13 +409,18 @@ class KStream(RecordStream[K, V]):
     def _join(
         self,
         call: str,
-        table: KTable | KStream,
+        table: KTable | GlobalKTable | KStream,
         joiner: ValueJoiner,
         value_serde: Serde | None,
         name: str | None,
+        key: GlobalKeySelector | None = None,
     ) -> KStream:
         if isinstance(table, KStream):
             raise no_window_error("it is called on", call)
+        if isinstance(table, GlobalKTable):
+            return KStream(join_global_table(call, self._known, table, joiner, key, name))
+        if key is not None:
+            raise key_in_vain_error(call)
         check_partner(table, KTable, self._known.graph, call)
         stream = self._known.given(call, None, value_serde)
         return KStream(join_table(call, stream, table._kept(call), joiner, name))
@@ -401,16 +453,39 @@ class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
         self._window = windowed.window
         self._storage = windowed.storage
 
+    @overload
     def join(
         self,
         other: KTable[K, VO] | WindowedKStream[K, VO],
         joiner: StreamJoiner[V, VO, VR],
         *,
+        key: None = None,
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[VO] | None = None,
         name: str | None = None,
-    ) -> KStream[K, VR]:
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[KR, VO],
+        joiner: ValueJoiner[V, VO, VR],
+        *,
+        key: GlobalKeySelector[K, V, KR],
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def join(
+        self,
+        other: KTable | GlobalKTable | WindowedKStream,
+        joiner: StreamJoiner,
+        *,
+        key: GlobalKeySelector | None = None,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
         """Join each element of either stream with those of the other that lie in its window and arrived
         before it: ``joiner(value, other_value)``, whichever arrived last.
 
@@ -420,6 +495,7 @@ class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
         table, this is ``KStream.join``.
 
         :param joiner: returns a new value and changes neither argument.
+        :param key: with a global table, as for ``KStream.join``.
         :param key_serde: of both streams' keys, needed where an operator changed both.
         :param value_serde: of this stream, needed after an operator that changed the value.
         :param other_value_serde: of the other stream, likewise.
@@ -431,18 +507,41 @@ class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
             differ, a serde is missing, or the name is taken.
         """
         options = JoinOptions(key_serde, value_serde, other_value_serde, name)
-        return self._join_any("join", other, joiner, options)
+        return self._join_any("join", other, joiner, options, key)
 
+    @overload
     def left_join(
         self,
         other: KTable[K, VO] | WindowedKStream[K, VO],
         joiner: StreamJoiner[V, VO | None, VR],
         *,
+        key: None = None,
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[VO] | None = None,
         name: str | None = None,
-    ) -> KStream[K, VR]:
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[KR, VO],
+        joiner: ValueJoiner[V, VO | None, VR],
+        *,
+        key: GlobalKeySelector[K, V, KR],
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def left_join(
+        self,
+        other: KTable | GlobalKTable | WindowedKStream,
+        joiner: StreamJoiner,
+        *,
+        key: GlobalKeySelector | None = None,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
         """Join as :meth:`join` does, and each element of this stream that found no partner with None:
         ``joiner(value, None)``, with its own time, once its window is closed, so that none can come any more.
 
@@ -451,7 +550,7 @@ class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
         ``SlidingWindow.at_run_end``.
         """
         options = JoinOptions(key_serde, value_serde, other_value_serde, name)
-        return self._join_any("left_join", other, joiner, options)
+        return self._join_any("left_join", other, joiner, options, key)
 
     def outer_join(
         self,
@@ -501,12 +600,20 @@ class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
         return self._join_windowed("join_prior", other, joiner, options)
 
     def _join_any(
-        self, call: JoinKind, other: KTable | WindowedKStream, joiner: StreamJoiner, options: JoinOptions
+        self,
+        call: JoinKind,
+        other: KTable | GlobalKTable | WindowedKStream,
+        joiner: StreamJoiner,
+        options: JoinOptions,
+        key: GlobalKeySelector | None,
     ) -> KStream:
-        if not isinstance(other, KTable):
-            return self._join_windowed(call, other, joiner, options)
-        check_table_options(call, other.store, options)
-        return self._join(call, other, joiner, options.value_serde, options.name)
+        if isinstance(other, KTable | GlobalKTable):
+            name = other._known.kept_in[0].name if isinstance(other, KTable) else other.topic
+            check_table_options(call, name, options)
+            return self._join(call, other, joiner, options.value_serde, options.name, key)
+        if key is not None:
+            raise key_in_vain_error(call)
+        return self._join_windowed(call, other, joiner, options)
 
     def _join_windowed(
         self, call: JoinKind, other: WindowedKStream, joiner: StreamJoiner, options: JoinOptions

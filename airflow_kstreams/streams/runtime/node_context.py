@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
 from airflow_kstreams.streams.graph.calls import CallSpec
+from airflow_kstreams.streams.graph.global_tables import GlobalEntries
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
@@ -34,6 +35,7 @@ class NodeOwner(Protocol):
     commit_asked_by: str
     counters: Counters
     tables: dict[str, TableView]
+    global_entries: Mapping[str, GlobalEntries]
     table_changes: TableChanges
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None: ...
@@ -76,6 +78,10 @@ class BoundNodeContext:
         if name not in self._stores:
             raise KeyError(f"processor {self.node!r} is not connected to store {name!r}")
         return self._owner.stores[name]
+
+    def global_entries(self, topic: str) -> GlobalEntries:
+        """Return what a global table holds."""
+        return self._owner.global_entries[topic]
 
     def on_open(self, callback: Callable[[], None]) -> None:
         """Register a callback for the start, once the stores are restored."""

@@ -96,6 +96,7 @@ class ProcessorTopology:
             else leaving_out(produce, environment.refused)
         )
         self._places = KeyPlaces(environment)
+        self.global_entries = environment.global_entries
         self._latest_allowed = environment.latest_allowed
         self._pause = environment.pause
         self._steady_ms = environment.steady_ms or environment.now_ms

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import RecordError
+from airflow_kstreams.streams.graph.global_tables import GlobalEntries
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 from airflow_kstreams.streams.ports import TopicPartition
@@ -44,6 +45,7 @@ class TaskEnvironment:
     :param grown: topics that have gained partitions, real names; their keys are looked at.
     :param processors: how keys find their task, where there are more tasks than there were partitions.
     :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
+    :param global_entries: what global tables hold, by topic.
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
@@ -57,5 +59,6 @@ class TaskEnvironment:
     grown: Mapping[str, GrownTopic] = field(default_factory=dict)
     looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     make_caller: MakeCaller | None = None
+    global_entries: Mapping[str, GlobalEntries] = field(default_factory=dict)
     placements: Mapping[str, int] = field(default_factory=dict)
     processors: Processors | None = None

@@ -16,6 +16,7 @@ from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.graph import components
 from airflow_kstreams.streams.graph.calls import options_of
 from airflow_kstreams.streams.graph.components import Subtopology
+from airflow_kstreams.streams.graph.global_tables import global_tables_of
 from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
     Node,
@@ -145,6 +146,10 @@ class Topology:
             "stores": [_store_facts(store) for store in self.stores],
             "internal_topics": [[topic.name, topic.partitions] for topic in self.internal_topics],
         }
+        if tables := global_tables_of(self.nodes):
+            canonical["global_tables"] = [
+                [topic, table.key_serde.id, table.value_serde.id] for topic, table in sorted(tables.items())
+            ]
         if self._own_grouper:
             canonical["partition_grouper"] = self._own_grouper
         return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).hexdigest()
@@ -283,6 +288,7 @@ class Topology:
     def _user_topics(self) -> set[str]:
         subs = self.subtopologies()
         named = {topic for sub in subs for topic in (*sub.source_topics, *sub.sink_topics)}
+        named |= global_tables_of(self.nodes).keys()
         return named - {topic.name for topic in self.internal_topics}
 
     def _subtopology_plan(self, sub: Subtopology, application_id: str) -> SubtopologyPlan:
@@ -319,6 +325,7 @@ class Topology:
                 for store in sub.stores
                 if store.logged
             },
+            globals=tuple(sorted(global_tables_of(sub.nodes))),
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
             entry_keys={
                 self.changelog_topic(store.name, application_id): entry_keys(store, sub, internal)

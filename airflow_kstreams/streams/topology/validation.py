@@ -8,6 +8,7 @@ from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
 from airflow_kstreams.streams.graph.calls import options_of
+from airflow_kstreams.streams.graph.global_tables import global_tables_of
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
@@ -32,6 +33,7 @@ def validate(
     _check_internal_topics(topology, internal_owners)
     _check_patterns(topology)
     _check_partitioners(topology)
+    _check_global_tables(topology)
     for subtopology in topology.subtopologies():
         stages_of(subtopology.nodes)
     components.in_running_order(topology.subtopologies())
@@ -133,6 +135,24 @@ def _check_partitioners(topology: Topology) -> None:
                     "records of one key may lie in several partitions",
                     fix="leave out partitioner=, or repartition what is read from the topic by its keys, "
                     "e.g. .repartition(n), ahead of what keeps state",
+                )
+
+
+def _check_global_tables(topology: Topology) -> None:
+    """Refuse a global table whose topic the topology also reads as a stream, or writes: a run sees it as it
+    was when the run began, and nothing of what it reads or writes itself.
+    """
+    tables = global_tables_of(topology.nodes)
+    for node in topology.nodes:
+        if isinstance(node, ProcessorNode):
+            continue
+        for topic in node.topics if isinstance(node, SourceNode) else (node.topic,):
+            if topic in tables:
+                does = "reads" if isinstance(node, SourceNode) else "writes"
+                raise TopologyError(
+                    f"{node.name!r} ({node.site}) {does} the topic {topic!r}, which is a global table "
+                    f"({tables[topic].site}): every run sees that as it was when it began",
+                    fix="use builder.table(topic), or another topic for the global table",
                 )
 
 

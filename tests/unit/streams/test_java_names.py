@@ -77,7 +77,6 @@ def test_answer_names_what_there_is(answer: str) -> None:
 @pytest.mark.parametrize(
     ("make", "java", "ours"),
     [
-        (lambda: builder(), "globalTable", "table(topic)"),
         (lambda: builder().stream("in"), "mapValues", "map_values"),
         (lambda: builder().stream("in"), "to", "send_to(topic)"),
         (lambda: builder().stream("in"), "groupByKey", "group_by_key"),
