@@ -72,8 +72,14 @@ class _Runner:
 
     def run(self) -> SampleRun:
         """Process all records, then let the processors close."""
-        inputs = {*self._plan.inputs}
-        records = [record for record in self._sample.in_run_order() if record.topic in inputs]
+        # What a run sees of global tables was there when it began.
+        ordered = [*self._sample.in_run_order()]
+        records = [
+            record
+            for topics in (self._plan.globals, self._plan.inputs)
+            for record in ordered
+            if record.topic in topics
+        ]
         notes = list(_notes(self._plan, self._sample))
         for number, record in enumerate(records):
             if self._restarts == MOST_RESTARTS:
@@ -94,7 +100,7 @@ class _Runner:
         try:
             self._driver.decode_input(record.topic, key=record.key, value=record.value)
         except Exception as error:
-            self._findings.failed(self._sources[record.topic], error)
+            self._findings.failed(self._sources.get(record.topic, f"global table {record.topic}"), error)
             return False
         return True
 
@@ -160,7 +166,7 @@ def _partition_counts(plan: TopologyPlan, sample: Sample) -> Mapping[str, int]:
     for record in sample.records:
         known[record.topic] = max(known.get(record.topic, 1), record.partition + 1)
     largest = max((known[topic] for topic in plan.inputs if topic in known), default=1)
-    topics = {*plan.sources, *plan.outputs} - {*plan.repartition_topics}
+    topics = {*plan.sources, *plan.outputs, *plan.globals} - {*plan.repartition_topics}
     return {topic: known.get(topic, largest) for topic in topics}
 
 
@@ -170,6 +176,6 @@ def _notes(plan: TopologyPlan, sample: Sample) -> list[str]:
     notes += [
         f"the topology does not read {topic!r}: {count} records of the sample were left out"
         for topic, count in counts.items()
-        if count and topic not in plan.inputs
+        if count and topic not in plan.inputs and topic not in plan.globals
     ]
     return notes

@@ -96,11 +96,22 @@ def begin_continuous(
     session = coordinator.session
     check_run_id(run_id)
     refuse_other_application(plan, session.application_id)
+    _refuse_global_tables(plan)
     caller = Caller(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)
     run = coordinator.lease.taking_over(caller)(_begin, coordinator, caller, plan, groups)
     with session.reading:
         refuse_shared(session.neighbours, run.plan)
     return run
+
+
+def _refuse_global_tables(plan: TopologyPlan) -> None:
+    """Refuse tables that a run sees as they were when it began: this one would see them so for ever."""
+    if plan.globals:
+        raise TopologyError(
+            f"a run without an end reads the global table of {', '.join(map(repr, plan.globals))}, which it "
+            "would see for ever as it was when the run began",
+            fix="run it in batches (autostop.at=eol), or use builder.table(topic) and repartition the stream",
+        )
 
 
 def delete_metadata(coordinator: Coordinator) -> None:

@@ -29,6 +29,7 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     app = plan.application_id
     found = [
         *(_topic(topic, "input", Operation.READ) for topic in plan.inputs),
+        *(_topic(topic, "global table", Operation.READ) for topic in plan.globals),
         *(_topic(topic, "output", Operation.WRITE) for topic in plan.outputs),
     ]
     for topic in plan.intermediates:

@@ -49,6 +49,17 @@ class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         return TopicPartition(self.topic, self.partition)
 
 
+class FrozenTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What every task of a run sees of a global table's topic, frozen once.
+
+    :param spans: (first offset, stop offset) of each partition, in their order.
+    """
+
+    topic: str
+    topic_id: str
+    spans: tuple[tuple[int, int], ...]
+
+
 class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the ledger was when a run began.
 
@@ -95,6 +106,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
         what may be looked at meanwhile, ``topic-partition`` -> offset.
     :param processors: subtopology id as text -> how keys find their task, where there are more tasks than
         there were partitions at first.
+    :param global_tables: what every task sees of global tables.
     """
 
     topology: TopologyPlan
@@ -119,6 +131,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     placements: dict[str, tuple[int, int]] = {}
     waiting: dict[str, int] = {}
     processors: dict[str, Processors] = {}
+    global_tables: tuple[FrozenTable, ...] = ()
 
     @property
     def task_ids(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.slice import RunPlan, transactional_ids
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
 from airflow_kstreams.batch.run.fence import fence, last_tasks
+from airflow_kstreams.batch.run.global_tables import freeze_global_tables
 from airflow_kstreams.batch.run.growth import grown_topics, levels, with_boundaries, without_kinds
 from airflow_kstreams.batch.run.matched_topics import gone_warnings
 from airflow_kstreams.batch.run.offsets import find_vanished, start_of
@@ -225,6 +226,7 @@ def run_plan(
             if entry.processors is not None
         },
         changelog_ids=topics.changelog_ids,
+        global_tables=freeze_global_tables(session.admin, request.plan),
         dag_id=request.dag_id,
         autostop_at=session.settings.autostop_at,
         ledger=ledger_seen(ledger),

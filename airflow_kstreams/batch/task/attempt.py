@@ -298,6 +298,13 @@ class TaskAttempt:
                 processors=slice_.plan.processors.get(str(self._task_id.subtopology)),
                 looked_at=share.looked_at,
                 make_caller=self._setup.make_caller,
+                global_entries=self._setup.global_tables.entries(
+                    self._cluster,
+                    admin,
+                    slice_,
+                    slice_.plan.topology.subtopology(self._task_id.subtopology).globals,
+                    clock=self._clock,
+                ),
             ),
         )
 

@@ -22,6 +22,7 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Reader
 CHECKS = (
     "broker_checks",
     "topic_checks",
+    "global_table_checks",
     "key_checks",
     "waiting_checks",
     "expansion_checks",
@@ -44,7 +45,8 @@ def _findings(
 ) -> Iterator[Finding]:
     plan = matched_plan(subject.plan, admin, subject.settings)
     subject = replace(subject, plan=plan)
-    found = dict(admin.describe_topics({*plan.sources, *plan.outputs, *internal_settings(plan)}))
+    theirs = {*plan.sources, *plan.outputs, *plan.globals}
+    found = dict(admin.describe_topics({*theirs, *internal_settings(plan)}))
     yield ok("broker", "answers")
     for pattern, matches in plan.patterns.items():
         yield ok("patterns", f"{pattern} matches {', '.join(matches)}")
