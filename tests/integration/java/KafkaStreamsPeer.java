@@ -462,6 +462,10 @@ public final class KafkaStreamsPeer {
                 }
                 case "table_join" -> send(in().join(builder.table("other"), this::pair));
                 case "table_left_join" -> send(in().leftJoin(builder.table("other"), this::pair));
+                case "global_join" -> send(in().join(
+                        builder.globalTable("other", Consumed.with(TEXT, TEXT)), (k, v) -> foreign(v), this::pair));
+                case "global_left_join" -> send(in().leftJoin(
+                        builder.globalTable("other", Consumed.with(TEXT, TEXT)), (k, v) -> foreign(v), this::pair));
                 case "rekeyed_table_join" ->
                         send(in().selectKey((k, v) -> group(v)).join(builder.table("other"), this::pair));
                 case "rekeyed_table_left_join" ->

@@ -39,6 +39,7 @@ TABLES_OF_TABLES += ["tables_join_group"]
 FOREIGN_KEY_JOINS = ["foreign_key_join", "foreign_key_left_join", "foreign_key_join_kept"]
 FOREIGN_KEY_JOINS += ["foreign_key_join_group"]
 TABLE_JOINS = ["table_join", "table_left_join", "rekeyed_table_join", "rekeyed_table_left_join"]
+TABLE_JOINS += ["global_join", "global_left_join"]
 #: Of records with key and value.
 TIME_WINDOWS = ["tumbling_count", "tumbling_reduce", "tumbling_aggregate", "hopping_count"]
 TIME_WINDOWS += ["hopping_aggregate", "tumbling_suppress", "hopping_suppress"]

@@ -228,6 +228,14 @@ class Topologies:
     def table_left_join(self) -> None:
         self._in().left_join(self.builder.table("other"), pair).send_to("out")
 
+    def global_join(self) -> None:
+        table = self.builder.global_table("other")
+        self._in().join(table, pair, key=lambda k, v: foreign(v)).send_to("out")
+
+    def global_left_join(self) -> None:
+        table = self.builder.global_table("other")
+        self._in().left_join(table, pair, key=lambda k, v: foreign(v)).send_to("out")
+
     def rekeyed_table_join(self) -> None:
         rekeyed = self._in().select_key(lambda k, v: group(v))
         rekeyed.join(self.builder.table("other"), pair).send_to("out")
