@@ -104,10 +104,7 @@ CLASSES: Mapping[str, JavaClass] = {
         "transformValues",
     ),
     "KGroupedTable": _same("KGroupedTable", "aggregate count reduce"),
-    "GlobalKTable": JavaClass(
-        "KTable: table(topic); a topic of one partition is read by one task",
-        {"queryableStoreName": "spec.name"},
-    ),
+    "GlobalKTable": _same("GlobalKTable", "", queryableStoreName="topic"),
     # Windows.
     "Windowed": _same("Windowed", "key", window="start_ms and end_ms"),
     "Window": JavaClass(

@@ -108,8 +108,11 @@ def _check_one_source_per_topic(topology: Topology) -> None:
 
 
 def _check_patterns(topology: Topology) -> None:
-    """Refuse a pattern that matches a topic that the topology writes, or another source reads by name."""
-    others: dict[str, str] = {}
+    """Refuse a pattern that matches a topic that the topology writes, or reads by name."""
+    others = {
+        topic: f"which is a global table ({table.site})"
+        for topic, table in global_tables_of(topology.nodes).items()
+    }
     for node in topology.nodes:
         if isinstance(node, SinkNode):
             others.setdefault(node.topic, f"which {node.name!r} ({node.site}) writes")

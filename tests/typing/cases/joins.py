@@ -76,3 +76,14 @@ assert_type(maybe, KTable[str, Order])
 customers.join(by_number, lambda c, order: order, foreign_key=lambda name, c: name)  # error
 customers.join(by_number, lambda c, order: order, foreign_key=lambda name, c: c.number)  # error: number
 customers.left_join(by_number, lambda c, order: order.cents, foreign_key=lambda n, c: 1)  # error: cents
+
+# A global table's key is what the selector gives.
+cities = builder.global_table("cities", value_serde=serdes.int64())
+assert_type(
+    orders.join(cities, lambda order, people: order.cents * people, key=lambda key, order: key),
+    KStream[str, int],
+)
+assert_type(
+    ordered.left_join(cities, lambda order, people: people, key=lambda key, order: None),
+    KStream[str, int | None],
+)

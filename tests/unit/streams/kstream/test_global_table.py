@@ -109,6 +109,14 @@ def test_join_is_refused_when_it_cannot_be() -> None:
         stream.join(table, _both, key="key")  # type: ignore[arg-type]
 
 
+def test_pattern_is_refused_when_it_matches_the_topic() -> None:
+    builder = _builder()
+    flights = builder.stream(pattern="air.*")
+    flights.join(builder.global_table("airports"), _both, key=_destination).send_to("out")
+    with pytest.raises(TopologyError, match="which is a global table"):
+        builder.build()
+
+
 def test_windowed_stream_is_joined_as_any_other() -> None:
     builder = _builder()
     flights = builder.stream("flights").with_window(SlidingWindow(size_ms=1))
