@@ -170,8 +170,10 @@ def test_tables_of_tables_are_those_of_kafka_streams_when_no_deletion_is_in_vain
         records = _without_vain_deletions(data.draw(_records(topology)))
         case = Case(topology=topology, records=records, parameters={"deletes": deletes})
         java = case.in_java(kafka_streams)
-        # An aggregator may delete a group that is not in the table.
-        _assert_equal(case, without_vain_deletions(java) if deletes else java, case.in_python())
+        if topology == "table_group_aggregate":
+            # Its aggregator may delete a group that is not in the table.
+            java = without_vain_deletions(java)
+        _assert_equal(case, java, case.in_python())
 
     compare()
 
