@@ -60,6 +60,22 @@ class FrozenTable(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[tuple[int, int], ...]
 
 
+class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Records that lie behind the cut of a data interval and are dated before it: they are the next run's.
+
+    :param records: topic -> how many lay there when the run began; topics without such are absent.
+    :param whole: whether the logs were looked at to their ends; else there may be more.
+    """
+
+    records: dict[str, int] = {}
+    whole: bool = True
+
+    @property
+    def total(self) -> int:
+        """How many there are in all topics, at least."""
+        return sum(self.records.values())
+
+
 class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the ledger was when a run began.
 
@@ -107,6 +123,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param processors: subtopology id as text -> how keys find their task, where there are more tasks than
         there were partitions at first.
     :param global_tables: what every task sees of global tables.
+    :param behind_cut: what lies behind the cut and is dated before it; None where none was made, and in plans
+        of earlier versions.
     """
 
     topology: TopologyPlan
@@ -132,6 +150,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     waiting: dict[str, int] = {}
     processors: dict[str, Processors] = {}
     global_tables: tuple[FrozenTable, ...] = ()
+    behind_cut: BehindCut | None = None
 
     @property
     def task_ids(self) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ Rule: the ends of the logs (E) are read first, and what comes after them belongs
 - ``eol``: ``[committed, E)``.
 - ``interval_end``: ``[committed, cut)``, where the cut is the first committed record that is dated at or
   past the end of the run's data interval, if there is one before E, else E. A record dated further ahead
-  of now than ``max.timestamp.ahead.ms`` is none: it would hold the cut for ever.
+  of now than ``max.timestamp.ahead.ms`` is none: it would hold the cut for ever. What lies behind it and is
+  dated before it is counted, and is the next run's (``intervals.py``).
 - ``interval``, a backfill: ``[first offset dated at or after the interval's start, E)``, of which the tasks
   process the records that are dated in the interval; see ``RunPlan.kept_ms``.
 
@@ -29,11 +30,17 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
-from airflow_kstreams.batch.protocol.slice import FrozenPartition
+from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
 from airflow_kstreams.batch.run.groundwork import Groundwork, boundaries_ahead, find_ahead, read_bounds
 from airflow_kstreams.batch.run.growth import waiting
-from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
+from airflow_kstreams.batch.run.intervals import (
+    Interval,
+    count_behind,
+    cut_by_time,
+    find_interval_losses,
+    start_by_time,
+)
 from airflow_kstreams.batch.run.offsets import (
     find_lost_slice,
     find_recreated,
@@ -64,6 +71,7 @@ class Frozen:
     :param warnings: what a person should look at.
     :param grouped: partition groups by subtopology id, with the boundaries that are ahead.
     :param waiting: partitions that wait for their ancestors -> the ends of their logs.
+    :param behind_cut: records behind the cut that are dated before it; None where none was made.
     """
 
     inputs: tuple[FrozenPartition, ...]
@@ -74,6 +82,7 @@ class Frozen:
     warnings: tuple[str, ...] = ()
     grouped: Mapping[int, GroupedPartitions] = field(default_factory=dict)
     waiting: Mapping[TopicPartition, int] = field(default_factory=dict)
+    behind_cut: BehindCut | None = None
 
 
 def freeze(
@@ -96,6 +105,7 @@ def freeze(
     inside = {tp: log_of for tp, log_of in bounds.items() if tp.topic in plan.intermediates}
     outside = {tp: log_of for tp, log_of in bounds.items() if tp not in inside}
     warnings: tuple[str, ...] = ()
+    behind_cut: BehindCut | None = None
     cut = _cut_decisions(prior, request, ledger, folded)
     interval = Interval(*request.interval_ms) if request.interval_ms is not None else None
     ahead = find_ahead(session, ledger, ground)
@@ -111,7 +121,7 @@ def freeze(
     if folded.state is RunState.RUNNING:
         inputs = _with_foreign_stops(inputs, folded, prior, request)
     elif settings.autostop_at == "interval_end" and interval is not None:
-        inputs, warnings = _cut(session, inputs, interval, request)
+        inputs, warnings, behind_cut = _cut(session, inputs, interval, request)
     # A backfill reads each interval's records by their times, whatever partition they are in.
     waits_for_none = settings.keeps_to_interval
     grouped = ground.topics.grouped if waits_for_none else boundaries_ahead(ground, bounds, settings)
@@ -146,6 +156,7 @@ def freeze(
         warnings=warnings,
         grouped=grouped,
         waiting={tp: max(bounds[tp].stable, spans[tp][0]) for tp in waits},
+        behind_cut=behind_cut,
     )
 
 
@@ -210,14 +221,15 @@ def _cut(
     inputs: tuple[FrozenPartition, ...],
     interval: Interval,
     request: SliceRequest,
-) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...]]:
-    """Stop before the first record that is dated at or past the interval's end.
+) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...], BehindCut]:
+    """Stop before the first record that is dated at or past the interval's end, and count what lies behind
+    it and is dated before.
 
     :raises DataLossError: records were deleted since the logs were looked at.
     """
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
     with _reading(session, spans, request):
-        return cut_by_time(
+        cut, warnings = cut_by_time(
             session.admin,
             session.reader,
             inputs,
@@ -225,6 +237,9 @@ def _cut(
             clock=session.clock,
             ahead_ms=session.settings.max_timestamp_ahead_ms,
         )
+        ends = {tp: stop for tp, (_, stop) in spans.items()}
+        behind = count_behind(session.reader, cut, ends, interval.end_ms, clock=session.clock)
+    return cut, warnings, behind
 
 
 def _with_foreign_stops(

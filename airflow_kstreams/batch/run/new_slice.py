@@ -96,6 +96,7 @@ def build_slice(
             moved_starts=_moved(inputs, ledger),
             placements=placements(plan, frozen.grouped),
             waiting={str(tp): end for tp, end in sorted(frozen.waiting.items())},
+            behind_cut=frozen.behind_cut,
         ),
         inputs=inputs,
     )
