@@ -32,7 +32,8 @@ OTHER_NODES = ""
 class LeftOut(msgspec.Struct, frozen=True, array_like=True, order=True):
     """Records that went no further at a node.
 
-    :param node: its name; empty for several, see ``OTHER_NODES``.
+    :param node: its name; ``global table <topic>`` for records of one, read once in a run; empty for several,
+        see ``OTHER_NODES``.
     :param rule: why.
     :param records: how many.
     """

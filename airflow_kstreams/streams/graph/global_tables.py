@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, get_args
 
 from airflow_kstreams.streams.call_site import CallSite
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
+from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.serde.base import Serde
 
 
@@ -16,12 +18,21 @@ class GlobalTableDef:
     """A topic that every task sees whole, as a table.
 
     :param topic: its name in Kafka.
+    :param storage: where a process keeps it.
     """
 
     topic: str
     key_serde: Serde
     value_serde: Serde
+    storage: Storage = "memory"
     site: CallSite | None = None
+
+    def __post_init__(self) -> None:
+        if self.storage not in get_args(Storage):
+            raise TopologyError(
+                f"global_table({self.topic!r}) at {self.site} has storage={self.storage!r}",
+                fix=f"choose one of: {', '.join(get_args(Storage))}",
+            )
 
 
 class GlobalEntries(Protocol):

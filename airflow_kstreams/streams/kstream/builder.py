@@ -7,7 +7,7 @@ from typing import Generic, TypedDict, Unpack, overload
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_store, check_store_kind, check_table_keys
 from airflow_kstreams.streams.kstream.global_table import GlobalKTable
@@ -246,28 +246,40 @@ class KStreamBuilder(Generic[K, V]):
         return KTable(kept_table(graph, node, spec))
 
     @overload
-    def global_table(self, topic: str) -> GlobalKTable[K, V]: ...
-    @overload
-    def global_table(self, topic: str, *, key_serde: Serde[KR]) -> GlobalKTable[KR, V]: ...
-    @overload
-    def global_table(self, topic: str, *, value_serde: Serde[VR]) -> GlobalKTable[K, VR]: ...
+    def global_table(self, topic: str, *, storage: Storage = "memory") -> GlobalKTable[K, V]: ...
     @overload
     def global_table(
-        self, topic: str, *, key_serde: Serde[KR], value_serde: Serde[VR]
+        self, topic: str, *, key_serde: Serde[KR], storage: Storage = "memory"
+    ) -> GlobalKTable[KR, V]: ...
+    @overload
+    def global_table(
+        self, topic: str, *, value_serde: Serde[VR], storage: Storage = "memory"
+    ) -> GlobalKTable[K, VR]: ...
+    @overload
+    def global_table(
+        self, topic: str, *, key_serde: Serde[KR], value_serde: Serde[VR], storage: Storage = "memory"
     ) -> GlobalKTable[KR, VR]: ...
     def global_table(
-        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+        self,
+        topic: str,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        storage: Storage = "memory",
     ) -> GlobalKTable:
         """Return a topic as a table that every task sees whole, for joins of streams that name its entries.
 
         A run sees the topic as it was when the run began, in every task and attempt; what comes later belongs
-        to the next run, and alone makes none start. Each executor process reads the whole topic and keeps it
-        in memory, as bytes: it is for small tables.
+        to the next run, and alone makes none start. Each Python process of the executors reads the whole topic
+        once in a run, for all of its tasks.
 
         :param topic: of any partition count; the topology neither reads nor writes it otherwise.
         :param key_serde: of keys; may be left out if the builder has a default.
         :param value_serde: of values; likewise.
-        :raises TopologyError: a serde is missing; ``build`` refuses a topic that is read or written besides.
+        :param storage: where a process keeps it: ``memory``, as bytes, or ``rocksdb`` for more than memory
+            holds (needs the extra ``rocksdb``).
+        :raises TopologyError: a serde is missing, or there is no such storage; ``build`` refuses a topic that
+            is read or written besides.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> airports = builder.global_table("airports")
@@ -285,6 +297,7 @@ class KStreamBuilder(Generic[K, V]):
             topic=topic,
             key_serde=self._graph.serde("key", key_serde, None, call),
             value_serde=self._graph.serde("value", value_serde, None, call),
+            storage=storage,
             site=call_site(),
         )
         return GlobalKTable(self._graph, definition)

@@ -100,13 +100,13 @@ def test_join_is_refused_when_it_cannot_be() -> None:
     table, stream = builder.global_table("airports"), builder.stream("flights")
     assert isinstance(table, GlobalKTable)
     with pytest.raises(TopologyError, match="does not say which entry a record names"):
-        stream.join(table, _both)
+        stream.join(table, _both)  # type: ignore[call-overload]
     with pytest.raises(TopologyError, match="GlobalKTable of another builder"):
         stream.join(_builder().global_table("airports"), _both, key=_destination)
     with pytest.raises(TopologyError, match="key= for a join on the records' own keys"):
-        stream.join(builder.table("names"), _both, key=_destination)
+        stream.join(builder.table("names"), _both, key=_destination)  # type: ignore[call-overload]
     with pytest.raises(TopologyError, match="given str as key, expected a function"):
-        stream.join(table, _both, key="key")  # type: ignore[arg-type]
+        stream.join(table, _both, key="key")  # type: ignore[call-overload]
 
 
 def test_pattern_is_refused_when_it_matches_the_topic() -> None:
