@@ -8,7 +8,7 @@ import msgspec
 
 from airflow_kstreams.batch.ledger.totals import SubtopologyTotals, Totals, ahead_in_all, totals
 from airflow_kstreams.batch.protocol.parked import sum_parked
-from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition, partition_named
+from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition, FrozenTable, partition_named
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
@@ -95,6 +95,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         known.
     :param behind_cut: records behind its cut that are dated before it, when it began; None where no cut by
         time was made, and in entries of earlier versions.
+    :param global_tables: what it saw of global tables.
     """
 
     run_id: str
@@ -123,6 +124,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parked: dict[str, int | None] = {}
     parked_due_ms: int | None = None
     behind_cut: BehindCut | None = None
+    global_tables: tuple[FrozenTable, ...] = ()
 
     @property
     def state(self) -> str:

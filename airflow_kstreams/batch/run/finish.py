@@ -129,6 +129,7 @@ def close_slice(
             parked=parked_in_all(task.parked for task in done),
             parked_due_ms=min((t.parked_due_ms for t in done if t.parked_due_ms is not None), default=None),
             behind_cut=plan.behind_cut,
+            global_tables=plan.global_tables,
         ),
         offsets={**committed, **moved},
         purge={

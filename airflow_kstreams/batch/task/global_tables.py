@@ -15,7 +15,7 @@ import logging
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,9 +88,7 @@ class GlobalTables:
                 if (run, table) not in self._read:
                     _refuse_changed(admin, table, slice_)
                     kept: _Kept = (
-                        _InFiles(table.topic, scratch)
-                        if storages[table.topic] == "rocksdb"
-                        else _InMemory(table.topic)
+                        _InFiles(table.topic, scratch) if storages[table.topic] == "rocksdb" else _InMemory()
                     )
                     without_key = _read_into(kept, cluster, table, group_id=app, clock=clock)
                     self._read[run, table] = ReadTable(entries=kept, without_key=without_key)

@@ -270,8 +270,8 @@ class KStreamBuilder(Generic[K, V]):
         """Return a topic as a table that every task sees whole, for joins of streams that name its entries.
 
         A run sees the topic as it was when the run began, in every task and attempt; what comes later belongs
-        to the next run, and alone makes none start. Each Python process of the executors reads the whole topic
-        once in a run, for all of its tasks.
+        to the next run, and alone makes none start. Each Python process of the executors reads the whole
+        topic once in a run, for all of its tasks.
 
         :param topic: of any partition count; the topology neither reads nor writes it otherwise.
         :param key_serde: of keys; may be left out if the builder has a default.

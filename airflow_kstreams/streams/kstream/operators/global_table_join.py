@@ -47,7 +47,7 @@ class GlobalTableJoin:
         """Make the closure of one task."""
         joiner, selector, left = self.joiner, self.selector, self.left
         entries = context.global_entries(self.global_table.topic)
-        key_bytes, value_of = self.global_table.key_serde.serialize, self.global_table.value_serde.deserialize
+        key_bytes, value_of = self.global_table.key_serde.serialize, self._value_of
         count_null, count_unmatched = context.counting("null"), context.counting("unmatched")
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
@@ -67,3 +67,12 @@ class GlobalTableJoin:
                 count_unmatched()
 
         return run
+
+    def _value_of(self, data: bytes) -> Any:
+        try:
+            return self.global_table.value_serde.deserialize(data)
+        except Exception as error:
+            raise ValueError(
+                f"the entry that it names in the global table of {self.global_table.topic!r} cannot be read: "
+                f"{type(error).__name__}: {error}"
+            ) from error

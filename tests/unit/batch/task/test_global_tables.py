@@ -1,19 +1,24 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
 from airflow_kstreams.batch.protocol.permissions import run_permissions
 from airflow_kstreams.batch.protocol.task_share import without_partitions
+from airflow_kstreams.batch.report.lineage import lineage_of
 from airflow_kstreams.batch.task.global_tables import GlobalTables
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import KStreamBuilder, Topology, TopologyError, serdes
-from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.errors import ConfigError, DataLossError, RecordError
+from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.record_counts import LeftOut
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
@@ -22,9 +27,9 @@ from tests.support.kafka.launches import lease_held, share_of
 PARTITIONS = 2
 
 
-def _topology() -> Topology:
+def _topology(storage: Storage = "memory") -> Topology:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
-    names = builder.global_table("names")
+    names = builder.global_table("names", storage=storage)
     codes = builder.stream("codes")
     codes.left_join(names, lambda code, name: f"{code}:{name}", key=lambda key, code: code).send_to("out")
     return builder.build()
@@ -38,14 +43,15 @@ def _kafka(**configs: str) -> InMemoryKafka:
     return kafka
 
 
-def _app(kafka: InMemoryKafka, **options: Any) -> Application:
+def _app(
+    kafka: InMemoryKafka, topology: Topology | None = None, settings: Mapping[str, Any] | None = None
+) -> Application:
     return Application(
         application_id="app",
-        topology=_topology(),
+        topology=topology or _topology(),
         on=kafka,
         clock=kafka.clock,
-        settings={"settle.ms": 0},
-        **options,
+        settings={"settle.ms": 0, **(settings or {})},
     )
 
 
@@ -63,9 +69,10 @@ def _out(kafka: InMemoryKafka) -> list[str]:
     return sorted((value or b"").decode() for value in kafka.values("out"))
 
 
-def test_every_task_and_attempt_sees_the_table_as_it_was_when_the_run_began() -> None:
+@pytest.mark.parametrize("storage", get_args(Storage))
+def test_every_task_and_attempt_sees_the_table_as_it_was_when_the_run_began(storage: Storage) -> None:
     kafka = _kafka()
-    app = _app(kafka)
+    app = _app(kafka, _topology(storage))
     for code, name in (("a", "ant"), ("b", "bee"), ("b", "bat"), ("c", "cat"), ("c", None)):
         _name(kafka, code, name)
     _codes(kafka, "a", "b", "b", "c")
@@ -104,9 +111,10 @@ class _Assignments:
         return effect()
 
 
-def test_process_reads_a_table_once_for_all_tasks_of_a_run() -> None:
+@pytest.mark.parametrize("storage", get_args(Storage))
+def test_process_reads_a_table_once_for_all_tasks_of_a_run(storage: Storage, tmp_path: Path) -> None:
     kafka, tables = _kafka(), GlobalTables()
-    app = _app(kafka)
+    app = _app(kafka, _topology(storage))
     _name(kafka, "a", "ant")
     _codes(kafka, "a", "a")
     assignments = _Assignments()
@@ -116,7 +124,7 @@ def test_process_reads_a_table_once_for_all_tasks_of_a_run() -> None:
             with lease_held(kafka, slice_, kafka.clock):
                 share = share_of(kafka, slice_, 0, group, kafka.clock)
                 setup = TaskSetup(
-                    topology=_topology(),
+                    topology=_topology(storage),
                     assignment=TaskAssignment(
                         task_id=TaskId(subtopology=0, group=group),
                         run_id=slice_.run_id,
@@ -125,13 +133,91 @@ def test_process_reads_a_table_once_for_all_tasks_of_a_run() -> None:
                     cluster=FaultyCluster(kafka, assignments),
                     settings=app.checked,
                     clock=kafka.clock,
+                    scratch=tmp_path,
                     global_tables=tables,
                 )
                 TaskRunner(setup, SliceWork(without_partitions(slice_), share)).run()
+            assert len(list(tmp_path.iterdir())) == (storage == "rocksdb"), "that of the run, and no other"
         app.finish(slice_.run_id)
         assert sum("names" in topics for topics in assignments.seen) == number
         _codes(kafka, "a", "a")
     assert _out(kafka) == ["a:ant"] * 4
+
+
+def test_files_are_read_by_several_threads_at_once() -> None:
+    kafka = _kafka()
+    app = _app(kafka, _topology("rocksdb"))
+    for number in range(50):
+        _name(kafka, f"c{number}", f"n{number}")
+    _codes(kafka, "c1")
+    slice_ = app.begin("run")
+    tables = GlobalTables()
+
+    def look(thread: int) -> list[bytes | None]:
+        found = tables.read(kafka, kafka.admin(), slice_, {"names": "rocksdb"}, clock=kafka.clock)
+        return [found["names"].entries.get(f"c{number}".encode()) for number in range(51)]
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        found = list(pool.map(look, range(8)))
+    assert found == [[*(f"n{number}".encode() for number in range(50)), None]] * 8
+
+
+def test_records_without_key_are_counted_once_in_a_run() -> None:
+    kafka = _kafka(**{"cleanup.policy": "delete"})
+    app = _app(kafka)
+    for partition in range(2):
+        kafka.append("names", b"nobody", None, partition=partition)
+    _name(kafka, "a", "ant")
+    for number in (1, 2):
+        _codes(kafka, "a", "a")
+        slice_ = app.begin(f"run-{number}", (0, number))
+        for _attempt in range(2):
+            app.tasks(slice_)
+        summary = app.finish(slice_.run_id)
+        assert summary.counts is not None
+        assert summary.counts.left_out == (LeftOut("global table names", "null", 2),)
+        assert sum(task.records_dropped for task in summary.tasks) == 2
+    assert _out(kafka) == ["a:ant"] * 4
+
+
+def test_error_names_the_table_when_an_entry_cannot_be_read() -> None:
+    kafka = _kafka()
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    names = builder.global_table("names", value_serde=serdes.json())
+    builder.stream("codes").join(names, lambda code, name: code, key=lambda key, code: code).send_to("out")
+    app = _app(kafka, builder.build())
+    _name(kafka, "a", "{")
+    _codes(kafka, "a")
+    with pytest.raises(RecordError, match=r"codes-0@0 .* in the global table of 'names' cannot be read: Dec"):
+        app.task(app.begin("run"), 0, 0)
+
+
+def test_bounds_of_the_table_stand_in_markers_ledger_and_lineage() -> None:
+    kafka = _kafka()
+    app = _app(kafka)
+    _name(kafka, "a", "ant")
+    _codes(kafka, "a")
+    slice_ = app.begin("run")
+    (table,) = slice_.plan.global_tables
+    assert (table.topic, sorted(table.spans)) == ("names", [(0, 0), (0, 0), (0, 1)])
+    used = [use for use in lineage_of(slice_, "host:1").inputs if use.topic == "names"]
+    assert [sorted(use.offsets.values()) for use in used] == [[(0, 0), (0, 0), (0, 1)]]
+    _name(kafka, "b", "bee")
+    app.tasks(slice_)
+    summary = app.finish("run")
+    assert summary.global_tables == (table,)
+    assert [use.topic for use in lineage_of(summary, "host:1").inputs] == ["codes", "names"]
+    assert "names" not in summary.source_topics, "a reset, or the next run, has nothing to do with it"
+
+
+def test_dead_letter_topic_is_refused_when_it_is_a_global_table() -> None:
+    kafka = _kafka()
+    settings = {
+        "errors.dead.letter.queue.topic.name": "names",
+        "processing.exception.handler": "dead-letter",
+    }
+    with pytest.raises(ConfigError, match="the dead-letter topic 'names' is also read by the topology"):
+        _app(kafka, settings=settings).begin("run")
 
 
 def test_table_is_refused_when_something_of_it_is_gone_since_the_run_began() -> None:

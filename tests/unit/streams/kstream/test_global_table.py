@@ -138,3 +138,35 @@ def test_topic_is_refused_when_the_topology_reads_or_writes_it_besides(does: str
         builder.stream("airports").send_to("copy")
     with pytest.raises(TopologyError, match=rf"{does} the topic 'airports', which is a global table"):
         builder.build()
+
+
+def test_topic_is_refused_when_it_is_the_engines() -> None:
+    builder = _builder()
+    table = builder.table("flights", store="by-number")
+    changelog = builder.global_table("app-by-number-changelog")
+    table.to_stream().join(changelog, _both, key=_destination).send_to("out")
+    with pytest.raises(TopologyError, match="'app-by-number-changelog' is the engine's"):
+        builder.build().plan("app")
+
+
+def test_storage_is_refused_when_there_is_none_such() -> None:
+    with pytest.raises(TopologyError, match=r"global_table\('airports'\) at .*test_global_table.py:\d+ has"):
+        _builder().global_table("airports", storage="disk")  # type: ignore[call-overload]
+
+
+def test_table_is_described_as_in_kafka_streams_and_drawn_beside_what_uses_it() -> None:
+    topology = _joined("join")
+    assert topology.describe().endswith(
+        """
+  Sub-topology: 1 for global store (will not generate tasks)
+    Source: airports-source (topics: [airports])
+      --> airports-table
+    Processor: airports-table (stores: [airports])
+      --> none
+      <-- airports-source
+"""
+    )
+    drawn = topology.to_mermaid()
+    assert 'table0[("airports")]:::store' in drawn
+    assert "node1 -.- table0" in drawn
+    assert "global table" in topology.to_svg()
