@@ -59,6 +59,15 @@ def foreign_keys_joined(builder: KStreamBuilder) -> None:
     joined.to_stream().send_to("out")
 
 
+def global_table_joined(builder: KStreamBuilder) -> None:
+    """Each run sees the table as it was when it began; nothing of it is committed."""
+    named = builder.global_table("other", storage="rocksdb")
+    joined = builder.stream("in").left_join(
+        named, lambda text, name: [text, name], key=lambda key, text: text and text[0]
+    )
+    joined.send_to("out")
+
+
 def cogrouped(builder: KStreamBuilder) -> None:
     def add(key: str, text: str, seen: list[str]) -> list[str]:
         return [*seen, text]
@@ -97,13 +106,14 @@ TABLES: dict[Callable[[KStreamBuilder], None], dict[str, Any]] = {
     },
     grouped: {"v": 17, "y": 7, "z": 0},
     foreign_keys_joined: {"a": ["v8", "V5"], "b": ["y7", "Y6"], "d": ["v9", "V5"]},
+    global_table_joined: {"a": ["v8", "V5"], "b": ["y7", None], "d": ["v9", "V5"], "u": ["v4", "V2"]},
     kept: {"a": ["v8"], "b": ["y7"], "d": ["v9"]},
 }
 DEFINED = (*TABLES, cogrouped, sliding)
 #: Between two port calls at which a process dies in ``dev/test``; ``dev/prove`` leaves none out.
 _STEP = 101
 #: One task gives all results of a key, so these come in one order; others come as the last ones do.
-IN_ORDER = (tables_joined, cogrouped, sliding, kept)
+IN_ORDER = (tables_joined, global_table_joined, cogrouped, sliding, kept)
 
 
 def built(define: Callable[[KStreamBuilder], None]) -> Topology:
@@ -113,7 +123,8 @@ def built(define: Callable[[KStreamBuilder], None]) -> Topology:
 
 
 def runs(define: Callable[[KStreamBuilder], None], calls: Calls) -> CallingRuns:
-    reads = {topic for part in built(define).subtopologies() for topic in part.source_topics}
+    plan = built(define).plan("app")
+    reads = {*plan.sources, *plan.globals}
     return CallingRuns(lambda: built(define), {at: ARRIVALS[at] for at in reads & ARRIVALS.keys()}, calls)
 
 

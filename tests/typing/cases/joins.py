@@ -87,3 +87,10 @@ assert_type(
     ordered.left_join(cities, lambda order, people: people, key=lambda key, order: None),
     KStream[str, int | None],
 )
+orders.join(cities, lambda order, people: people)  # error
+orders.join(cities, lambda order, people: people, key=lambda key, order: order.cents)  # error
+orders.join(cities, lambda order, people: people.name, key=lambda key, order: key)  # error: name
+orders.left_join(cities, lambda order, people: order.cents * people, key=lambda key, order: key)  # error
+orders.join(customers, lambda order, customer: customer, key=lambda key, order: key)  # error
+builder.global_table("cities", value_serde=int)  # error
+builder.global_table("cities", storage="disk")  # error
