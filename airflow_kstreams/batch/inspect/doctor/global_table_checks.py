@@ -6,11 +6,13 @@ longer than a run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, duration, names, ok, set_topic, warning
 from airflow_kstreams.batch.inspect.doctor.seen import Seen
 
+#: The broker's default ``retention.ms``.
+_WEEK_MS = "604800000"
 _LAG = "min.compaction.lag.ms"
 #: How many of the last runs are looked at; the longest one counts.
 _RUNS = 50
@@ -20,22 +22,23 @@ _FIRST_RUN_MS = 24 * 3_600_000
 
 def check(seen: Seen) -> Iterator[Finding]:
     """Look at the settings of the topics of global tables."""
-    topics = [topic for topic in seen.plan.globals if topic in seen.topics]
+    configs = seen.admin.topic_configs([t for t in seen.plan.globals if t in seen.topics]).found
+    topics = sorted(configs)
     if not topics:
         return
-    configs = seen.admin.topic_configs(topics).found
     longest_ms = max(
         (run.finished_ms - run.begun_ms for run in seen.ledger.latest(_RUNS)), default=_FIRST_RUN_MS
     )
-    deleting = [t for t in topics if "delete" in configs.get(t, {}).get("cleanup.policy", "compact")]
+    deleting = [topic for topic in topics if _deletes(configs[topic])]
     if deleting:
         yield warning(
             "global tables",
-            f"records of {names(deleting)} are deleted when they are old: entries leave the table without a "
-            "deletion, and a run that needs them again fails",
+            f"records of {names(deleting)} are deleted when they are old or too many: entries leave the table without "
+            "a deletion, and a run that needs them again fails",
             "; ".join(set_topic(topic, cleanup_policy="compact") for topic in deleting),
         )
-    short = [t for t in topics if t not in deleting and int(configs.get(t, {}).get(_LAG, 0)) <= longest_ms]
+    compacted = [t for t in topics if "compact" in configs[t].get("cleanup.policy", "")]
+    short = [t for t in compacted if t not in deleting and int(configs[t].get(_LAG, 0)) <= longest_ms]
     if short:
         wanted_ms = 2 * max(longest_ms, 3_600_000)
         yield warning(
@@ -46,3 +49,9 @@ def check(seen: Seen) -> Iterator[Finding]:
         )
     if not deleting and not short:
         yield ok("global tables", f"{names(topics)}: nothing is compacted away within a run")
+
+
+def _deletes(configs: Mapping[str, str]) -> bool:
+    """Say whether records are deleted when they are old, or too many."""
+    limits = (configs.get("retention.ms", _WEEK_MS), configs.get("retention.bytes", "-1"))
+    return "delete" in configs.get("cleanup.policy", "delete") and any(int(limit) >= 0 for limit in limits)

@@ -253,6 +253,13 @@ def test_run_is_refused_when_the_topic_is_missing() -> None:
         ({"min.compaction.lag.ms": str(2 * 86_400_000)}, Level.OK, "nothing is compacted away within a run"),
         ({}, Level.WARNING, "min.compaction.lag.ms of names is not longer than a run"),
         ({"cleanup.policy": "delete"}, Level.WARNING, "are deleted when they are old"),
+        ({"cleanup.policy": "compact,delete"}, Level.WARNING, "are deleted when they are old"),
+        ({"cleanup.policy": "delete", "retention.ms": "-1"}, Level.OK, "nothing is compacted away"),
+        (
+            {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "9"},
+            Level.WARNING,
+            "or too many",
+        ),
     ],
 )
 def test_doctor_looks_whether_a_run_sees_one_table_throughout(
