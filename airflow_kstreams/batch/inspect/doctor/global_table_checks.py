@@ -33,8 +33,8 @@ def check(seen: Seen) -> Iterator[Finding]:
     if deleting:
         yield warning(
             "global tables",
-            f"records of {names(deleting)} are deleted when they are old or too many: entries leave the table "
-            "without a deletion, and a run that needs them again fails",
+            f"records of {names(deleting)} are deleted when they are old or too many: entries leave the "
+            "table without a deletion, and a run that needs them again fails",
             "; ".join(set_topic(topic, cleanup_policy="compact") for topic in deleting),
         )
     compacted = [t for t in topics if "compact" in configs[t].get("cleanup.policy", "")]
