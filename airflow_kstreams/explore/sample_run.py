@@ -62,8 +62,10 @@ class _Runner:
             for node in topology.nodes
             if isinstance(node, SourceNode)
             for topic in node.topics
-        }
+        } | {topic: f"global table {topic}" for topic in self._plan.globals}
         self._findings = Findings()
+        for topic in self._plan.globals:
+            self._findings.add_node(self._sources[topic])
         self._good: list[SampleRecord] = []
         self._restarts = 0
         self._findings.begin(None)
@@ -100,7 +102,7 @@ class _Runner:
         try:
             self._driver.decode_input(record.topic, key=record.key, value=record.value)
         except Exception as error:
-            self._findings.failed(self._sources.get(record.topic, f"global table {record.topic}"), error)
+            self._findings.failed(self._sources[record.topic], error)
             return False
         return True
 

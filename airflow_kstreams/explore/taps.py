@@ -22,6 +22,7 @@ from typing import Any, ClassVar, ParamSpec
 from airflow_kstreams.explore.findings import Findings
 from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import (
     Forward,
     Node,
@@ -145,6 +146,12 @@ class OperatorTap:
     def old_values(self) -> OldValues | None:
         """What the operator does with old values, if it takes a table's changes."""
         found: OldValues | None = getattr(self.operator, "old_values", None)
+        return found
+
+    @property
+    def global_table(self) -> GlobalTableDef | None:
+        """The global table that the operator joins with, if it does."""
+        found: GlobalTableDef | None = getattr(self.operator, "global_table", None)
         return found
 
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
