@@ -73,6 +73,15 @@ def test_table_is_what_it_was_when_the_run_began_in_each_run() -> None:
         assert [value for _, value in _read(driver)] == ["JFK:one", "JFK:two", "JFK:None"]
 
 
+def test_table_stays_when_a_run_ends_and_the_next_one_begins() -> None:
+    with TopologyTestDriver(_joined("left_join"), application_id="app") as driver:
+        driver.pipe_input("airports", key="JFK", value="New York", timestamp_ms=0)
+        driver.pipe_input("airports", key=None, value="nowhere", timestamp_ms=0)
+        driver.restart()
+        driver.pipe_input("flights", key="1", value="JFK", timestamp_ms=0)
+        assert [value for _, value in _read(driver)] == ["JFK:New York"]
+
+
 def test_stream_is_not_repartitioned_and_partition_counts_need_not_fit() -> None:
     plan = _joined("join", rekeyed=True).plan("app")
     assert (plan.inputs, plan.repartition_topics, plan.globals) == (("flights",), {}, ("airports",))
