@@ -36,7 +36,7 @@ from airflow_kstreams.spark.driver.session import open_session
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
-from dev.benchmarks import machine
+from dev.benchmarks import machine, marked
 from dev.benchmarks.publish import Message, create_topics, publish
 from dev.benchmarks.runs import Timing, run_topology
 from dev.servers.embedded import Broker, free_port
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _DOCS = Path(__file__).parents[2] / "docs"
 FILE = _DOCS / "expansion.json"
+PAGE = _DOCS / "growing.md"
 PICTURE = _DOCS / "images" / "expansion.svg"
 TOPIC = "bench-expansion-in"
 FIRST, GROWN = 4, 8
@@ -136,6 +137,7 @@ def main(arguments: Sequence[str]) -> int:
     if sizes == Sizes():
         FILE.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
         draw(measured)
+        PAGE.write_text(with_figures(PAGE.read_text(encoding="utf-8"), measured), encoding="utf-8")
     return 0
 
 
@@ -284,26 +286,52 @@ def _events(first: int, count: int, keys: int) -> Iterator[Message]:
         yield Message(TOPIC, b'{"id":%d,"amount":%d,"kind":"view"}' % (number, number % 1_000), key)
 
 
+Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def rows_of(measured: Expanded) -> Iterator[Rows]:
+    """Yield what was measured as tables: their columns and rows."""
+    yield (
+        ("catch-up at", "read, records/s", "runs alone, records/s", "meanwhile, records/s", "ratio"),
+        [
+            (
+                _rate(each.rate),
+                f"{each.copied:,.0f}",
+                f"{each.alone:,.0f}",
+                f"{each.during:,.0f}",
+                f"{each.ratio:.2f}",
+            )
+            for each in measured.beside
+        ],
+    )
+    yield (
+        ("", f"{FIRST} to {GROWN} processors", "from the beginning"),
+        [
+            ("records read", f"{measured.read:,}", f"{measured.rebuilt_records:,}"),
+            ("seconds", f"{measured.catch_up:.1f}", f"{measured.rebuilt:.1f}"),
+            ("entries moved", f"{measured.moved:,} of {measured.sizes.keys:,} keys", ""),
+            ("MB moved", f"{measured.moved_bytes / 1e6:.1f}", ""),
+            ("processing stops for, s", f"{measured.takeover - measured.begin:.2f}", ""),
+            ("begin, s", f"{measured.begin:.2f}; taking over {measured.takeover:.2f}", ""),
+        ],
+    )
+
+
 def tables(measured: Expanded) -> Iterator[Table]:
-    """Return what was measured as tables."""
-    beside = Table("catch-up at", "read, records/s", "runs alone, records/s", "meanwhile, records/s", "ratio")
-    for each in measured.beside:
-        beside.add_row(
-            _rate(each.rate),
-            f"{each.copied:,.0f}",
-            f"{each.alone:,.0f}",
-            f"{each.during:,.0f}",
-            f"{each.ratio:.2f}",
-        )
-    yield beside
-    whole = Table("", f"{FIRST} to {GROWN} processors", "from the beginning")
-    whole.add_row("records read", f"{measured.read:,}", f"{measured.rebuilt_records:,}")
-    whole.add_row("seconds", f"{measured.catch_up:.1f}", f"{measured.rebuilt:.1f}")
-    whole.add_row("entries moved", f"{measured.moved:,} of {measured.sizes.keys:,} keys", "")
-    whole.add_row("MB moved", f"{measured.moved_bytes / 1e6:.1f}", "")
-    whole.add_row("nothing is processed for, s", f"{measured.takeover - measured.begin:.2f}", "")
-    whole.add_row("begin, s", f"{measured.begin:.2f}; taking over {measured.takeover:.2f}", "")
-    yield whole
+    """Yield what was measured as tables of a terminal."""
+    for columns, rows in rows_of(measured):
+        table = Table(*columns)
+        for row in rows:
+            table.add_row(*row)
+        yield table
+
+
+def with_figures(page: str, measured: Expanded) -> str:
+    """Return the page with what was measured between its marks."""
+    lines = [f"Measured on {measured.machine}. The figures are in [expansion.json](expansion.json)."]
+    for columns, rows in rows_of(measured):
+        lines += ["", *marked.table_lines(columns, rows)]
+    return marked.with_figures(page, "dev/bench expansion", lines)
 
 
 def verdict(measured: Expanded) -> str:

@@ -8,6 +8,7 @@ from airflow_kstreams.batch.moving.state_copy import CopyWork
 from airflow_kstreams.spark.executor.local_files import load_client_config
 from airflow_kstreams.spark.executor.reports import HostReport, reported
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 
@@ -30,7 +31,10 @@ class CopyHost(msgspec.Struct, frozen=True, kw_only=True, tag="copies"):
     @property
     def names(self) -> list[list[str]]:
         """Of what each Spark partition copies, for messages."""
-        return [[f"{work.sub.id}_{work.source}" for work in works] for works in self.works]
+        return [
+            [str(TaskId(subtopology=work.sub.id, group=work.source)) for work in works]
+            for works in self.works
+        ]
 
     def run_partition(self, index: int) -> list[HostReport]:
         """Copy what one Spark partition is to copy."""

@@ -60,7 +60,10 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
     @property
     def names(self) -> list[list[str]]:
         """Of the tasks that each Spark partition hosts, for messages."""
-        return [[f"{share.subtopology}_{share.group}" for share in shares] for shares in self.tasks]
+        return [
+            [str(TaskId(subtopology=share.subtopology, group=share.group)) for share in shares]
+            for shares in self.tasks
+        ]
 
     def run_partition(self, index: int) -> list[HostReport]:
         """Run the tasks of one Spark partition, as many at once as have ``num.threads.per.task`` threads of

@@ -1,12 +1,12 @@
 """The caller of production: one event loop on a thread of its own, and threads for plain functions.
 
 Calls go to the loop through an inbox, and the loop is woken when no more come for now and one may begin: else
-it looks into the inbox when a place comes free. They come back through one queue, those of one round of the
-loop together, of which the task's thread takes them. While it waits there it looks after
-those that run them: a call that blocks the loop cannot be cancelled, since it is the loop's only thread. It
-is named while it lasts, by its node and the line that it stands at; when it has lasted for the call's own
-``timeout_ms``, the task fails. Another attempt has another loop. Threads and loops that never come back stay
-in the process: see ``abandoned.py``.
+it looks into the inbox when a place comes free. They come back through one queue, of which the task's thread
+takes them: those of one round of the loop together, and while others wait to begin, those of a millisecond.
+While it waits there it looks after those that run them: a call that blocks the loop cannot be cancelled,
+since it is the loop's only thread. It is named while it lasts, by its node and the line that it stands at;
+when it has lasted for the call's own ``timeout_ms``, the task fails. Another attempt has another loop.
+Threads and loops that never come back stay in the process: see ``abandoned.py``.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from dev.benchmarks import marked
 from dev.benchmarks.calls.bars import bars_of
 from dev.benchmarks.calls.cases import SYSTEMS
 from dev.benchmarks.calls.measured import Results
 
 PAGE = Path(__file__).parents[3] / "docs" / "internals" / "async.md"
-_BEGIN, _END = "<!-- figures: dev/bench async -->\n", "<!-- end of figures -->\n"
 
 
 def with_figures(page: str, results: Results) -> str:
@@ -18,11 +18,7 @@ def with_figures(page: str, results: Results) -> str:
 
     :raises ValueError: it has no marks.
     """
-    before, begin, rest = page.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {_BEGIN.strip()} with its end")
-    return "".join((before, _BEGIN, "\n".join(_lines(results)), "\n", _END, after))
+    return marked.with_figures(page, "dev/bench async", _lines(results))
 
 
 def write(results: Results, page: Path = PAGE) -> None:

@@ -32,6 +32,8 @@ from airflow_kstreams.testing.faults import Interceptor
 from tests.support.kafka.in_process import Application, tasks_of
 
 Consume = Callable[..., list[Any]]
+#: What an output says, by key.
+Told = dict[str, list[bytes]]
 #: How many partitions the topics have at first.
 FIRST = 4
 KEYS = [f"carrier-{number}" for number in range(24)]
@@ -221,9 +223,6 @@ class Story:
         pairs = [(name, getattr(self.topics, name)) for name in OUTPUTS]
         told = {name: told_by_key(name, self.still, topic, consume_all) for name, topic in pairs}
         return {name: two for name, two in told.items() if two[0] != two[1] or {*two[1]} != {*KEYS}}
-
-
-Told = dict[str, list[bytes]]
 
 
 def told_by_key(name: str, still: InMemoryKafka, topic: str, consume_all: Consume) -> tuple[Told, Told]:

@@ -16,5 +16,5 @@ def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
 totals: KStream[str, int] = orders.map_batches(doubled, batch_size=100)
 
 orders.map_batches(doubled, size=100)  # error: size
-orders.map_batches(doubled, batch_size="many")  # error: str
+orders.map_batches(doubled, batch_size="many")  # error: batch_size
 orders.map_batches(100)  # error

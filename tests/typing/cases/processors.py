@@ -34,7 +34,7 @@ class Change(Processor[str, Order, str, int]):
         self.context.forward(cents, record.key)  # error
         self.context.forward(record.key, record.value.total)  # error: total
         self.context.forward(record.key, self.last.get(record.key))  # error: None
-        self.last.put(record.key, "text")  # error: str
+        self.last.put(record.key, "text")  # error: put
         self.last.remove(record.key)  # error: remove
         self.context.send("all", record.key, cents, value_serde=serdes.string())  # error
 
@@ -49,7 +49,7 @@ class Priced(AsyncProcessor[str, Order, str, float]):
 
     async def process(self, record: ProcessorRecord[str, Order]) -> None:
         self.context.forward(record.key, 1.5)
-        self.context.forward(record.key, "text")  # error: str
+        self.context.forward(record.key, "text")  # error
 
 
 class Untyped(Processor):
@@ -126,5 +126,5 @@ orders.map_async(price)  # error
 orders.filter_async(words)  # error
 orders.flat_map_values_async(price)  # error
 orders.map_values_async(price, order="sorted")  # error
-orders.map_values_async(price, max_inflight=3)  # error: max_inflight
+orders.map_values_async(price, max_inflight=3)  # error: map_values
 orders.map_values_async(price).map_values(lambda value: value.cents)  # error: cents

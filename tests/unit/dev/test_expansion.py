@@ -5,9 +5,22 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
-from dev.benchmarks.expansion import Beside, Expanded, Sizes, draw, tables, verdict
+from dev.benchmarks.expansion import (
+    FILE,
+    PAGE,
+    PICTURE,
+    RATES,
+    Beside,
+    Expanded,
+    Sizes,
+    draw,
+    tables,
+    verdict,
+    with_figures,
+)
 
 MEASURED = Expanded(
     sizes=Sizes(keys=1_000, records=2_000),
@@ -55,3 +68,14 @@ def test_the_same_figures_give_the_same_picture(tmp_path: Path) -> None:
     draw(MEASURED, first)
     draw(MEASURED, second)
     assert first.read_text() == second.read_text() and "Speed of a run" in first.read_text()
+
+
+def test_stored_picture_and_page_are_those_of_the_stored_figures(tmp_path: Path) -> None:
+    stored = msgspec.json.decode(FILE.read_bytes(), type=Expanded)
+
+    draw(stored, tmp_path / "expansion.svg")
+
+    assert (stored.sizes, [each.rate for each in stored.beside]) == (Sizes(), [*RATES])
+    assert (tmp_path / "expansion.svg").read_bytes() == PICTURE.read_bytes()
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_figures(text, stored) == text
